@@ -1,0 +1,166 @@
+"""Loads the declarations under `grammars/`: what a launch looks like, and what is none.
+
+One TOML file is one launch shape; dropping a file into the folder adds the shape. Patterns match
+the callee's text, in which a call is written `()` and a subscript `[]`: `reinterpret_tensor().copy_`,
+`self.partitions[]`. In a pattern `*` is any text within a dotted segment and `**` any text at all.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rewriter.errors import FAILED, RewriterError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Roles = Literal["signature", "out", "schema"]
+
+# What a call that is no launch does to the data flow; `functions` names whole functions instead.
+NOT_LAUNCHES = (
+    "allocation",
+    "view",
+    "memory",
+    "copy",
+    "check",
+    "device",
+    "scalar",
+    "plumbing",
+    "functions",
+)
+
+
+@dataclass(frozen=True)
+class Match:
+    """One way to recognise a shape; every condition that is given must hold.
+
+    `defined_by` is the callee that made the module-level name at the head of this callee, `source`
+    a text that the definition contains, `keyword` a keyword argument of the call.
+    """
+
+    callee: re.Pattern[str]
+    defined_by: str = ""
+    source: str = ""
+    keyword: str = ""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One launch shape. Shapes are tried by `order`, lowest first."""
+
+    kind: str
+    order: int
+    roles: Roles
+    matches: tuple[Match, ...]
+    excluded: tuple[re.Pattern[str], ...]
+    valid: tuple[str, ...]
+    invalid: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """All shapes of one language, and the calls that are known to be no launch."""
+
+    shapes: tuple[Shape, ...]
+    not_launches: dict[str, re.Pattern[str]]
+
+    def effect(self, callee: str) -> str | None:
+        """The group of `not_launches.toml` that `callee` is in, or `None`."""
+        for group, pattern in self.not_launches.items():
+            if group != "functions" and pattern.fullmatch(callee):
+                return group
+        return None
+
+    def is_helper(self, function: str) -> bool:
+        """Whether a function of this name is part of a wrapper's frame, not of a call."""
+        return self.not_launches["functions"].fullmatch(function) is not None
+
+
+def folder() -> Path:
+    """`grammars/` as installed with the package, or as it stands in a checkout."""
+    installed = Path(__file__).parent / "grammars"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "grammars"
+
+
+@lru_cache(maxsize=None)
+def load(language: str) -> Grammar:
+    """Read and check every declaration for `language`.
+
+    Raises `RewriterError` naming the file and the key where a declaration is wrong.
+    """
+    files = sorted((folder() / language).glob("*.toml"))
+    if not files:
+        raise RewriterError(
+            "grammar-missing",
+            f"no launch shapes found in {folder() / language}",
+            hint="The installation is incomplete: reinstall inductor-rewriter.",
+            code=FAILED,
+        )
+    shapes = []
+    not_launches: dict[str, re.Pattern[str]] = {}
+    for file in files:
+        try:
+            declared = tomllib.loads(file.read_text(encoding="utf-8"))
+            if file.stem == "not_launches":
+                not_launches = _groups(declared)
+            else:
+                shapes.append(_shape(declared))
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+            raise RewriterError(
+                "grammar-invalid",
+                f"{file}: {type(error).__name__}: {error}",
+                hint="A launch shape has kind, order, roles, match and examples; see CONTRIBUTING.",
+                code=FAILED,
+            ) from error
+    return Grammar(tuple(sorted(shapes, key=lambda shape: shape.order)), not_launches)
+
+
+def compile_glob(*patterns: str) -> re.Pattern[str]:
+    """One regular expression for any of `patterns`; `*` stays within a dotted segment."""
+    pieces = {"**": ".+", "*": "[^.]*"}
+    return re.compile(
+        "|".join(
+            "".join(pieces.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*)", pattern))
+            for pattern in patterns
+        )
+    )
+
+
+def _groups(declared: dict[str, Any]) -> dict[str, re.Pattern[str]]:
+    _check_keys(declared, required=set(NOT_LAUNCHES), optional=set())
+    return {group: compile_glob(*declared[group]) for group in NOT_LAUNCHES}
+
+
+def _shape(declared: dict[str, Any]) -> Shape:
+    _check_keys(
+        declared,
+        required={"kind", "order", "roles", "match", "examples"},
+        optional={"except"},
+    )
+    matches = []
+    for match in declared["match"]:
+        _check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})
+        matches.append(Match(**{**match, "callee": compile_glob(match["callee"])}))
+    return Shape(
+        kind=declared["kind"],
+        order=declared["order"],
+        roles=declared["roles"],
+        matches=tuple(matches),
+        excluded=tuple(compile_glob(pattern) for pattern in declared.get("except", ())),
+        valid=tuple(declared["examples"]["valid"]),
+        invalid=tuple(declared["examples"]["invalid"]),
+    )
+
+
+def _check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
+    if missing := required - declared.keys():
+        raise KeyError(f"missing {', '.join(sorted(missing))}")
+    if unknown := declared.keys() - required - optional:
+        raise KeyError(f"unknown {', '.join(sorted(unknown))}")

@@ -1,0 +1,150 @@
+"""Reads the calls that launch something, with libcst, exactly as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from rewriter.grammar import Grammar
+
+_EMPTY = cst.Module([])
+_LITERALS = (cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString)
+_CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
+
+
+@dataclass(frozen=True)
+class Written:
+    """One argument as written. `value` is libcst's node, `keyword` empty for a positional one."""
+
+    keyword: str
+    value: cst.BaseExpression
+
+    @property
+    def expr(self) -> str:
+        return code(self.value)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a probe may read an argument a second time: `expr` has no side effect.
+
+    `base` is the variable that the value hangs on; `kind` says whether the expression is a plain
+    name, a view of it, an element of it, a literal, or arithmetic.
+    """
+
+    expr: str
+    base: str
+    kind: str
+
+
+def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
+    """The arguments of each call; all are parsed in one go, since a parse has a fixed cost."""
+    if not texts:
+        return []
+    module = cst.parse_module("".join(f"({text})\n" for text in texts))
+    calls = []
+    for line in module.body:
+        assert isinstance(line, cst.SimpleStatementLine)
+        statement = line.body[0]
+        assert isinstance(statement, cst.Expr)
+        assert isinstance(statement.value, cst.Call)
+        calls.append(
+            tuple(
+                Written(argument.keyword.value if argument.keyword else "", argument.value)
+                for argument in statement.value.args
+            )
+        )
+    return calls
+
+
+def code(node: cst.CSTNode) -> str:
+    """Source text of a node on one line."""
+    return " ".join(_EMPTY.code_for_node(node).split())
+
+
+def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
+    """The members of a list or tuple display, or the value itself."""
+    if isinstance(value, (cst.List, cst.Tuple)):
+        return tuple(inner for member in value.elements for inner in elements(member.value))
+    return (value,)
+
+
+def reading(node: cst.BaseExpression, grammar: Grammar) -> Reading | None:
+    """How to read `node` again without running anything, or `None` where that is not known.
+
+    `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
+    """
+    if isinstance(node, cst.Name):
+        if node.value in _CONSTANTS:
+            return Reading(node.value, "", "literal")
+        return Reading(node.value, node.value, "name")
+    if isinstance(node, _LITERALS):
+        return Reading(code(node), "", "literal")
+    if isinstance(node, cst.UnaryOperation):
+        inner = reading(node.expression, grammar)
+        return inner and Reading(
+            code(node), inner.base, "literal" if inner.kind == "literal" else "arithmetic"
+        )
+    if isinstance(node, (cst.BinaryOperation, cst.Comparison)):
+        return _arithmetic(node, grammar)
+    if isinstance(node, cst.Subscript):
+        inner = reading(node.value, grammar)
+        constant = all(
+            isinstance(part.slice, cst.Index) and isinstance(part.slice.value, _LITERALS)
+            for part in node.slice
+        )
+        return Reading(code(node), inner.base, "element") if inner and constant else None
+    if isinstance(node, cst.Call):
+        return _call(node, grammar)
+    return None
+
+
+def _arithmetic(
+    node: cst.BinaryOperation | cst.Comparison, grammar: Grammar
+) -> Reading | None:
+    parts = (
+        [node.left, node.right]
+        if isinstance(node, cst.BinaryOperation)
+        else [node.left, *(comparison.comparator for comparison in node.comparisons)]
+    )
+    read = [reading(part, grammar) for part in parts]
+    if any(part is None or part.kind not in ("name", "literal", "arithmetic") for part in read):
+        return None
+    bases = [part.base for part in read if part and part.base]
+    return Reading(code(node), bases[0] if bases else "", "arithmetic")
+
+
+def _call(node: cst.Call, grammar: Grammar) -> Reading | None:
+    path = callee(node.func)
+    if path == "c_void_p" and len(node.args) == 1:
+        return reading(node.args[0].value, grammar)
+    if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("item", "data_ptr"):
+        return reading(node.func.value, grammar)
+    if grammar.effect(path) != "view" or _has_comment(node):
+        return None
+    method = isinstance(node.func, cst.Attribute) and not path.startswith(("aten.", "torch."))
+    if method:
+        assert isinstance(node.func, cst.Attribute)
+        viewed = reading(node.func.value, grammar)
+    else:
+        viewed = reading(node.args[0].value, grammar) if node.args else None
+    return Reading(code(node), viewed.base, "view") if viewed and viewed.base else None
+
+
+def callee(node: cst.BaseExpression) -> str:
+    """The same text of what is called as `outline.callee` gives, from libcst's nodes."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        return f"{callee(node.value)}.{node.attr.value}"
+    if isinstance(node, cst.Subscript):
+        return f"{callee(node.value)}[]"
+    if isinstance(node, cst.Call):
+        return f"{callee(node.func)}()"
+    return "?"
+
+
+def _has_comment(node: cst.CSTNode) -> bool:
+    return "#" in _EMPTY.code_for_node(node)

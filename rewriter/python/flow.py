@@ -1,0 +1,114 @@
+"""Follows the variables of a scope: what owns their memory, and what it holds.
+
+Inductor's buffers are named once, when something computes them. So a buffer that is already
+written under its own name when a launch writes it is being updated, not made; and one that was
+only allocated, or taken over from a dead buffer, has no value worth reading before the launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from rewriter.types import Role, Type
+
+# Symbolic sizes: s0, u1, ks0, ps0; and what launches compute from them.
+_SYMBOL = re.compile(r"(s|u|ks|ps|zuf|i)\d+$|.*_[xyzr]\d*_?numel$")
+
+
+class Content(Enum):
+    """What a variable's memory holds."""
+
+    NOTHING = "allocated, never written"
+    STALE = "what a buffer that is gone left there"
+    WRITTEN = "its own value"
+
+
+@dataclass(frozen=True)
+class Variable:
+    root: str
+    content: Content
+    type: Type | None
+
+
+@dataclass
+class Flow:
+    """The variables at one point of a scope. Copied where control flow branches."""
+
+    tensors: frozenset[str]
+    scalars: frozenset[str]
+    variables: dict[str, Variable] = field(default_factory=dict)
+
+    def branch(self) -> Flow:
+        return Flow(self.tensors, self.scalars, dict(self.variables))
+
+    def only(self, names: Iterable[str]) -> Flow:
+        """A copy that knows `names` alone: a copy of everything per launch would be quadratic."""
+        known = {name: self.variables[name] for name in names if name in self.variables}
+        return Flow(self.tensors, self.scalars, known)
+
+    def forget(self, name: str) -> None:
+        """`name` was deleted."""
+        self.variables.pop(name, None)
+
+    def get(self, name: str) -> Variable:
+        """A variable; one that was never seen here comes from outside and is written."""
+        return self.variables.get(name) or Variable(name, Content.WRITTEN, self._outside(name))
+
+    def type_of(self, name: str) -> Type:
+        """The type of a variable; one of which nothing is known is taken for a tensor."""
+        return self.get(name).type or "tensor"
+
+    def receive(self, name: str) -> None:
+        """`name` is an input of the scope."""
+        self.variables[name] = Variable(name, Content.WRITTEN, self._outside(name))
+
+    def allocate(self, name: str) -> None:
+        self.variables[name] = Variable(name, Content.NOTHING, "tensor")
+
+    def compute(self, name: str, kind: Type | None) -> None:
+        """`name` holds a new value of its own."""
+        self.variables[name] = Variable(name, Content.WRITTEN, kind)
+
+    def alias(self, name: str, base: str, *, reuse: bool) -> None:
+        """`name` is `base`, or a view of it; with `reuse`, `base` is dead."""
+        old = self.get(base)
+        content = old.content
+        if reuse and content is Content.WRITTEN:
+            content = Content.STALE
+        kind = old.type
+        if kind is None and _SYMBOL.match(name):
+            # `s77 = arg2_1` at the top of a scope says that the input is a size.
+            kind = "scalar"
+            self.variables[base] = replace(old, type=kind)
+        self.variables[name] = Variable(old.root, content, kind)
+
+    def write(self, name: str) -> None:
+        """Something wrote `name`; the buffer it is a view of holds values now, too."""
+        for written in {name, self.get(name).root}:
+            self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
+
+    def holds_value(self, root: str) -> bool:
+        """Whether any known variable over the memory of `root` has a value of its own."""
+        known = [v.content for v in self.variables.values() if v.root == root]
+        return not known or Content.WRITTEN in known
+
+    def role(self, name: str, declared: Role | None) -> Role:
+        """The role of an argument, from what its kernel declares and what its memory holds."""
+        content = self.get(name).content
+        if declared == "in":
+            return "in"
+        if content is Content.NOTHING:
+            return "out"
+        if declared == "out":
+            return "inout" if content is Content.WRITTEN else "out"
+        return "inout"
+
+    def _outside(self, name: str) -> Type | None:
+        if name in self.tensors:
+            return "tensor"
+        if name in self.scalars or _SYMBOL.match(name):
+            return "scalar"
+        return None

@@ -1,0 +1,123 @@
+"""Which arguments a launch reads and which it writes, before data flow has its say.
+
+One resolver for each value of `roles` in the grammar. A resolver returns, per argument as written,
+the declared role (`None`: not known) and the declared type (`None`: not known).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import libcst as cst
+
+from rewriter import grammar
+from rewriter.python import signature
+from rewriter.python.call import Written
+from rewriter.python.outline import Definition, head
+from rewriter.types import Role, Type
+
+# Keyword arguments of a Triton launch that are no argument of the kernel.
+_LAUNCH_KEYWORDS = frozenset({"stream", "grid"})
+
+
+@dataclass(frozen=True)
+class Declared:
+    role: Role | None
+    type: Type | None
+
+
+UNKNOWN = Declared(None, None)
+INPUT = Declared("in", None)
+
+
+@dataclass(frozen=True)
+class Called:
+    """A launch as its resolver sees it; `returns` tells whether the statement keeps a result."""
+
+    callee: str
+    arguments: Sequence[Written]
+    returns: bool
+
+
+def by_signature(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+    """From the kernel's parameters; an argument list that does not fit them tells nothing."""
+    parameters = signature.read(head(called.callee), definitions)
+    positional = [argument for argument in called.arguments if not argument.keyword]
+    if parameters is None or not _fits(positional, parameters):
+        parameters = ()
+    declared = iter([Declared(p.role, p.type) for p in parameters])
+    result = []
+    for argument in called.arguments:
+        if argument.keyword in _LAUNCH_KEYWORDS:
+            result.append(Declared("in", "other"))
+        elif not argument.keyword:
+            result.append(next(declared, UNKNOWN if not parameters else Declared("in", None)))
+        else:
+            result.append(INPUT)
+    return result
+
+
+def _fits(arguments: Sequence[Written], parameters: Sequence[signature.Parameter]) -> bool:
+    """A literal number cannot be a pointer, and every parameter needs an argument."""
+    return len(arguments) >= len(parameters) and not any(
+        parameter.type == "tensor" and isinstance(argument.value, (cst.Integer, cst.Float))
+        for argument, parameter in zip(arguments, parameters, strict=False)
+    )
+
+
+def by_out(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+    """`out=`, `out0=`, … are written, everything else is read."""
+    return [
+        Declared("out", "tensor") if argument.keyword.startswith("out") else INPUT
+        for argument in called.arguments
+    ]
+
+
+def by_schema(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+    """From the operator's schema where it mutates, else from how operators are named.
+
+    `op_` mutates its first argument. An operator that nobody ships a schema for and whose result
+    nobody keeps runs for its mutations: data flow decides which arguments those may be.
+    """
+    name = called.callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
+    written = mutating_operators().get(name)
+    base = name.split(".")[1] if "." in name else name
+    if written is None and base.endswith("_") and not base.startswith("__"):
+        written = [0]
+    if written is not None:
+        return [
+            Declared("inout", None) if _is_written(written, position, argument) else INPUT
+            for position, argument in enumerate(called.arguments)
+        ]
+    if called.returns:
+        return [INPUT for _ in called.arguments]
+    return [UNKNOWN for _ in called.arguments]
+
+
+def _is_written(written: Sequence[int | str], position: int, argument: Written) -> bool:
+    return (argument.keyword or position) in written
+
+
+@lru_cache(maxsize=None)
+def mutating_operators() -> dict[str, list[int | str]]:
+    """Operators of PyTorch that write arguments other than by `out=` or by the `op_` convention.
+
+    Keys are `namespace.op.overload`; values are positions and names of the
+    arguments written. Made by `fixtures/operators.py` from torch's own schemas.
+    """
+    path = grammar.folder() / "mutating_operators.json"
+    table: dict[str, list[int | str]] = json.loads(path.read_text(encoding="utf-8"))
+    return table
+
+
+Resolver = Callable[[Called, dict[str, Definition]], list[Declared]]
+
+RESOLVERS: dict[str, Resolver] = {
+    "signature": by_signature,
+    "out": by_out,
+    "schema": by_schema,
+}
+

@@ -1,0 +1,310 @@
+"""Statistics of the tensors seen at a kernel launch.
+
+:func:`measure` queues the reductions of one tensor on that tensor's own device and returns
+without waiting for them (it may run while a CUDA graph is being captured); :func:`collect` later
+brings the results of any number of tensors to the host with one transfer per device.
+
+Neither depends on, nor changes, the state of the model around it: tensors are only read, and the
+ops used here are deterministic, draw no random numbers and name their dtype and device.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 20
+"""Most elements converted to float64 at a time; it bounds the temporaries to a few times 8 MiB."""
+
+_INF = math.inf
+_INT64_MIN = -(1 << 63)
+
+
+# Within float64; and not within it, so reduced as int64 keys in the same order.
+_EXACT = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32}
+_WIDE = {torch.int64, torch.uint64}
+_FLOAT8 = {torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz}
+_FLOAT8.add(getattr(torch, "float8_e8m0fnu", torch.float8_e5m2))  # since torch 2.7
+_COMPLEX = {torch.complex32, torch.complex64, torch.complex128}
+_HUGE = {torch.float64, torch.complex128}  # squares and sums can leave the range of float64
+_MEASURED = _EXACT | _WIDE | _FLOAT8 | _COMPLEX | _HUGE
+_MEASURED |= {torch.float16, torch.bfloat16, torch.float32}
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What was in one tensor, each element counted as often as the tensor's shape shows it.
+
+    ``minimum``, ``maximum``, ``mean`` and ``std`` are over the finite elements and None where
+    there is none; ``std`` is the sample standard deviation (divisor n - 1, as ``torch.std``), None
+    for fewer than two. The extremes are exact: an int for integer dtypes, 0 or 1 for bool, else a
+    float. ``mean`` and ``std`` are accurate to float64 whatever the dtype.
+
+    ``of`` says of what: "value", or for complex dtypes "magnitude", abs(x). A complex element
+    counts as NaN if either part is, else as infinite if either part is (or if its magnitude
+    exceeds float64).
+    """
+
+    numel: int
+    minimum: int | float | None
+    maximum: int | float | None
+    mean: float | None
+    std: float | None
+    nan: int
+    inf: int  # +inf and -inf together
+    of: str = "value"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The statistics of one tensor, still on its device and perhaps not computed yet.
+
+    ``values`` has shape (7,) and dtype int64: the numbers of finite, NaN and infinite elements,
+    then minimum, maximum, mean and population standard deviation. The last four are the bits of
+    float64, except the extremes of int64 and uint64: those are int64 keys, the value itself or for
+    uint64 the value - 2**63, and the mean is then relative to ``_centre`` of the two, so that a
+    large offset costs no precision. Without a finite element the last four mean nothing.
+
+    ``numel`` is that of the tensor; ``values`` counts each element that an expanded dimension
+    repeats once instead of ``repeat`` times.
+    """
+
+    values: Tensor
+    dtype: torch.dtype
+    numel: int
+    repeat: int = 1
+
+
+def measure(tensor: Tensor) -> Record | None:
+    """Queue the reductions of ``tensor`` on its device, without waiting for that device.
+
+    None for what has no plain elements to read: packed sub-byte and quantized dtypes, sparse and
+    nested layouts, meta and fake tensors and other wrappers, freed storage, devices without
+    float64.
+    """
+    # Functions of torch can be overridden, for one by the default device: not those called here.
+    with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), torch.no_grad():
+        if not _readable(tensor):
+            return None
+        view, repeat = _distinct(tensor)
+        if view.numel() == 0:
+            values = torch.zeros(7, dtype=torch.int64, device=tensor.device)
+        else:
+            rows = [_reduce(block) for block in _blocks(view)]
+            values = rows[0] if len(rows) == 1 else _merge(torch.stack(rows), tensor.dtype)
+        return Record(values, tensor.dtype, tensor.numel(), repeat)
+
+
+def collect(records: Sequence[Record | None]) -> list[Statistics | None]:
+    """Wait for ``records`` and decode them, in order, with one transfer per device."""
+    devices: dict[torch.device, list[tuple[int, Record]]] = {}
+    for position, record in enumerate(records):
+        if record is not None:
+            devices.setdefault(record.values.device, []).append((position, record))
+    result: list[Statistics | None] = [None] * len(records)
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        for found in devices.values():
+            rows = torch.stack([record.values for _, record in found]).tolist()
+            for (position, record), row in zip(found, rows, strict=True):
+                result[position] = _decode(record, row)
+    return result
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether the elements of ``tensor`` are in memory that plain ops on its device can read."""
+    if (
+        tensor.dtype not in _MEASURED
+        or tensor.layout is not torch.strided
+        or tensor.is_nested
+        or tensor.device.type in ("meta", "mps")
+        # Fake tensors and other wrappers do not hold what they stand for.
+        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+    ):
+        return False
+    if tensor.numel() == 0:
+        return True
+    # The storage of a live tensor may have been freed (FSDP does); reading it would crash.
+    dims = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in dims) + 1
+    return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
+
+
+def _distinct(tensor: Tensor) -> tuple[Tensor, int]:
+    """A view of ``tensor`` without its expanded dimensions, and how often they repeat it.
+
+    Statistics do not depend on order, so the dimensions of the view are in memory order and as
+    few as possible: a dense tensor becomes one run of memory, whatever the order of its own.
+    """
+    if tensor.is_conj():
+        tensor = tensor.conj()  # clears the bit without a copy; the magnitude is the same
+    if tensor.is_contiguous():
+        return tensor.view(-1), 1
+    repeat = 1
+    merged: list[tuple[int, int]] = []  # (size, stride)
+    dims = zip(tensor.shape, tensor.stride(), strict=True)
+    for size, stride in sorted(dims, key=lambda dim: dim[1], reverse=True):
+        if size == 1:
+            continue
+        if stride == 0:
+            repeat *= size
+        elif merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    sizes, strides = [size for size, _ in merged], [stride for _, stride in merged]
+    return tensor.as_strided(sizes, strides, tensor.storage_offset()), repeat
+
+
+def _blocks(view: Tensor) -> Iterator[Tensor]:
+    """Views of at most BLOCK elements that together hold each element of ``view`` once."""
+    total = view.numel()
+    if total <= BLOCK:
+        yield view
+        return
+    length = view.shape[0]
+    step = max(1, BLOCK * length // total)
+    step = -(-length // -(-length // step))  # as many pieces, but of nearly equal size
+    for start in range(0, length, step):
+        if step == 1:
+            yield from _blocks(view.select(0, start))
+        else:
+            yield view.narrow(0, start, min(step, length - start))
+
+
+def _reduce(block: Tensor) -> Tensor:
+    """The ``values`` of a Record for a non-empty ``block`` of at most BLOCK elements."""
+    nan = inf = torch.zeros((), dtype=torch.int64, device=block.device)
+    if block.dtype in _WIDE:
+        keys = block.resolve_neg().contiguous().view(torch.int64)
+        keys = keys ^ _INT64_MIN if block.dtype == torch.uint64 else keys
+        low, high = torch.aminmax(keys)
+        centre = _centre(low, high)
+        values, bottom, top = ((key - centre).to(torch.float64) for key in (keys, low, high))
+        finite = True
+    else:
+        values = _float64(block)
+        finite = block.dtype in _EXACT
+        if finite or block.device.type == "cpu":
+            low, high = torch.aminmax(values)  # both are NaN if a value is
+            # On the CPU there is no device to wait for, and finite values need fewer passes.
+            finite = finite or all(map(math.isfinite, torch.stack([low, high]).tolist()))
+        if not finite:
+            nan, inf = values.isnan().sum(), values.isinf().sum()
+            low = torch.nan_to_num(values, _INF, _INF, _INF).amin()
+            high = torch.nan_to_num(values, -_INF, -_INF, -_INF).amax()
+        bottom, top = low, high
+    counts = torch.stack([values.numel() - nan - inf, nan, inf])
+    moments = _moments(values, counts[0], bottom, top, finite, block.dtype in _HUGE)
+    return _row(counts, low, high, moments)
+
+
+def _float64(block: Tensor) -> Tensor:
+    """The values or magnitudes in ``block``; its own memory if that is contiguous float64."""
+    if block.dtype in _COMPLEX:
+        real, imag = torch.view_as_real(block).to(torch.float64).unbind(-1)
+        # hypot alone lets an infinite part outweigh a NaN one.
+        return torch.hypot(real, imag).masked_fill_(real.isnan() | imag.isnan(), math.nan)
+    if block.dtype in _FLOAT8:
+        block = block.to(torch.float32)
+    return block.to(torch.float64).resolve_neg().contiguous()
+
+
+def _moments(
+    values: Tensor,
+    number: Tensor,
+    low: Tensor,
+    high: Tensor,
+    finite: bool = True,
+    scaled: bool = True,
+    parts: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Mean and population standard deviation, shape (2,), of ``number`` finite ``values``.
+
+    ``low`` and ``high`` are their extremes. Of several blocks the values are the means, and
+    ``parts`` the numbers of elements and the standard deviations (Chan's formula, for all blocks
+    at once).
+
+    Two passes, since a large offset would drown a sum of squares; the sum of the deviations, zero
+    but for the rounding of the mean, then corrects both results for that rounding.
+    """
+    number = number.to(torch.float64).clamp(min=1)
+    weights, spreads = parts or (None, None)
+
+    def average(terms: Tensor) -> Tensor:
+        return (terms if weights is None else terms * weights).sum() / number
+
+    scale = _scale(low, high) if scaled else None
+    if scale is not None:
+        values, low, high = values * scale, low * scale, high * scale
+    mean = average(values if finite else torch.nan_to_num(values, 0.0, 0.0, 0.0))
+    # Equal values deviate by zero only if their mean is not rounded away from them. The bounds,
+    # and so the mean, are infinite where there is no finite value.
+    mean = torch.nan_to_num(mean.clamp(low, high), 0.0, 0.0, 0.0)
+    deviations = values - mean
+    if not finite:
+        deviations.nan_to_num_(0.0, 0.0, 0.0)
+    rest = average(deviations)
+    squares = deviations.square_()
+    if spreads is not None:
+        squares += (spreads if scale is None else spreads * scale).square()
+    result = torch.stack([mean + rest, (average(squares) - rest.square()).clamp(min=0).sqrt()])
+    return result if scale is None else result / scale
+
+
+def _merge(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Combine the ``values`` of several blocks, shape (blocks, 7), into one."""
+    counts = rows[:, :3].sum(0)
+    means, spreads = rows[:, 5:].view(torch.float64).unbind(1)
+    extremes = rows[:, 3:5] if dtype in _WIDE else rows[:, 3:5].view(torch.float64)
+    low, high = extremes[:, 0].amin(), extremes[:, 1].amax()
+    bottom, top = low, high
+    if dtype in _WIDE:
+        centre = _centre(low, high)
+        means = means + (_centre(rows[:, 3], rows[:, 4]) - centre).to(torch.float64)
+        bottom, top = (low - centre).to(torch.float64), (high - centre).to(torch.float64)
+    moments = _moments(means, counts[0], bottom, top, parts=(rows[:, 0], spreads))
+    return _row(counts, low, high, moments)
+
+
+def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor) -> Tensor:
+    """The ``values`` of a Record."""
+    extremes = torch.stack([low, high])
+    return torch.cat([counts, extremes.view(torch.int64), moments.view(torch.int64)])
+
+
+def _centre(low: Tensor, high: Tensor) -> Tensor:
+    """(low + high) / 2 rounded up, of int64 without overflow.
+
+    Up, because int64 reaches one further down: no value of [low, high] then differs from the
+    centre by more than int64 holds.
+    """
+    return (low | high) - ((low ^ high) >> 1)
+
+
+def _scale(low: Tensor, high: Tensor) -> Tensor:
+    """A power of two, exact, that brings the larger of ``low`` and ``high`` to the order of one."""
+    exponent = torch.maximum(low.abs(), high.abs()).view(torch.int64) >> 52
+    return ((2046 - exponent).clamp(min=1) << 52).view(torch.float64)
+
+
+def _decode(record: Record, row: list[int]) -> Statistics:
+    """The statistics in ``row``, the ``values`` of ``record`` on the host."""
+    count, nan, inf = (number * record.repeat for number in row[:3])
+    of = "magnitude" if record.dtype in _COMPLEX else "value"
+    if count == 0:
+        return Statistics(record.numel, None, None, None, None, nan, inf, of)
+    low: int | float
+    high: int | float
+    low, high, mean, deviation = struct.unpack("4d", struct.pack("4q", *row[3:]))
+    if record.dtype in _EXACT:
+        low, high = int(low), int(high)
+    elif record.dtype in _WIDE:
+        offset = 0 if record.dtype == torch.int64 else -_INT64_MIN
+        low, high = row[3] + offset, row[4] + offset
+        mean += -(-(low + high) // 2)
+    # The deviation of values further apart than float64 reaches may itself be infinite.
+    std = deviation * math.sqrt(count / (count - 1)) if count > 1 else None
+    return Statistics(record.numel, low, high, mean, std, nan, inf, of)

@@ -1,0 +1,195 @@
+"""The values that flow from one stage to the next: artifact, launches, insertions.
+
+open → locate → plan → apply → verify → write. Nothing here does I/O or imports a parser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Role = Literal["in", "out", "inout"]
+Type = Literal["tensor", "scalar", "other"]
+Phase = Literal["before", "after"]
+When = Literal["before", "after", "both"]
+
+KINDS = (
+    "triton",
+    "triton_user",
+    "triton_template",
+    "combo",
+    "multi_kernel",
+    "cpp",
+    "cuda",
+    "extern_out",
+    "extern_alloc",
+    "fallback",
+    "custom_op",
+    "collective",
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument or result of a launch.
+
+    `expr` is its source text, `name` the short name that prints and file names use, `buffer` the
+    variable that owns the memory once views and reuse are resolved.
+    """
+
+    name: str
+    expr: str
+    buffer: str
+    role: Role
+    type: Type
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the lines of a launch stand, in bytes from the start of the file.
+
+    `start` is the start of the statement's first line, `end` the end of its last line with its
+    newline. `obstacle` says why no line can be put around the launch; `open_ended` why none can
+    follow it (a `return`). Empty strings mean that nothing is in the way.
+    """
+
+    start: int
+    end: int
+    indent: bytes
+    obstacle: str = ""
+    open_ended: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
+
+    `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
+    or in a function that holds a subgraph. `constants` are the arguments written as literals.
+    """
+
+    index: int
+    scope: str
+    kernel: str
+    kind: str
+    line: int
+    args: tuple[Argument, ...]
+    origins: tuple[str, ...]
+    source_nodes: tuple[str, ...]
+    site: Site
+    repeats: bool = False
+    wrapper: str = ""
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """A call in a scope that is neither a known launch nor a known non-launch."""
+
+    line: int
+    text: str
+    wrapper: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The function that a caller of the wrapper runs; `start` is the offset of its first line."""
+
+    name: str
+    start: int
+    indent: bytes
+
+
+@dataclass(frozen=True)
+class Located:
+    """Everything found in one wrapper.
+
+    `header` is the offset at which module-level lines may be put: before the first scope.
+    `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
+    """
+
+    launches: tuple[Launch, ...]
+    unrecognised: tuple[Unrecognised, ...]
+    entry: Entry | None
+    header: int
+    loader_globals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """One source inside an artifact, as bytes. `name` is its path inside the artifact."""
+
+    name: str
+    source: bytes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which probes go where: what the command line's PROBES options say.
+
+    `kernels` are glob patterns over kernel names, `launches` the indices wanted; `None` is all.
+    `when` of `None` leaves it to each probe.
+    """
+
+    probes: tuple[str, ...]
+    kernels: tuple[str, ...] | None = None
+    launches: frozenset[int] | None = None
+    when: When | None = None
+    format: Literal["text", "upstream"] = "text"
+    values: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class Insertion:
+    """Text to put at a byte offset. `origin` names its author, for error messages."""
+
+    offset: int
+    text: bytes = field(compare=False)
+    origin: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A launch that was to be probed and was not, or only in part, and why."""
+
+    launch: Launch
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What instrumenting one wrapper would change."""
+
+    insertions: tuple[Insertion, ...]
+    probed: tuple[Launch, ...]
+    skipped: tuple[Skipped, ...]
+    unrecognised: tuple[Unrecognised, ...]
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """The result of `instrument`: new bytes, and what was done to get them."""
+
+    path: Path
+    source: bytes
+    original: bytes
+    plan: Plan
+    selection: Selection
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """The result of `strip`.
+
+    `removed` counts the lines taken out; `exact` tells whether what is left has the hash that was
+    recorded when the probes went in. It is false when somebody edited the file since.
+    """
+
+    path: Path
+    source: bytes
+    instrumented: bytes
+    removed: int
+    exact: bool
+
+
+Json = dict[str, Any]

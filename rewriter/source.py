@@ -58,7 +58,6 @@ class Source:
         bom = 3 if line == 1 and self.data.startswith(b"\xef\xbb\xbf") else 0
         return self.line_start(line) + column + bom
 
-
     def call_text(self, call: ast.Call) -> str:
         """The source of a call, with line feeds for line ends."""
         start = self.position(call.lineno, call.col_offset)

@@ -93,11 +93,15 @@ class Unrecognised:
 
 @dataclass(frozen=True)
 class Entry:
-    """The function that a caller of the wrapper runs; `start` is the offset of its first line."""
+    """The function that a caller of the wrapper runs.
+
+    `start` is the offset of its body's first line, `inputs` the names it gives to its inputs.
+    """
 
     name: str
     start: int
     indent: bytes
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)

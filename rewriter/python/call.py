@@ -101,9 +101,7 @@ def reading(node: cst.BaseExpression, grammar: Grammar) -> Reading | None:
     return None
 
 
-def _arithmetic(
-    node: cst.BinaryOperation | cst.Comparison, grammar: Grammar
-) -> Reading | None:
+def _arithmetic(node: cst.BinaryOperation | cst.Comparison, grammar: Grammar) -> Reading | None:
     parts = (
         [node.left, node.right]
         if isinstance(node, cst.BinaryOperation)

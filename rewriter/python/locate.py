@@ -297,7 +297,8 @@ class _Elements:
             lambda event: event[0] <= (statement.end_lineno or 0), self._events.get(name, ())
         )
         return tuple(
-            (target, expr) for _, target, expr in itertools.takewhile(lambda e: e[1] != "end", later)
+            (target, expr)
+            for _, target, expr in itertools.takewhile(lambda e: e[1] != "end", later)
         )
 
 
@@ -310,9 +311,7 @@ def match_shape(path: str, call: ast.Call, outline: Outline, grammar: Grammar) -
         for match in shape.matches:
             if not match.callee.fullmatch(path):
                 continue
-            if match.defined_by and (
-                definition is None or definition.factory != match.defined_by
-            ):
+            if match.defined_by and (definition is None or definition.factory != match.defined_by):
                 continue
             if match.source and not any(match.source in text for text in definition.texts):  # type: ignore[union-attr]
                 continue
@@ -431,8 +430,18 @@ def _entry(outline: Outline, source: Source) -> Entry | None:
             first = scope.function.body[0]
             start = source.line_start(first.lineno)
             indent = source.data[start : source.position(first.lineno, first.col_offset)]
-            return None if indent.strip() else Entry(scope.name, start, indent)
+            inputs = _inputs(scope.function)
+            return None if indent.strip() else Entry(scope.name, start, indent, inputs)
     return None
+
+
+def _inputs(function: outlines.Function) -> tuple[str, ...]:
+    """The names in `arg0_1, arg1_1 = args`."""
+    for node in function.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            if node.value.id == "args":
+                return tuple(_names(node.targets[0]))
+    return ()
 
 
 def _targets(statement: ast.stmt) -> tuple[str, ...]:

@@ -120,4 +120,3 @@ RESOLVERS: dict[str, Resolver] = {
     "out": by_out,
     "schema": by_schema,
 }
-

@@ -88,9 +88,7 @@ def _mutated(function: ast.FunctionDef) -> frozenset[str]:
     value = _metadata(function, "inductor_meta", "mutated_arg_names")
     if value is None:
         return frozenset()
-    return frozenset(
-        str(node.value) for node in ast.walk(value) if isinstance(node, ast.Constant)
-    )
+    return frozenset(str(node.value) for node in ast.walk(value) if isinstance(node, ast.Constant))
 
 
 def _triton_function(

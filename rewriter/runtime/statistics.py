@@ -63,10 +63,10 @@ class Record:
     """The statistics of one tensor, still on its device and perhaps not computed yet.
 
     ``values`` has shape (7,) and dtype int64: the numbers of finite, NaN and infinite elements,
-    then minimum, maximum, mean and population standard deviation. The last four are the bits of
-    float64, except the extremes of int64 and uint64: those are int64 keys, the value itself or for
-    uint64 the value - 2**63, and the mean is then relative to ``_centre`` of the two, so that a
-    large offset costs no precision. Without a finite element the last four mean nothing.
+    then minimum, maximum, mean and population standard deviation, meaningless without a finite
+    element. The mean is relative to ``_centre`` of the extremes, so that a large offset costs no
+    precision. These last four are the bits of float64, except the extremes of int64 and uint64:
+    those are int64 keys, the value itself, or for uint64 the value - 2**63.
 
     ``numel`` is that of the tensor; ``values`` counts each element that an expanded dimension
     repeats once instead of ``repeat`` times.
@@ -176,111 +176,90 @@ def _blocks(view: Tensor) -> Iterator[Tensor]:
 
 def _reduce(block: Tensor) -> Tensor:
     """The ``values`` of a Record for a non-empty ``block`` of at most BLOCK elements."""
+    values = _comparable(block)
+    finite = block.dtype in _EXACT or block.dtype in _WIDE
     nan = inf = torch.zeros((), dtype=torch.int64, device=block.device)
-    if block.dtype in _WIDE:
-        keys = block.resolve_neg().contiguous().view(torch.int64)
-        keys = keys ^ _INT64_MIN if block.dtype == torch.uint64 else keys
-        low, high = torch.aminmax(keys)
-        centre = _centre(low, high)
-        values, bottom, top = ((key - centre).to(torch.float64) for key in (keys, low, high))
-        finite = True
-    else:
-        values = _float64(block)
-        finite = block.dtype in _EXACT
-        if finite or block.device.type == "cpu":
-            low, high = torch.aminmax(values)  # both are NaN if a value is
-            # On the CPU there is no device to wait for, and finite values need fewer passes.
-            finite = finite or all(map(math.isfinite, torch.stack([low, high]).tolist()))
-        if not finite:
-            nan, inf = values.isnan().sum(), values.isinf().sum()
-            low = torch.nan_to_num(values, _INF, _INF, _INF).amin()
-            high = torch.nan_to_num(values, -_INF, -_INF, -_INF).amax()
-        bottom, top = low, high
+    if finite or block.device.type == "cpu":
+        low, high = torch.aminmax(values)  # both are NaN if a value is
+        # On the CPU there is no device to wait for, and finite values need fewer passes.
+        finite = finite or all(map(math.isfinite, torch.stack([low, high]).tolist()))
+    if not finite:
+        nan, inf = values.isnan().sum(), values.isinf().sum()
+        low = torch.nan_to_num(values, _INF, _INF, _INF).amin()
+        high = torch.nan_to_num(values, -_INF, -_INF, -_INF).amax()
     counts = torch.stack([values.numel() - nan - inf, nan, inf])
-    moments = _moments(values, counts[0], bottom, top, finite, block.dtype in _HUGE)
+    if block.dtype in _HUGE:
+        scale = _scale(low, high)
+        offsets = values * scale - _centre(low * scale, high * scale)
+        moments = _moments(offsets, counts[0], finite) / scale
+    else:
+        offsets = (values - _centre(low, high)).to(torch.float64)
+        moments = _moments(offsets, counts[0], finite)
     return _row(counts, low, high, moments)
 
 
-def _float64(block: Tensor) -> Tensor:
-    """The values or magnitudes in ``block``; its own memory if that is contiguous float64."""
+def _comparable(block: Tensor) -> Tensor:
+    """What to reduce: int64 keys or float64, contiguous; maybe ``block`` itself."""
     if block.dtype in _COMPLEX:
         real, imag = torch.view_as_real(block).to(torch.float64).unbind(-1)
         # hypot alone lets an infinite part outweigh a NaN one.
         return torch.hypot(real, imag).masked_fill_(real.isnan() | imag.isnan(), math.nan)
-    if block.dtype in _FLOAT8:
-        block = block.to(torch.float32)
-    return block.to(torch.float64).resolve_neg().contiguous()
-
-
-def _moments(
-    values: Tensor,
-    number: Tensor,
-    low: Tensor,
-    high: Tensor,
-    finite: bool = True,
-    scaled: bool = True,
-    parts: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """Mean and population standard deviation, shape (2,), of ``number`` finite ``values``.
-
-    ``low`` and ``high`` are their extremes. Of several blocks the values are the means, and
-    ``parts`` the numbers of elements and the standard deviations (Chan's formula, for all blocks
-    at once).
-
-    Two passes, since a large offset would drown a sum of squares; the sum of the deviations, zero
-    but for the rounding of the mean, then corrects both results for that rounding.
-    """
-    number = number.to(torch.float64).clamp(min=1)
-    weights, spreads = parts or (None, None)
-
-    def average(terms: Tensor) -> Tensor:
-        return (terms if weights is None else terms * weights).sum() / number
-
-    scale = _scale(low, high) if scaled else None
-    if scale is not None:
-        values, low, high = values * scale, low * scale, high * scale
-    mean = average(values if finite else torch.nan_to_num(values, 0.0, 0.0, 0.0))
-    # Equal values deviate by zero only if their mean is not rounded away from them. The bounds,
-    # and so the mean, are infinite where there is no finite value.
-    mean = torch.nan_to_num(mean.clamp(low, high), 0.0, 0.0, 0.0)
-    deviations = values - mean
-    if not finite:
-        deviations.nan_to_num_(0.0, 0.0, 0.0)
-    rest = average(deviations)
-    squares = deviations.square_()
-    if spreads is not None:
-        squares += (spreads if scale is None else spreads * scale).square()
-    result = torch.stack([mean + rest, (average(squares) - rest.square()).clamp(min=0).sqrt()])
-    return result if scale is None else result / scale
+    block = block.resolve_neg().contiguous()
+    if block.dtype in _WIDE:
+        keys = block.view(torch.int64)
+        return keys ^ _INT64_MIN if block.dtype == torch.uint64 else keys
+    return (block.to(torch.float32) if block.dtype in _FLOAT8 else block).to(torch.float64)
 
 
 def _merge(rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Combine the ``values`` of several blocks, shape (blocks, 7), into one."""
     counts = rows[:, :3].sum(0)
-    means, spreads = rows[:, 5:].view(torch.float64).unbind(1)
     extremes = rows[:, 3:5] if dtype in _WIDE else rows[:, 3:5].view(torch.float64)
     low, high = extremes[:, 0].amin(), extremes[:, 1].amax()
-    bottom, top = low, high
-    if dtype in _WIDE:
-        centre = _centre(low, high)
-        means = means + (_centre(rows[:, 3], rows[:, 4]) - centre).to(torch.float64)
-        bottom, top = (low - centre).to(torch.float64), (high - centre).to(torch.float64)
-    moments = _moments(means, counts[0], bottom, top, parts=(rows[:, 0], spreads))
+    scale = _scale(low, high) if dtype in _HUGE else 1
+    means, deviations = (rows[:, 5:].view(torch.float64) * scale).unbind(1)
+    centres = _centre(extremes[:, 0] * scale, extremes[:, 1] * scale)
+    shifts = (centres - _centre(low * scale, high * scale)).to(torch.float64)
+    # A block without finite values has no centre; nor does it count.
+    means = means + torch.nan_to_num(shifts, 0.0, 0.0, 0.0)
+    moments = _moments(means, counts[0], parts=(rows[:, 0], deviations)) / scale
     return _row(counts, low, high, moments)
 
 
-def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor) -> Tensor:
-    """The ``values`` of a Record."""
-    extremes = torch.stack([low, high])
-    return torch.cat([counts, extremes.view(torch.int64), moments.view(torch.int64)])
+def _moments(
+    offsets: Tensor,
+    number: Tensor,
+    finite: bool = True,
+    parts: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Mean and population standard deviation, shape (2,), of the ``number`` finite ``offsets``.
+
+    Of several blocks the offsets are the means, and ``parts`` the numbers of elements and the
+    standard deviations (Chan's formula, for all blocks at once). Overwrites ``offsets``.
+
+    Offsets are from the centre of all values: what is rounded here is small next to the range of
+    the values, and so next to their deviation, however far from zero they are.
+    """
+    number = number.to(torch.float64).clamp(min=1)
+    known = offsets if finite else torch.nan_to_num(offsets, 0.0, 0.0, 0.0)
+    mean = (known if parts is None else known * parts[0]).sum() / number
+    squares = offsets.sub_(mean)
+    if not finite:
+        squares.nan_to_num_(0.0, 0.0, 0.0)
+    squares.square_()
+    if parts is not None:
+        squares.add_(parts[1].square()).mul_(parts[0])
+    return torch.stack([mean, (squares.sum() / number).sqrt()])
 
 
 def _centre(low: Tensor, high: Tensor) -> Tensor:
-    """(low + high) / 2 rounded up, of int64 without overflow.
+    """The middle of [low, high], without overflow; equal to both if they are equal.
 
-    Up, because int64 reaches one further down: no value of [low, high] then differs from the
-    centre by more than int64 holds.
+    The middle of int64 is rounded up, because int64 reaches one further down: then no value of
+    [low, high] differs from it by more than int64 holds.
     """
+    if low.is_floating_point():
+        return low + (high / 2 - low / 2)
     return (low | high) - ((low ^ high) >> 1)
 
 
@@ -288,6 +267,12 @@ def _scale(low: Tensor, high: Tensor) -> Tensor:
     """A power of two, exact, that brings the larger of ``low`` and ``high`` to the order of one."""
     exponent = torch.maximum(low.abs(), high.abs()).view(torch.int64) >> 52
     return ((2046 - exponent).clamp(min=1) << 52).view(torch.float64)
+
+
+def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor) -> Tensor:
+    """The ``values`` of a Record."""
+    extremes = torch.stack([low, high])
+    return torch.cat([counts, extremes.view(torch.int64), moments.view(torch.int64)])
 
 
 def _decode(record: Record, row: list[int]) -> Statistics:
@@ -298,13 +283,16 @@ def _decode(record: Record, row: list[int]) -> Statistics:
         return Statistics(record.numel, None, None, None, None, nan, inf, of)
     low: int | float
     high: int | float
-    low, high, mean, deviation = struct.unpack("4d", struct.pack("4q", *row[3:]))
-    if record.dtype in _EXACT:
-        low, high = int(low), int(high)
-    elif record.dtype in _WIDE:
-        offset = 0 if record.dtype == torch.int64 else -_INT64_MIN
-        low, high = row[3] + offset, row[4] + offset
-        mean += -(-(low + high) // 2)
+    low, high, offset, deviation = struct.unpack("4d", struct.pack("4q", *row[3:]))
+    if record.dtype in _WIDE:
+        lift = 0 if record.dtype == torch.int64 else -_INT64_MIN
+        low, high = row[3] + lift, row[4] + lift
+        centre = float((low + high + 1) // 2)
+    else:
+        centre = low + (high / 2 - low / 2)
+        if record.dtype in _EXACT:
+            low, high = int(low), int(high)
+    mean = min(max(centre + offset, float(low)), float(high))  # rounding may have led outside
     # The deviation of values further apart than float64 reaches may itself be infinite.
     std = deviation * math.sqrt(count / (count - 1)) if count > 1 else None
     return Statistics(record.numel, low, high, mean, std, nan, inf, of)

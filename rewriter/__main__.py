@@ -1,0 +1,5 @@
+"""`python -m rewriter`."""
+
+from rewriter.cli import script
+
+script()

@@ -1,0 +1,104 @@
+"""The commands as functions. The command line calls these and prints what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from rewriter import edit, markers, planning, probes
+from rewriter.artifact import Artifact, OpenWrapper, open_artifact
+from rewriter.errors import RewriterError
+from rewriter.source import Source
+from rewriter.types import Instrumented, Selection, Stripped, When
+
+
+def open(path: str | Path) -> Artifact:
+    """Open a wrapper, or a directory of them, without importing torch or running anything.
+
+    `.launches` and `.unrecognised` are what was found in it.
+    """
+    return open_artifact(path)
+
+
+def select(
+    probe: str | Iterable[str] = ("print",),
+    *,
+    kernels: str | Iterable[str] | None = None,
+    launches: Iterable[int] | None = None,
+    when: When | None = None,
+    format: Literal["text", "upstream"] = "text",
+    values: bool = False,
+) -> Selection:
+    """Say which probes go where. Names and patterns may be given as one comma-separated string.
+
+    Raises `RewriterError` on an unknown probe, with the nearest name.
+    """
+    names = probes.check(_listed(probe))
+    if not names:
+        raise RewriterError(
+            "no-probes",
+            "no probe was asked for",
+            hint=f"Pass one or more of {', '.join(sorted(probes.registry()))}.",
+        )
+    return Selection(
+        names,
+        None if kernels is None else tuple(_listed(kernels)),
+        None if launches is None else frozenset(launches),
+        when,
+        format,
+        values,
+    )
+
+
+def instrument(
+    artifact: str | Path | Artifact,
+    selection: Selection | None = None,
+    *,
+    replace: bool = False,
+    standalone: bool = False,
+) -> Instrumented:
+    """Put probes around the launches of a wrapper; `select()` makes the selection.
+
+    Nothing is written: `.source` of the result holds the new file. `replace` exchanges the probes
+    of a file that has some, which is an error otherwise. `standalone` embeds the runtime, so that
+    the file runs where inductor-rewriter is not installed.
+    """
+    wrapper = _wrapper(artifact)
+    source = wrapper.plain
+    if wrapper.probes is not None:
+        if not replace:
+            planning.require_plain(Source(str(wrapper.path), wrapper.source))
+        _require_unedited(wrapper)
+    selection = selection or select()
+    plan = planning.plan(source, wrapper.located, selection, standalone=standalone)
+    result = edit.apply(source.data, plan.insertions)
+    edit.verify_python(str(wrapper.path), source.data, result)
+    return Instrumented(wrapper.path, result, source.data, plan, selection)
+
+
+def strip(artifact: str | Path | Artifact) -> Stripped:
+    """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
+    wrapper = _wrapper(artifact)
+    original, kept, exact = edit.strip(wrapper.source)
+    removed = len(markers.lines(wrapper.source)) - len(kept)
+    return Stripped(wrapper.path, original, wrapper.source, removed, exact)
+
+
+def _require_unedited(wrapper: OpenWrapper) -> None:
+    if not edit.strip(wrapper.source)[2]:
+        raise RewriterError(
+            "edited-since",
+            f"{wrapper.path} was edited after it was instrumented: "
+            "without its probes it is not the file that it was made from",
+            hint="`rewriter strip` it, look at the result, and instrument that.",
+        )
+
+
+def _wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
+    return (artifact if isinstance(artifact, Artifact) else open(artifact)).only
+
+
+def _listed(names: str | Iterable[str]) -> list[str]:
+    parts = names.split(",") if isinstance(names, str) else names
+    return [name.strip() for name in parts if name.strip()]

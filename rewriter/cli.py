@@ -1,0 +1,66 @@
+"""The command line: finds the commands, reads the arguments, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from rewriter import commands
+from rewriter.errors import FAILED, RewriterError
+from rewriter.version import __version__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1, 2 or 3, as the README explains them."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser().parse_args(argv)
+    arguments.command_line = " ".join(["rewriter", *map(_quoted, argv)])
+    try:
+        code: int = arguments.act(arguments)
+        sys.stdout.flush()
+        return code
+    except RewriterError as error:
+        print(f"rewriter: error[{error.slug}]: {error}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("rewriter: interrupted", file=sys.stderr)
+        return FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line. Each file in `rewriter/commands/` adds its command."""
+    top = argparse.ArgumentParser(
+        prog="rewriter",
+        description="Instrument what PyTorch Inductor already generated.",
+        epilog="Exit codes: 0 done or same, 1 differs or a finding, 2 wrong input or request, "
+        "3 the toolchain or this program failed.",
+    )
+    top.add_argument("--version", action="version", version=f"inductor-rewriter {__version__}")
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    found = [
+        import_module(f"{commands.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(commands.__path__)
+        if not module.name.startswith("_")
+    ]
+    for command in sorted(found, key=lambda command: command.ORDER):
+        command.add(subparsers)
+    return top
+
+
+def script() -> None:
+    """The entry point of the installed `rewriter`."""
+    raise SystemExit(main())
+
+
+def _quoted(argument: str) -> str:
+    import shlex
+
+    return shlex.quote(argument)

@@ -1,0 +1,211 @@
+"""What several commands share: the PROBES options, output, and the text of warnings."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+from pathlib import Path
+
+from rewriter import api, probes, write
+from rewriter.errors import RewriterError
+from rewriter.types import Json, Plan, Selection
+
+_LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+_KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+
+
+def add_probe_options(parser: argparse.ArgumentParser) -> None:
+    """Add PROBES, the same for every command that takes them."""
+    group = parser.add_argument_group("probes")
+    known = "; ".join(f"{name}: {probe.summary}" for name, probe in probes.registry().items())
+    group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=known)
+    group.add_argument(
+        "--level",
+        choices=sorted(probes.LEVELS),
+        help=f"as upstream counts: 1 save, 2 print, 3 names (default: ${_LEVEL_VARIABLE})",
+    )
+    group.add_argument(
+        "--kernels",
+        metavar="GLOB[,GLOB…]",
+        help=f"only launches of these kernels (default: ${_KERNELS_VARIABLE})",
+    )
+    group.add_argument("--launches", metavar="N[,N-M…]", help="only launches of these indices")
+    group.add_argument(
+        "--when", choices=("before", "after", "both"), help="where to act (default: the probe's)"
+    )
+    group.add_argument(
+        "--format",
+        choices=("text", "upstream"),
+        default="text",
+        help="how values print: one line each, or as upstream's printer does",
+    )
+    group.add_argument(
+        "--values", action="store_true", help="print up to 64 values of each tensor, too"
+    )
+
+
+def selection(arguments: argparse.Namespace, default: str = "") -> Selection | None:
+    """The selection that the options and the environment ask for, `None` if they ask for none.
+
+    `default` names the probe to use when nothing is asked for.
+    """
+    kernels = arguments.kernels
+    if kernels is None:
+        kernels = os.environ.get(_KERNELS_VARIABLE) or None
+    asked = ",".join(arguments.probe or ())
+    level = arguments.level
+    if not asked and level is None:
+        level = _environment_level()
+    names = ",".join([asked, *probes.LEVELS[level or "0"]]) or default
+    if not names.strip(","):
+        _refuse_idle_options(arguments)
+        return None
+    return api.select(
+        names,
+        kernels=kernels,
+        launches=None if arguments.launches is None else _indices(arguments.launches),
+        when=arguments.when,
+        format=arguments.format,
+        values=arguments.values,
+    )
+
+
+def emit_json(kind: str, content: Json) -> None:
+    """Print one JSON object with the `format` and `version` that every `--json` has."""
+    print(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}))
+
+
+def message(text: str) -> None:
+    """Say something to the person, not to the pipe."""
+    print(text, file=sys.stderr)
+
+
+def warn_about(plan: Plan) -> None:
+    """Name every launch that is not instrumented, and every call that nobody recognised."""
+    for skipped in plan.skipped:
+        launch = skipped.launch
+        message(
+            f"warning: launch #{launch.index} {launch.kernel} (line {launch.line}) is not "
+            f"instrumented in full: {skipped.reason}"
+        )
+    for call in plan.unrecognised:
+        message(f"warning: unrecognised call at line {call.line}, not instrumented: {call.text}")
+
+
+def deliver(
+    arguments: argparse.Namespace, path: Path, before: bytes, after: bytes, default: Path
+) -> str:
+    """Write a result where the options say; what to tell about it.
+
+    `before` is the input, `after` the result. `--diff` prints the difference to standard output,
+    `--check` writes nothing.
+    """
+    if arguments.diff:
+        sys.stdout.write(unified(path, before, after))
+    if arguments.check:
+        return f"would change {path}" if before != after else f"{path} would stay as it is"
+    if arguments.diff and not arguments.output and not arguments.in_place:
+        return ""
+    if arguments.in_place:
+        backup = write.replace(path, after, overwrite=arguments.overwrite)
+        return (
+            f"{path}, original kept in {backup}" if backup else f"{path}, restored from its backup"
+        )
+    if arguments.output == "-":
+        if not arguments.diff:
+            sys.stdout.buffer.write(after)
+        return "standard output"
+    target = Path(arguments.output) if arguments.output else default
+    write.write(target, after, overwrite=arguments.overwrite)
+    return str(target)
+
+
+def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the options of a command that writes a changed artifact."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "-o", "--output", metavar="OUT", help=f"file to write, - for standard output ({default})"
+    )
+    where.add_argument(
+        "--in-place",
+        action="store_true",
+        help=f"replace the file, keep it beside as *{write.BACKUP}",
+    )
+    parser.add_argument("--diff", action="store_true", help="print what changes instead of writing")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if something would change"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def unified(path: Path, before: bytes, after: bytes) -> str:
+    """A unified diff of two versions of a file; line ends other than a line feed show as they are."""
+    lines = difflib.unified_diff(
+        before.decode("utf-8", "replace").splitlines(keepends=True),
+        after.decode("utf-8", "replace").splitlines(keepends=True),
+        f"a/{path.name}",
+        f"b/{path.name}",
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def plain_table(rows: list[list[str]]) -> str:
+    """Columns aligned by spaces; the first row is the head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _environment_level() -> str:
+    level = os.environ.get(_LEVEL_VARIABLE, "0") or "0"
+    if level not in probes.LEVELS:
+        raise RewriterError(
+            "bad-level",
+            f"{_LEVEL_VARIABLE} is {level!r}",
+            hint=f"Levels: {', '.join(sorted(probes.LEVELS))}.",
+        )
+    return level
+
+
+def _refuse_idle_options(arguments: argparse.Namespace) -> None:
+    """A filter without a probe would be dropped in silence."""
+    given = {
+        "--kernels": arguments.kernels,
+        "--launches": arguments.launches,
+        "--when": arguments.when,
+        "--values": arguments.values,
+    }
+    if idle := [name for name, value in given.items() if value]:
+        raise RewriterError(
+            "no-probes",
+            f"{', '.join(idle)} given, but no probe",
+            hint=f"Pass --probe with one or more of {', '.join(sorted(probes.registry()))}.",
+        )
+
+
+def _indices(text: str) -> list[int]:
+    """`3,7-12` as numbers."""
+    result: list[int] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = part.partition("-")
+        try:
+            low = int(first)
+            high = int(last) if dash else low
+        except ValueError:
+            low, high = 0, -1
+        if low > high or low < 0:
+            raise RewriterError(
+                "bad-launches",
+                f"--launches {text!r}: {part!r} is no index or range",
+                hint="Write indices from `rewriter list`, such as 3,7-12.",
+            )
+        result += range(low, high + 1)
+    return result

@@ -1,0 +1,98 @@
+"""`rewriter demo`: the whole tour, on a small model that is compiled on the spot.
+
+Every step is the command that it shows, run through the same `main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rewriter.commands._common import message
+from rewriter.errors import FAILED, OK, RewriterError
+
+ORDER = 60
+
+# Runs in a process of its own, so that the tour itself shows what does not need torch.
+_COMPILE = """
+import sys, torch
+from torch._inductor.utils import run_and_get_code
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+with torch.no_grad():
+    inputs = torch.randn(8, 16)
+    _, (source, *_) = run_and_get_code(torch.compile(model), inputs)
+weights = [model[0].weight, model[0].bias, inputs, model[2].weight, model[2].bias]
+open(sys.argv[1], "w").write(source)
+torch.save([weight.detach() for weight in weights], sys.argv[2])
+"""
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("demo", help="the whole tour on a small real model")
+    parser.add_argument("-d", "--directory", help="keep the files of the tour in this directory")
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    if arguments.directory:
+        folder = Path(arguments.directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        return _tour(folder)
+    with tempfile.TemporaryDirectory(prefix="rewriter-demo-") as scratch:
+        return _tour(Path(scratch))
+
+
+def _tour(folder: Path) -> int:
+    wrapper, inputs = folder / "output_code.py", folder / "inputs.pt"
+    _say("A model is compiled by torch.compile; this is all that Inductor leaves of it.")
+    compiled = subprocess.run(
+        [sys.executable, "-c", _COMPILE, str(wrapper), str(inputs)], capture_output=True, text=True
+    )
+    if compiled.returncode:
+        raise RewriterError(
+            "toolchain",
+            f"torch.compile failed:\n{compiled.stderr.strip()[-2000:]}",
+            hint="`rewriter doctor` says what is missing.",
+            code=FAILED,
+        )
+    probed = folder / "output_code.instrumented.py"
+    steps = [
+        ("Its launches, without importing torch.", ["list", wrapper]),
+        (
+            "What probes around one kernel change.",
+            ["instrument", wrapper, "--probe", "print", "--launches", "1", "--diff"],
+        ),
+        (
+            "Probes in, and the result run on the model's own weights and inputs.",
+            ["instrument", wrapper, "--probe", "print,save", "--overwrite"],
+        ),
+        ("", ["run", probed, "--args", inputs, "-d", folder / "dump", "--overwrite"]),
+        ("The original back, byte for byte.", ["strip", probed, "-o", folder / "restored.py"]),
+    ]
+    for title, command in steps:
+        if code := _step(title, [str(part) for part in command]):
+            return code
+    same = (folder / "restored.py").read_bytes() == wrapper.read_bytes()
+    _say(f"restored.py and output_code.py are {'identical' if same else 'DIFFERENT'}.")
+    return OK if same else FAILED
+
+
+def _step(title: str, command: list[str]) -> int:
+    from rewriter.cli import main
+
+    if title:
+        _say(title)
+    sys.stdout.write(f"$ rewriter {shlex.join(command)}\n")
+    sys.stdout.flush()
+    return main(command)
+
+
+def _say(text: str) -> None:
+    sys.stdout.flush()
+    message(f"\n# {text}")

@@ -1,0 +1,86 @@
+"""`rewriter list`: every launch of an artifact, and every call that nobody recognised."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rewriter import api
+from rewriter.commands._common import emit_json, message, plain_table
+from rewriter.errors import DIFFERS, OK
+from rewriter.types import Json, Launch
+
+ORDER = 10
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("list", help="list the kernel launches of an artifact")
+    parser.add_argument("artifact", metavar="ARTIFACT", help="a wrapper, or a directory of them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    artifact = api.open(arguments.artifact)
+    launches, unrecognised = artifact.launches, artifact.unrecognised
+    if arguments.json:
+        emit_json(
+            "launches",
+            {
+                "launches": [launch_json(launch) for launch in launches],
+                "unrecognised": [vars(call) for call in unrecognised],
+            },
+        )
+    else:
+        for wrapper in artifact.wrappers:
+            if len(artifact.wrappers) > 1:
+                print(f"{wrapper.name}:")
+            if wrapper.launches:
+                print(_table(wrapper.launches))
+            if wrapper.probes is not None:
+                message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
+        for call in unrecognised:
+            message(f"warning: unrecognised call at {call.wrapper}:{call.line}: {call.text}")
+        message(f"{len(launches)} launches, {len(unrecognised)} unrecognised calls")
+    return DIFFERS if arguments.strict and unrecognised else OK
+
+
+def launch_json(launch: Launch) -> Json:
+    """A launch as the contract's `list --json` shows it."""
+    return {
+        "index": launch.index,
+        "scope": launch.scope,
+        "kernel": launch.kernel,
+        "kind": launch.kind,
+        "line": launch.line,
+        "args": [
+            {"name": a.name, "expr": a.expr, "buffer": a.buffer, "role": a.role, "type": a.type}
+            for a in launch.args
+        ],
+        "origins": list(launch.origins),
+        "source_nodes": list(launch.source_nodes),
+        "wrapper": launch.wrapper,
+    }
+
+
+def _table(launches: tuple[Launch, ...]) -> str:
+    rows = [["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]]
+    for launch in launches:
+        tensors = [argument for argument in launch.args if argument.type == "tensor"]
+        rows.append(
+            [
+                str(launch.index),
+                str(launch.line),
+                launch.kind,
+                launch.kernel,
+                _names(a.name for a in tensors if a.role != "out"),
+                _names(a.name for a in tensors if a.role != "in"),
+                " ".join(launch.source_nodes),
+            ]
+        )
+    return plain_table(rows)
+
+
+def _names(names: Any) -> str:
+    return " ".join(dict.fromkeys(names))

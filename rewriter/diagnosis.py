@@ -1,0 +1,189 @@
+"""Can an artifact be run on this machine, and if not, why.
+
+Everything is looked up in the artifact's text and in the installed torch; the artifact itself is
+not run. Importing this module is cheap, calling `diagnose` imports torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from rewriter.artifact import OpenWrapper, open_artifact
+
+_DEVICE = re.compile(r"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|empty_strided_(cuda|xpu|mtia)\(")
+_CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
+_CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `ok` of `None` means: worth knowing, and no obstacle."""
+
+    name: str
+    found: str
+    ok: bool | None = True
+    hint: str = ""
+
+
+def diagnose(path: str | Path | None = None) -> list[Check]:
+    """Look at this machine, and at an artifact if one is given."""
+    checks = list(_machine())
+    if path is not None:
+        for wrapper in open_artifact(path).wrappers:
+            checks += _artifact(wrapper)
+    return checks
+
+
+def _machine() -> Iterator[Check]:
+    yield Check("python", f"{platform.python_version()} ({sys.executable})")
+    for name in ("torch", "libcst", "triton"):
+        try:
+            yield Check(name, metadata.version(name), None if name == "triton" else True)
+        except metadata.PackageNotFoundError:
+            required = name != "triton"
+            yield Check(
+                name,
+                "not installed",
+                False if required else None,
+                f"pip install {name}" if required else "needed for wrappers with Triton kernels",
+            )
+    compiler = _compiler()
+    yield Check(
+        "C++ compiler",
+        compiler or "none found",
+        bool(compiler),
+        "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
+    )
+    torch = import_module("torch")
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    yield Check("GPU", found, None)
+
+
+def _compiler() -> str:
+    import os
+
+    for name in (os.environ.get("CXX", ""), "g++", "clang++"):
+        if name and (found := shutil.which(name)):
+            return found
+    return ""
+
+
+def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
+    text = wrapper.plain.data.decode("utf-8")
+    launches = wrapper.launches
+    kinds = sorted({launch.kind for launch in launches})
+    yield Check(wrapper.name, f"{len(launches)} launches ({', '.join(kinds) or 'none'})")
+    if wrapper.unrecognised:
+        lines = ", ".join(str(call.line) for call in wrapper.unrecognised)
+        yield Check("unrecognised calls", f"line {lines}", None, "they are not instrumented")
+    if wrapper.probes is not None:
+        exact = wrapper.probes.sha256
+        yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
+    yield _torch_interface(text)
+    yield from _devices(text)
+    if "async_compile.triton(" in text:
+        yield _triton()
+    yield from _operators(text)
+    if wrapper.located.loader_globals:
+        yield Check(
+            "loader globals",
+            ", ".join(wrapper.located.loader_globals),
+            None,
+            "Inductor's loader sets them; get_args() makes random ones, --constants real ones",
+        )
+
+
+def _torch_interface(text: str) -> Check:
+    """Whether this torch has what the wrapper imports: wrappers do not say what wrote them."""
+    missing = [name for name in _imported(ast.parse(text)) if not _resolves(name)]
+    version = metadata.version("torch")
+    if missing:
+        return Check(
+            "torch interface",
+            f"torch {version} lacks {', '.join(missing)}",
+            False,
+            "the wrapper comes from another release of torch: install that one",
+        )
+    return Check("torch interface", f"torch {version} has all that the wrapper imports")
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Dotted names of torch's that the module-level statements use."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            dotted = ast.unparse(node.value)
+            if dotted.startswith("torch.") and not dotted.startswith("torch.ops."):
+                yield dotted
+
+
+def _resolves(dotted: str) -> bool:
+    parts = dotted.split(".")
+    value: Any = import_module(parts[0])
+    for position, part in enumerate(parts[1:], 2):
+        if not hasattr(value, part):
+            try:
+                import_module(".".join(parts[:position]))
+            except ImportError:
+                return False
+        value = getattr(value, part, None)
+    return value is not None
+
+
+def _devices(text: str) -> Iterator[Check]:
+    torch = import_module("torch")
+    needed = sorted({first or second for first, second in _DEVICE.findall(text)})
+    for device in needed:
+        module = getattr(torch, device, None)
+        here = bool(module) and bool(getattr(module, "is_available", lambda: False)())
+        yield Check(
+            "device",
+            f"{device}: {'available' if here else 'not on this machine'}",
+            here,
+            "" if here else "it can be listed, instrumented and stripped here, but not run",
+        )
+    if not needed:
+        yield Check("device", "cpu")
+    capabilities = set(_CAPABILITY.findall(text))
+    if "cuda" in needed and capabilities and torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        if capabilities != {str(major * 10 + minor)}:
+            yield Check(
+                "compute capability",
+                f"made for {', '.join(sorted(capabilities))}, here {major * 10 + minor}",
+                None,
+                "tile sizes were chosen for the other GPU; results may differ in the last bits",
+            )
+
+
+def _triton() -> Check:
+    try:
+        return Check("triton", metadata.version("triton"))
+    except metadata.PackageNotFoundError:
+        return Check("triton", "not installed", False, "pip install triton")
+
+
+def _operators(text: str) -> Iterator[Check]:
+    torch = import_module("torch")
+    missing = sorted(
+        f"torch.ops.{space}.{name}"
+        for space, name in set(_CUSTOM_OPERATOR.findall(text))
+        if not name.startswith("_") and not hasattr(getattr(torch.ops, space), name)
+    )
+    if missing:
+        yield Check(
+            "custom operators",
+            f"not registered: {', '.join(missing)}",
+            None,
+            "pass `rewriter run --import MODULE` with the module that registers them",
+        )

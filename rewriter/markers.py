@@ -1,0 +1,94 @@
+"""The marks by which inserted lines are known again.
+
+Every inserted line ends in `# rewriter:TAG`. The first one also carries the hash of the original,
+so that `strip` can tell whether it gave back exactly that. The tag is drawn from the original and
+does not occur in it: a file may talk about these marks and is still restored byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_HEADER = re.compile(
+    rb"^# Instrumented by inductor-rewriter (?P<version>\S+) with (?P<probes>[\w,]+), "
+    rb"original sha256 (?P<sha256>[0-9a-f]{64})  # rewriter:(?P<tag>[0-9a-f]{8})\s*$",
+    re.MULTILINE,
+)
+# Marks a line that was put behind a last line without a newline, which it had to add.
+_ADDED_NEWLINE = b" +newline"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first inserted line says."""
+
+    version: str
+    probes: tuple[str, ...]
+    sha256: str
+    tag: str
+
+
+def find_header(data: bytes) -> Header | None:
+    """The header of an instrumented file, or `None` for a plain one."""
+    match = _HEADER.search(data)
+    if match is None:
+        return None
+    return Header(
+        match["version"].decode(),
+        tuple(match["probes"].decode().split(",")),
+        match["sha256"].decode(),
+        match["tag"].decode(),
+    )
+
+
+def header_line(version: str, probes: tuple[str, ...], data: bytes, tag: str) -> str:
+    """The first inserted line, without its mark."""
+    return (
+        f"# Instrumented by inductor-rewriter {version} with {','.join(probes)}, "
+        f"original sha256 {hashlib.sha256(data).hexdigest()}"
+    )
+
+
+def draw_tag(data: bytes) -> str:
+    """Eight hexadecimal digits that no mark in `data` has."""
+    salt = 0
+    while True:
+        tag = hashlib.sha256(b"%d:" % salt + data).hexdigest()[:8]
+        if _mark(tag) not in data:
+            return tag
+        salt += 1
+
+
+def mark(line: str, tag: str, newline: bytes, *, at_end: bool = False) -> bytes:
+    """One inserted line with its mark and newline; `at_end`: behind a line that has none."""
+    marked = line.encode() + b"  " + _mark(tag)
+    return newline + marked + _ADDED_NEWLINE if at_end else marked + newline
+
+
+def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
+    """Take out every marked line; also the numbers of the lines that stay, counted from 1."""
+    kept: list[bytes] = []
+    numbers: list[int] = []
+    mark_ = _mark(tag)
+    for number, line in enumerate(lines(data), 1):
+        bare = line.rstrip(b"\r\n")
+        if bare.endswith(mark_):
+            continue
+        if bare.endswith(mark_ + _ADDED_NEWLINE):
+            if kept:
+                kept[-1] = kept[-1].rstrip(b"\r\n")
+            continue
+        kept.append(line)
+        numbers.append(number)
+    return b"".join(kept), numbers
+
+
+def lines(data: bytes) -> list[bytes]:
+    """The lines of `data` with their ends."""
+    return re.findall(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$", data)
+
+
+def _mark(tag: str) -> bytes:
+    return b"# rewriter:" + tag.encode()

@@ -1,0 +1,100 @@
+"""The probes there are, and which launches a request selects.
+
+A probe is one file in `rewriter/runtime/probes/`; its class says how it wants to be placed. Reading
+that imports no torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import import_module
+
+from rewriter.errors import RewriterError
+from rewriter.runtime import probes as package
+from rewriter.runtime.probes import Probe
+from rewriter.types import Launch, Phase, Selection
+
+# As AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER counts.
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "0": (),
+    "1": ("save",),
+    "2": ("print",),
+    "3": ("names",),
+}
+
+
+@lru_cache(maxsize=None)
+def registry() -> dict[str, type[Probe]]:
+    """Every probe by name, found by the files that stand in the package."""
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return {name: import_module(f"{package.__name__}.{name}").PROBE for name in names}
+
+
+def check(names: Iterable[str]) -> tuple[str, ...]:
+    """The probes of these names, each once, in a fixed order. Unknown ones are an error."""
+    known = registry()
+    for name in (wanted := list(dict.fromkeys(names))):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"Did you mean {near[0]!r}? " if near else ""
+            raise RewriterError(
+                "unknown-probe",
+                f"unknown probe {name!r}",
+                hint=f"{guess}Probes: {', '.join(sorted(known))}.",
+            )
+    return tuple(name for name in known if name in wanted)
+
+
+def phases(selection: Selection) -> dict[Phase, bool]:
+    """The phases at which any selected probe acts, and whether one of them reads values there."""
+    result: dict[Phase, bool] = {}
+    for name in selection.probes:
+        probe = registry()[name]
+        when = selection.when or probe.when
+        both: tuple[Phase, ...] = ("before", "after")
+        for phase in both:
+            if when in (phase, "both"):
+                result[phase] = result.get(phase, False) or probe.reads_values
+    return result
+
+
+def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ...]:
+    """The launches that a selection names. Raises where it names none of some."""
+    launches = tuple(launches)
+    chosen = tuple(
+        launch
+        for launch in launches
+        if (selection.launches is None or launch.index in selection.launches)
+        and (selection.kernels is None or matches(launch.kernel, selection.kernels))
+    )
+    if launches and not chosen:
+        raise _no_match(launches, selection)
+    return chosen
+
+
+def matches(kernel: str, patterns: Iterable[str]) -> bool:
+    """Whether a kernel name fits a pattern, upper and lower case alike, as upstream filters."""
+    return any(fnmatchcase(kernel.lower(), pattern.strip().lower()) for pattern in patterns)
+
+
+def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterError:
+    wanted = []
+    near: list[str] = []
+    kernels = sorted({launch.kernel for launch in launches})
+    if selection.kernels is not None:
+        wanted.append(f"kernels {','.join(selection.kernels)}")
+        for pattern in selection.kernels:
+            near += difflib.get_close_matches(pattern.replace("*", ""), kernels, n=2, cutoff=0.5)
+    if selection.launches is not None:
+        wanted.append(f"launches {','.join(map(str, sorted(selection.launches)))}")
+    guess = f"Nearest kernels: {', '.join(dict.fromkeys(near))}. " if near else ""
+    return RewriterError(
+        "no-launch-matches",
+        f"no launch matches {' and '.join(wanted)}; "
+        f"there are {len(launches)} launches, 0 to {len(launches) - 1}, of {len(kernels)} kernels",
+        hint=f"{guess}`rewriter list` shows them all.",
+    )

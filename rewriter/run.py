@@ -1,0 +1,241 @@
+"""Runs a wrapper, plain or probed, in a process of its own, and reads back what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter import api
+from rewriter.artifact import OpenWrapper
+from rewriter.errors import BAD_INPUT, RewriterError
+from rewriter.types import Json, Launch, Selection
+
+# What to do about a problem that the host reports.
+_HINTS = {
+    "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
+    "--args: the wrapper's own get_args() then fills them with random values.",
+    "no-entry": "Expected the output_code.py of torch.compile.",
+    "no-inputs": "Pass --args FILE.pt with a list of inputs.",
+    "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
+    "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
+
+    `code` is that of the contract: 0 it ran, 1 the wrapper crashed. `outputs` describe what it
+    returned, with a digest of the bytes; `random_globals` were filled with random values because
+    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did.
+    """
+
+    path: Path
+    code: int
+    dump: Path | None
+    launches: tuple[Launch, ...]
+    events: tuple[Json, ...]
+    outputs: tuple[Json, ...]
+    random_globals: tuple[str, ...]
+    seconds: float
+    message: str = ""
+    signal: int = 0
+
+    @property
+    def last_launch(self) -> Launch | None:
+        """The launch that the last event belongs to: after a crash, the one that was running."""
+        if not self.events:
+            return None
+        return next(x for x in self.launches if x.index == self.events[-1]["launch"])
+
+
+def run(
+    artifact: str | Path,
+    selection: Selection | None = None,
+    *,
+    args: str | Path | None = None,
+    constants: str | Path | None = None,
+    imports: Sequence[str] = (),
+    dump: str | Path | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    command: str = "",
+    quiet: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Ran:
+    """Run a wrapper once, with its own `get_args()` or with the inputs in `args`.
+
+    With a selection, or where the wrapper is instrumented already, a dump is written to `dump`;
+    by default a new directory beside the current one's other files. `progress` is called with the
+    number of launches begun, while the wrapper runs. `quiet` sends its standard output to standard
+    error.
+
+    Raises `RewriterError` where the inputs do not fit. A crash of the wrapper is a result.
+    """
+    wrapper = api.open(artifact).only
+    for path in (args, constants):
+        if path is not None and not Path(path).is_file():
+            raise RewriterError("unreadable", f"cannot read {path}: no such file")
+    source, target = wrapper.source, None
+    if selection is not None:
+        source = api.instrument(artifact, selection).source
+    if selection is not None or wrapper.probes is not None:
+        target = _dump_directory(wrapper, dump, overwrite=overwrite)
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        file = Path(scratch) / wrapper.path.name
+        file.write_bytes(source)
+        if target is not None:
+            (target / file.name).write_bytes(source)
+        report = Path(scratch) / "report.json"
+        entry = wrapper.located.entry
+        spec = {
+            "wrapper": str(file),
+            "imports": list(imports),
+            "args": args and str(args),
+            "constants": constants and str(constants),
+            "seed": seed,
+            "inputs": len(entry.inputs) if entry else 0,
+            "loader_globals": list(wrapper.located.loader_globals),
+            "report": str(report),
+        }
+        started = time.perf_counter()
+        code = _host(spec, Path(scratch), target, command, quiet=quiet, progress=progress)
+        seconds = time.perf_counter() - started
+        said: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+    if code == BAD_INPUT and "problem" in said:
+        if target is not None:
+            shutil.rmtree(target)
+        raise RewriterError(
+            said["problem"],
+            f"{wrapper.path}: {said['message']}",
+            hint=_HINTS.get(said["problem"], ""),
+        )
+    return Ran(
+        path=wrapper.path,
+        code=0 if code == 0 else 1,
+        dump=target,
+        launches=wrapper.launches,
+        events=tuple(read_events(target)) if target else (),
+        outputs=tuple(said.get("outputs", ())),
+        random_globals=tuple(said.get("random_globals", ())),
+        seconds=seconds,
+        message=said.get("message", ""),
+        signal=-code if code < 0 else 0,
+    )
+
+
+def read_events(dump: Path) -> list[Json]:
+    """The rows of every `events.jsonl` in a dump; a last row that a crash cut short is left out."""
+    rows = []
+    for file in sorted(dump.glob("rank*/run*/events.jsonl")):
+        for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):
+                rows.append(json.loads(line))
+    return rows
+
+
+def _host(
+    spec: Json,
+    scratch: Path,
+    dump: Path | None,
+    command: str,
+    *,
+    quiet: bool,
+    progress: Callable[[int], None] | None,
+) -> int:
+    """Run the host process; its exit code, negative for a signal."""
+    file = scratch / "spec.json"
+    file.write_text(json.dumps(spec), encoding="utf-8")
+    home = str(Path(__file__).parent.parent)
+    environment = {
+        **os.environ,
+        "REWRITER_COMMAND": command or "rewriter.run",
+        # The child finds this very package, whatever the working directory holds.
+        "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")])),
+        "PYTHONSAFEPATH": "1",
+    }
+    if dump is None:
+        environment.pop("REWRITER_DUMP", None)
+    else:
+        environment["REWRITER_DUMP"] = str(dump)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rewriter.runtime.host", str(file)],
+        env=environment,
+        stdout=sys.stderr if quiet else None,
+    )
+    try:
+        while progress and dump and process.poll() is None:
+            progress(_launches_begun(dump))
+            time.sleep(0.1)
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _launches_begun(dump: Path) -> int:
+    """How far the running wrapper is, from the end of its events."""
+    files = sorted(dump.glob("rank*/run*/events.jsonl"))
+    if not files:
+        return 0
+    with files[-1].open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        lines = file.read().split(b"\n")[:-1]
+    try:
+        return int(json.loads(lines[-1])["launch"]) + 1 if lines else 0
+    except ValueError:
+        return 0
+
+
+def _dump_directory(wrapper: OpenWrapper, wanted: str | Path | None, *, overwrite: bool) -> Path:
+    """The directory to dump to, made now. One that holds something is only replaced if asked to."""
+    try:
+        if wanted is None:
+            return _new_directory(Path(f"{wrapper.path.stem}.dump"))
+        path = Path(wanted).absolute()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            _require_replaceable(path, overwrite=overwrite)
+            shutil.rmtree(path)
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RewriterError(
+            "unwritable",
+            f"cannot make the dump directory {error.filename}: {error.strerror}",
+            hint="Pass another path with -d.",
+        ) from error
+    return path
+
+
+def _new_directory(path: Path) -> Path:
+    number = 1
+    while True:
+        try:
+            (made := path if number == 1 else Path(f"{path}-{number}")).mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return made.absolute()
+
+
+def _require_replaceable(path: Path, *, overwrite: bool) -> None:
+    is_dump = path.is_dir() and (path / "manifest.json").is_file()
+    if not is_dump:
+        raise RewriterError(
+            "exists", f"{path} exists and is no dump", hint="Pass another path with -d."
+        )
+    if not overwrite:
+        raise RewriterError(
+            "exists",
+            f"{path} holds a dump already",
+            hint="Pass --overwrite, or another path with -d.",
+        )

@@ -1,0 +1,179 @@
+"""Writes a dump: a manifest, and per rank and call the events and the tensors saved.
+
+    DUMP/manifest.json
+    DUMP/rank0/run0/run.json
+    DUMP/rank0/run0/events.jsonl
+    DUMP/rank0/run0/000012/after_launch_triton_poi_fused_0_buf3_cuda:0.pt
+
+A run directory belongs to one call of one wrapper, whoever makes it first: processes and wrappers
+that share a DUMP never write to one another's files, and nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from .event import Event, Value
+from .statistics import Statistics
+
+DEFAULT = "rewriter_dump"
+_NAME_MAX = 255  # bytes, on every file system in use
+
+
+class Dump:
+    """The dump of one wrapper in one process; `root` is created when something is written."""
+
+    def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
+        self.root = root
+        self._rank = rank
+        self._options = options
+        self._table = table
+        self._run: Path | None = None
+        self._events: IO[str] | None = None
+
+    def begin(self) -> None:
+        """A new call starts; its directory is made when its first event comes."""
+        self.close()
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+        self._run = self._events = None
+
+    def start(self) -> Path:
+        """The directory of this call, made now if it is not there yet."""
+        if self._run is None:
+            self._write_manifest()
+            self._run = self._make_run()
+            facts = {
+                "format": "rewriter.run",
+                "version": 1,
+                "artifact": self._options["artifact"],
+                "pid": os.getpid(),
+                "started": time.time(),
+                "launches": self._table,
+            }
+            _write_json(self._run / "run.json", facts)
+            self._events = (self._run / "events.jsonl").open("x", encoding="utf-8")
+        return self._run
+
+    def write(self, event: Event) -> None:
+        """Append an event: one line per value, or one line if no value was read. Flushed."""
+        self.start()
+        assert self._events is not None
+        base = {"launch": event.launch.index, "phase": event.phase, "kernel": event.launch.kernel}
+        if event.launch.repeats or event.iteration:
+            base["iteration"] = event.iteration
+        rows = [{**base, **_described(value)} for value in event.values] or [base]
+        self._events.write("".join(json.dumps(row) + "\n" for row in rows))
+        self._events.flush()
+
+    def save(self, event: Event, value: Value) -> str:
+        """Save a tensor; the path of the file, relative to the directory of this call."""
+        again = f".{event.iteration}" if event.iteration else ""
+        folder = f"{event.launch.index:06d}{again}"
+        path = self.start() / folder / _file_name(event, value)
+        path.parent.mkdir(exist_ok=True)
+        # A copy of its own: a view would be saved with all of the memory that it looks at.
+        content = value.content.to("cpu", copy=True)
+        torch.save(content.clone() if content._is_view() else content, path)
+        return f"{folder}/{path.name}"
+
+    def _make_run(self) -> Path:
+        ranked = self.root / f"rank{self._rank}"
+        ranked.mkdir(parents=True, exist_ok=True)
+        number = 0
+        while True:
+            try:
+                (run := ranked / f"run{number}").mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return run
+
+    def _write_manifest(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        path = self.root / "manifest.json"
+        if path.exists():
+            return
+        facts = {
+            "format": "rewriter.dump",
+            "version": 1,
+            "artifact": self._options["artifact"],
+            "sha256": self._options.get("sha256", ""),
+            "rewriter": self._options["version"],
+            "probes": self._options["probes"],
+            "torch": torch.__version__,
+            "device": _device(),
+            "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
+        }
+        _write_json(path, facts)
+
+
+def _described(value: Value) -> dict[str, Any]:
+    row: dict[str, Any] = {"arg": value.label.name, "role": value.label.role}
+    if not value.is_tensor:
+        return {**row, "type": value.kind, "value": value.text}
+    row |= {
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "shape": list(value.shape),
+        "stride": list(value.stride),
+        "device": value.device,
+    }
+    if value.statistics is not None:
+        row |= _statistics(value.statistics)
+    if value.file:
+        row["file"] = value.file
+    return row
+
+
+def _statistics(found: Statistics) -> dict[str, Any]:
+    row = {
+        "numel": found.numel,
+        "min": _finite(found.minimum),
+        "max": _finite(found.maximum),
+        "mean": _finite(found.mean),
+        "std": _finite(found.std),
+        "nan": found.nan,
+        "inf": found.inf,
+    }
+    return row if found.of == "value" else {**row, "of": found.of}
+
+
+def _finite(value: int | float | None) -> int | float | str | None:
+    """JSON has no infinity; the contract writes it as a string."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _file_name(event: Event, value: Value) -> str:
+    """Upstream's documented name; a long one keeps its ends and is told apart by a hash."""
+    rest = f"_{value.label.name}_{value.device}.pt".replace("/", "_")
+    kernel = event.launch.kernel.replace("/", "_")
+    start = f"{event.phase}_launch_"
+    room = _NAME_MAX - len((start + rest).encode())
+    if len(kernel.encode()) > room:
+        digest = hashlib.sha256(kernel.encode()).hexdigest()[:8]
+        kernel = f"{kernel.encode()[: room - 9].decode('utf-8', 'ignore')}~{digest}"
+    return f"{start}{kernel}{rest}"
+
+
+def _device() -> str:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.get_device_name()
+    return "cpu"
+
+
+def _write_json(path: Path, facts: dict[str, Any]) -> None:
+    """Whole or not at all; whoever comes second writes the same."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)

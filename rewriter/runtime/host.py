@@ -1,0 +1,209 @@
+"""Runs one wrapper in a process of its own: `python -m rewriter.runtime.host SPEC.json`.
+
+The parent (`rewriter/run.py`) writes the specification and reads the report, both JSON files:
+
+    {"wrapper": path, "imports": [modules or files], "args": path or null, "constants": path or null, "seed": int,
+     "inputs": count, "loader_globals": [names], "report": path}
+    {"outputs": [...], "random_globals": [names]}  or  {"problem": slug, "message": text}
+
+Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 the inputs do
+not fit (the report says how).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+class ProblemError(Exception):
+    """The inputs do not fit the wrapper. `slug` names the error as `rewriter.errors` does."""
+
+    def __init__(self, slug: str, message: str) -> None:
+        super().__init__(message)
+        self.slug = slug
+
+
+def main(spec: dict[str, Any]) -> int:
+    """Run the wrapper as `spec` says and write the report."""
+    report: dict[str, Any]
+    try:
+        report = run(spec)
+        code = 0
+    except ProblemError as problem:
+        report = {"problem": problem.slug, "message": str(problem)}
+        code = 2
+    except Exception:
+        traceback.print_exc()
+        report = {"problem": "crashed", "message": traceback.format_exc(limit=-1).strip()}
+        code = 1
+    Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
+    return code
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load the wrapper, make its inputs, call it once, and describe what it returned."""
+    for name in spec["imports"]:
+        _import(name)
+    module = load(Path(spec["wrapper"]))
+    constants = _load_constants(spec["constants"])
+    missing = [
+        name
+        for name in spec["loader_globals"]
+        if getattr(module, name, None) is None and name not in constants
+    ]
+    for name, value in constants.items():
+        setattr(module, name, value)
+    torch.manual_seed(spec["seed"])
+    if spec["args"]:
+        if missing:
+            raise ProblemError(
+                "loader-globals",
+                f"the wrapper needs {', '.join(missing)}, which Inductor's loader sets "
+                "(frozen weights and constants of the model) and which are no inputs",
+            )
+        inputs = _load_inputs(spec["args"])
+        if len(inputs) != spec["inputs"]:
+            raise ProblemError(
+                "bad-args-file",
+                f"{spec['args']}: the wrapper takes {spec['inputs']} inputs, "
+                f"the file holds {len(inputs)}",
+            )
+    else:
+        inputs = own_inputs(module)
+        for name, value in constants.items():
+            # `get_args` fills these globals with random values.
+            setattr(module, name, value)
+    torch.manual_seed(spec["seed"])
+    outputs = module.call(list(inputs))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if not isinstance(outputs, (list, tuple)):
+        outputs = [outputs]
+    return {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+
+
+def load(path: Path) -> ModuleType:
+    """Import the wrapper from its file, as Inductor's own loader does."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Compile workers and Triton look the module up by name.
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "call", None)):
+        raise ProblemError("no-entry", "the wrapper has no function `call` to run")
+    return module
+
+
+def _import(name: str) -> None:
+    """Import what registers the wrapper's custom operators: a module, or a Python file."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        if name.endswith(".py"):
+            path = Path(name).resolve()
+            sys.path.insert(0, str(path.parent))
+            name = path.stem
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ProblemError("bad-import", f"--import {name}: {error}") from error
+
+
+def own_inputs(module: ModuleType) -> list[Any]:
+    """The inputs that the wrapper's own benchmark harness makes: `get_args()`, since torch 2.9.
+
+    Earlier wrappers make them inside `benchmark_compiled_module`, which hands a function to
+    `print_performance`; the inputs are what that function calls `call` with.
+    """
+    if hasattr(module, "get_args"):
+        return list(module.get_args())
+    if not hasattr(module, "benchmark_compiled_module"):
+        raise ProblemError("no-inputs", "the wrapper has no get_args() to make inputs with")
+    import torch._inductor.utils as utils
+
+    captured: list[Any] = []
+    call, measure = module.call, utils.print_performance
+
+    def once(fn: Callable[[], Any], *_: Any, **__: Any) -> float:
+        fn()
+        return 0.0
+
+    try:
+        module.call = captured.extend  # type: ignore[attr-defined]
+        utils.print_performance = once
+        module.benchmark_compiled_module(times=1, repeat=1)
+    finally:
+        module.call = call  # type: ignore[attr-defined]
+        utils.print_performance = measure
+    return captured
+
+
+def describe(output: Any) -> dict[str, Any]:
+    """Type, shape and a digest of the bytes of one output: equal digests are equal bits."""
+    if not isinstance(output, torch.Tensor):
+        return {"type": type(output).__name__, "value": repr(output)}
+    from .statistics import collect, measure
+
+    flat = output.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
+    found = collect([measure(output.detach())])[0]
+    row: dict[str, Any] = {
+        "type": "tensor",
+        "dtype": str(output.dtype).removeprefix("torch."),
+        "shape": list(output.shape),
+        "device": str(output.device),
+        "sha256": hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes)).hexdigest(),
+    }
+    if found is not None:
+        row |= {"nan": found.nan, "inf": found.inf}
+    return row
+
+
+def _load_inputs(path: str) -> list[Any]:
+    loaded = _load_file(path)
+    if isinstance(loaded, torch.Tensor):
+        return [loaded]
+    if isinstance(loaded, (list, tuple)):
+        return list(loaded)
+    raise ProblemError(
+        "bad-args-file",
+        f"{path}: expected a list of inputs, found {type(loaded).__name__}",
+    )
+
+
+def _load_constants(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    loaded = _load_file(path)
+    if not isinstance(loaded, dict):
+        raise ProblemError(
+            "bad-args-file",
+            f"{path}: expected a dict from names to tensors, found {type(loaded).__name__}",
+        )
+    return loaded
+
+
+def _load_file(path: str) -> Any:
+    try:
+        return torch.load(path, weights_only=True)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise ProblemError(
+            "bad-args-file", f"{path}: torch.load cannot read it: {first}"
+        ) from error
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

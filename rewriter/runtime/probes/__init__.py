@@ -1,0 +1,30 @@
+"""What a probe is. Each file beside this one holds one, and names its class `PROBE`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+
+class Probe:
+    """What happens around a launch. One object serves one wrapper.
+
+    `when` is where the probe acts unless the user says otherwise. `reads_values` asks for the
+    values to be handed over at all, `measures` for their statistics. `saves` makes a dump
+    directory a must; without it one is written only where `REWRITER_DUMP` says so.
+    """
+
+    summary: ClassVar[str]
+    when: ClassVar[Literal["before", "after", "both"]] = "both"
+    reads_values: ClassVar[bool] = False
+    measures: ClassVar[bool] = False
+    saves: ClassVar[bool] = False
+
+    def at(self, event: Event, recorder: Recorder) -> None:
+        """Act at the launch itself: the values are what they are now, and may change later."""
+
+    def measured(self, event: Event, recorder: Recorder) -> None:
+        """Act on the statistics of an event, which may come as late as after the launch."""

@@ -1,0 +1,22 @@
+"""Says which launch comes next, flushed before it runs: the last name printed is the culprit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+
+class Names(Probe):
+    summary = "print the kernel's name before each launch, flushed"
+    when = "before"
+
+    def at(self, event: Event, recorder: Recorder) -> None:
+        recorder.write([recorder.style.name(event)])
+
+
+PROBE = Names

@@ -1,0 +1,23 @@
+"""Prints what a launch reads and writes: type, shape, statistics, counts of NaN and Inf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+
+class Print(Probe):
+    summary = "print statistics of every tensor and the value of every scalar"
+    reads_values = True
+    measures = True
+
+    def measured(self, event: Event, recorder: Recorder) -> None:
+        recorder.write([recorder.style.value(event, value) for value in event.values])
+
+
+PROBE = Print

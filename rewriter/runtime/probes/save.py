@@ -1,0 +1,24 @@
+"""Saves every tensor that a launch reads and writes, one file each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+
+class Save(Probe):
+    summary = "save every tensor to the dump, loadable by torch.load(weights_only=True)"
+    reads_values = True
+    saves = True
+
+    def at(self, event: Event, recorder: Recorder) -> None:
+        for value in event.tensors:
+            value.file = recorder.dump.save(event, value)
+
+
+PROBE = Save

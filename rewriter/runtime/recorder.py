@@ -1,0 +1,179 @@
+"""Receives the calls that an instrumented wrapper makes, and hands them to the probes.
+
+Statistics are queued on the device where the values are, and fetched for a whole launch at once:
+what was read before it waits for what is read after it, so that probing costs one transfer per
+launch. Values on the CPU need no transfer, and are reported at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .dump import DEFAULT, Dump
+from .event import Event, Launch, Value
+from .probes import Probe
+from .statistics import Record, collect, measure
+from .text import HEAD, Text, Upstream
+
+
+class Silent:
+    """Takes every call and does nothing: `REWRITER_PROBE=off`."""
+
+    def begin(self) -> None:
+        pass
+
+    def before(self, launch: int, *values: Any) -> None:
+        pass
+
+    def after(self, launch: int, *values: Any) -> None:
+        pass
+
+
+class Recorder:
+    """The probes of one wrapper. Its methods never raise: a failing probe warns once."""
+
+    def __init__(self, options: dict[str, Any], launches: list[dict[str, Any]]) -> None:
+        rank = int(os.environ.get("RANK") or 0)
+        self.rank = rank
+        self.style = (
+            Upstream() if options["format"] == "upstream" else Text(rank, options["values"])
+        )
+        self._launches = {row["launch"]: Launch.read(row) for row in launches}
+        self._probes = _probes(options)
+        self._measures = False
+        self._shows_values = options["values"] or options["format"] == "upstream"
+        wanted = os.environ.get("REWRITER_DUMP", "")
+        saves = any(probe.saves for probes in self._probes.values() for probe in probes)
+        self._dumping = bool(wanted) or saves
+        self.dump = Dump(Path(wanted or DEFAULT), rank, options, launches)
+        self._pending: list[tuple[Event, list[Record | None]]] = []
+        self._iterations: dict[tuple[int, str], int] = {}
+        self._warned: set[str] = set()
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        atexit.register(self._finish)
+
+    def begin(self) -> None:
+        """A call of the wrapper starts."""
+        with self._lock:
+            self._guarded("begin", self._begin)
+
+    def before(self, launch: int, *values: Any) -> None:
+        """The launch comes next; `values` are what the table says it reads."""
+        with self._lock:
+            self._guarded(f"#{launch}", self._at, launch, "before", values)
+
+    def after(self, launch: int, *values: Any) -> None:
+        """The launch was issued; `values` are what the table says it read and wrote."""
+        with self._lock:
+            self._guarded(f"#{launch}", self._at, launch, "after", values)
+
+    def write(self, lines: list[str]) -> None:
+        """Write to standard output in one piece, flushed: what follows may crash."""
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+
+    def warn(self, about: str, message: str) -> None:
+        """Say something once to standard error."""
+        if about not in self._warned:
+            self._warned.add(about)
+            sys.stderr.write(f"[rewriter {self.rank}] warning: {about}: {message}\n")
+
+    def _guarded(self, about: str, act: Any, *args: Any) -> None:
+        """Run a probe so that it can neither stop the model nor be recorded by autograd."""
+        if self._pid != os.getpid():
+            # A fork (a DataLoader worker) inherits the recorder, but is not the program probed.
+            return
+        try:
+            with torch.no_grad():
+                act(*args)
+        except Exception as error:
+            self.warn(about, f"{type(error).__name__}: {error}")
+
+    def _begin(self) -> None:
+        self._flush()
+        self._iterations.clear()
+        if self._dumping:
+            self.dump.begin()
+            self.dump.start()
+
+    def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
+        launch = self._launches[index]
+        iteration = self._iterations.get((index, phase), 0)
+        self._iterations[index, phase] = iteration + 1
+        labels = launch.labels[phase]
+        event = Event(launch, phase, iteration)
+        if _is_capturing(contents):
+            self.warn(f"#{index}", "values cannot be read while a CUDA graph is being captured")
+        else:
+            for label, content in zip(labels, contents, strict=True):
+                event.values += Value.read(label, content)
+        for probe in self._probes[phase]:
+            probe.at(event, self)
+        self._measure(event)
+
+    def _measure(self, event: Event) -> None:
+        wanted = self._dumping or any(probe.measures for probe in self._probes[event.phase])
+        records = [measure(value.content) if wanted else None for value in event.tensors]
+        if self._shows_values:
+            for value in event.tensors:
+                value.head = _head(value.content)
+        on_device = any(record and record.values.device.type != "cpu" for record in records)
+        for value in event.values:
+            value.content = None
+        self._pending.append((event, records))
+        if not (on_device and event.phase == "before" and "after" in event.launch.labels):
+            self._flush()
+
+    def _flush(self) -> None:
+        """Fetch the statistics that are pending, in one transfer, and report their events."""
+        pending, self._pending = self._pending, []
+        found = iter(collect([record for _, records in pending for record in records]))
+        for event, _ in pending:
+            for value in event.tensors:
+                value.statistics = next(found)
+            for probe in self._probes[event.phase]:
+                probe.measured(event, self)
+            if self._dumping:
+                self.dump.write(event)
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._guarded("exit", self._flush)
+            self.dump.close()
+
+
+def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
+    """The probes that act at each phase."""
+    result: dict[str, list[Probe]] = {"before": [], "after": []}
+    for name in options["probes"]:
+        probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
+        when = options["when"] or probe.when
+        for phase, probes in result.items():
+            if when in (phase, "both"):
+                probes.append(probe)
+    return result
+
+
+def _is_capturing(contents: tuple[Any, ...]) -> bool:
+    """Inside a CUDA graph's capture a copy to the host is illegal."""
+    on_cuda = any(isinstance(content, torch.Tensor) and content.is_cuda for content in contents)
+    return on_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _head(tensor: torch.Tensor) -> list[Any]:
+    """The first values in logical order, read without copying the rest."""
+    while tensor.dim() > 1 and tensor.shape[0] > 1 and tensor[0].numel() >= HEAD:
+        tensor = tensor[0]
+    rows = HEAD if tensor.dim() < 2 else -(-HEAD // max(1, tensor[0].numel()))
+    part = tensor[:rows] if tensor.dim() else tensor
+    values: list[Any] = part.flatten()[:HEAD].tolist()
+    return values

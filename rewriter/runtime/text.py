@@ -1,0 +1,122 @@
+"""How events read as text: our own format, and the one that upstream's printer prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from .event import Event, Value
+
+HEAD = 64  # values shown at most, as upstream does
+
+_SHORT = (
+    ("float8_", "f8"),
+    ("bfloat", "bf"),
+    ("float", "f"),
+    ("complex", "c"),
+    ("uint", "u"),
+    ("int", "i"),
+    ("bool", "b8"),
+)
+
+
+def short_dtype(dtype: torch.dtype | str | None) -> str:
+    """`f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`: the field's abbreviations."""
+    name = str(dtype).removeprefix("torch.")
+    for long, short in _SHORT:
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name
+
+
+def number(value: float | int | None) -> str:
+    """A statistic: integers in full, floats with four significant digits."""
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else format(value, ".4g")
+
+
+class Text:
+    """`[rewriter RANK] #INDEX PHASE KERNEL ROLE ARGUMENT …`, one line for each value."""
+
+    def __init__(self, rank: int, values: bool) -> None:
+        self._rank = rank
+        self._values = values
+
+    def name(self, event: Event) -> str:
+        return f"{self._start(event)}\n"
+
+    def value(self, event: Event, value: Value) -> str:
+        line = f"{self._start(event)}  {value.label.role} {value.label.name}  "
+        if not value.is_tensor:
+            return f"{line}{value.kind} {value.text}\n"
+        line += f"{short_dtype(value.dtype)}{list(value.shape)}  {value.device}  "
+        line += self._statistics(value)
+        if self._values and value.head is not None:
+            more = " …" if _numel(value) > len(value.head) else ""
+            line += f"\n    [{', '.join(_element(member) for member in value.head)}{more}]"
+        return line + "\n"
+
+    def _start(self, event: Event) -> str:
+        again = f".{event.iteration}" if event.iteration else ""
+        start = f"[rewriter {self._rank}] #{event.launch.index}{again}"
+        return f"{start} {event.phase:<6} {event.launch.kernel}"
+
+    def _statistics(self, value: Value) -> str:
+        found = value.statistics
+        if found is None:
+            return "not measured"
+        if not found.numel:
+            return "empty"
+        of = "|x| " if found.of == "magnitude" else ""
+        return (
+            f"{of}min {number(found.minimum)} max {number(found.maximum)} "
+            f"mean {number(found.mean)} std {number(found.std)} nan {found.nan} inf {found.inf}"
+        )
+
+
+class Upstream:
+    """What `_print_debugging_tensor_value_info` in torch/_inductor/codegen/debug_utils.py prints.
+
+    The statistics are ours, over the finite elements; `Dtype` is the dtype. Names follow what the
+    C++ wrapper prints, since upstream prints none in Python.
+    """
+
+    def name(self, event: Event) -> str:
+        return f"[ {event.phase}_launch: {event.launch.kernel} ]\n"
+
+    def value(self, event: Event, value: Value) -> str:
+        kernel, argument = event.launch.kernel, value.label.expr
+        lines = [f"inductor: {event.phase}_launch - {kernel} - {argument}"]
+        if not value.is_tensor:
+            lines.append(f"Value:  {value.text}")
+            return "\n".join(lines) + "\n"
+        if value.head is not None and _numel(value) <= HEAD:
+            lines.append(str(value.head))
+        lines += [
+            f"Number of elements:  {_numel(value)}",
+            f"Size:  torch.Size({list(value.shape)})",
+            f"Dtype:  {value.dtype}",
+        ]
+        found = value.statistics
+        if found is not None:
+            lines += [
+                f"Mean:  {found.mean}",
+                f"Min:  {found.minimum}",
+                f"Max:  {found.maximum}",
+                f"Std:  {found.std}",
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def _numel(value: Value) -> int:
+    result = 1
+    for size in value.shape:
+        result *= size
+    return result
+
+
+def _element(member: Any) -> str:
+    return format(member, ".4g") if isinstance(member, float) else str(member)

@@ -1,0 +1,77 @@
+"""Writes results: whole or not at all, and over nothing that was not offered."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from rewriter.errors import RewriterError
+
+BACKUP = ".orig"
+
+
+def output_path(path: Path) -> Path:
+    """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input."""
+    return path.with_name(f"{path.stem}.instrumented{path.suffix}")
+
+
+def backup_path(path: Path) -> Path:
+    """Where `--in-place` keeps what it replaces."""
+    return path.with_name(path.name + BACKUP)
+
+
+def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None = None) -> None:
+    """Write a file atomically. Raises `RewriterError` where it exists or cannot be written.
+
+    A file that holds `data` already is left alone.
+    """
+    if path.is_dir():
+        raise RewriterError(
+            "unwritable", f"{path} is a directory", hint="Name a file to write with -o."
+        )
+    if path.is_file() and path.read_bytes() == data:
+        return
+    if path.exists() and not overwrite:
+        raise RewriterError(
+            "exists", f"{path} exists already", hint="Pass --overwrite, or another path with -o."
+        )
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), _umasked() if mode is None else mode)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise RewriterError(
+            "unwritable",
+            f"cannot write {path}: {error.strerror}",
+            hint="Check that the folder exists and may be written, or pass another path with -o.",
+        ) from error
+
+
+def replace(path: Path, data: bytes, *, overwrite: bool = False) -> Path | None:
+    """Replace a file in place and keep what was there beside it.
+
+    Returns the path of the backup, or `None` where there is none to keep: `data` is what an
+    earlier backup holds, which is then removed.
+    """
+    backup = backup_path(path)
+    current = path.read_bytes()
+    if backup.exists() and backup.read_bytes() == data:
+        write(path, data, overwrite=True, mode=path.stat().st_mode)
+        backup.unlink()
+        return None
+    if not (backup.exists() and backup.read_bytes() == current):
+        write(backup, current, overwrite=overwrite, mode=path.stat().st_mode)
+    write(path, data, overwrite=True, mode=path.stat().st_mode)
+    return backup
+
+
+def _umasked() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

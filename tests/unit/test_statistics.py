@@ -1,0 +1,696 @@
+"""Statistics of tensors, against references that do not use torch's arithmetic."""
+
+import contextlib
+import math
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rewriter.runtime import statistics
+from rewriter.runtime.statistics import Record, Statistics, collect, measure
+
+NAN, INF = math.nan, math.inf
+EPSILON = 2.0**-52
+TINY = Fraction(1, 2**1074)  # the step between subnormal numbers
+
+NUMPY = {
+    torch.bool: np.bool_,
+    torch.uint8: np.uint8,
+    torch.int8: np.int8,
+    torch.uint16: np.uint16,
+    torch.int16: np.int16,
+    torch.uint32: np.uint32,
+    torch.int32: np.int32,
+    torch.uint64: np.uint64,
+    torch.int64: np.int64,
+    torch.float16: np.float16,
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+}
+# Exponent bits, mantissa bits, exponent bias, and which patterns are not finite.
+FLOAT8 = {
+    "float8_e4m3fn": (4, 3, 7, "fn"),
+    "float8_e4m3fnuz": (4, 3, 8, "fnuz"),
+    "float8_e5m2": (5, 2, 15, "ieee"),
+    "float8_e5m2fnuz": (5, 2, 16, "fnuz"),
+}
+FLOAT8_DTYPES = [getattr(torch, name) for name in FLOAT8]
+if hasattr(torch, "float8_e8m0fnu"):
+    FLOAT8_DTYPES.append(torch.float8_e8m0fnu)
+COMPLEX = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+INTEGERS = [dtype for dtype in NUMPY if not dtype.is_floating_point and dtype != torch.bool]
+DTYPES = [*NUMPY, torch.bfloat16, *FLOAT8_DTYPES, *COMPLEX]
+
+
+def name_of(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def float8(byte: int, dtype: torch.dtype) -> float:
+    """The value of a float8 bit pattern, from the definition of the format."""
+    name = name_of(dtype)
+    if name == "float8_e8m0fnu":
+        return NAN if byte == 0xFF else 2.0 ** (byte - 127)
+    exponents, mantissas, bias, rule = FLOAT8[name]
+    sign = -1.0 if byte >> 7 else 1.0
+    exponent = (byte >> mantissas) & ((1 << exponents) - 1)
+    mantissa = byte & ((1 << mantissas) - 1)
+    if rule == "fnuz" and byte == 0x80:
+        return NAN
+    if rule == "fn" and byte & 0x7F == 0x7F:
+        return NAN
+    if rule == "ieee" and exponent == (1 << exponents) - 1:
+        return NAN if mantissa else sign * INF
+    if exponent == 0:
+        return sign * mantissa * 2.0 ** (1 - bias - mantissas)
+    return sign * (1 + mantissa / (1 << mantissas)) * 2.0 ** (exponent - bias)
+
+
+def decode(data: bytes, dtype: torch.dtype) -> list[Any]:
+    """The elements of ``dtype`` in ``data`` as Python numbers; for complex dtypes magnitudes."""
+    if dtype in COMPLEX:
+        parts = decode(data, COMPLEX[dtype])
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [NAN if math.isnan(re) or math.isnan(im) else math.hypot(re, im) for re, im in pairs]
+    if dtype in FLOAT8_DTYPES:
+        return [float8(byte, dtype) for byte in data]
+    if dtype == torch.bfloat16:
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        values: list[Any] = wide.view(np.float32).tolist()
+        return values
+    values = np.frombuffer(data, NUMPY[dtype]).tolist()
+    return [int(value) for value in values] if dtype == torch.bool else values
+
+
+def encode(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of the bit patterns in ``data``."""
+    if not data:
+        return torch.zeros(0, dtype=torch.uint8).view(dtype)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype)
+
+
+def contents(tensor: torch.Tensor) -> bytes:
+    """The bytes of the elements of ``tensor``, in order."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    return bytes(flat.view(torch.uint8).tolist())
+
+
+def stats(tensor: torch.Tensor) -> Statistics:
+    (result,) = collect([measure(tensor)])
+    assert result is not None
+    return result
+
+
+def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
+    """Compare ``found`` with exact arithmetic on ``values``."""
+    finite = [value for value in values if math.isfinite(value)]
+    assert found.numel == len(values)
+    assert found.nan == sum(map(math.isnan, values))
+    assert found.inf == sum(map(math.isinf, values))
+    assert found.of == ("magnitude" if dtype in COMPLEX else "value")
+    if not finite:
+        assert (found.minimum, found.maximum, found.mean, found.std) == (None,) * 4
+        return
+    low, high = min(finite), max(finite)
+    if dtype in COMPLEX:  # two implementations of hypot may round differently
+        assert found.minimum == pytest.approx(low, rel=2 * EPSILON)
+        assert found.maximum == pytest.approx(high, rel=2 * EPSILON)
+    else:
+        assert (found.minimum, found.maximum) == (low, high)
+    assert type(found.minimum) is type(found.maximum) is type(low)
+    exact = [Fraction(value) for value in finite]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    largest = max(abs(value) for value in exact)
+    assert type(found.mean) is float
+    assert abs(Fraction(found.mean) - mean) <= largest * Fraction(4 * EPSILON) + 4 * TINY
+    if len(finite) == 1:
+        assert found.std is None
+        return
+    assert type(found.std) is float
+    # The root of a fraction: scaled to integers, since squares may leave the range of float.
+    variance = sum((value - mean) ** 2 for value in exact) / (len(exact) - 1)
+    root = Fraction(math.isqrt(int(variance * 4**1200)), 2**1200)
+    if dtype in COMPLEX:  # the magnitudes themselves are rounded
+        slack = largest * Fraction(8 * EPSILON) + 4 * TINY
+        assert math.isinf(found.std) or abs(Fraction(found.std) - root) <= slack
+    elif math.isinf(found.std):
+        assert root > Fraction(1.7e308)
+    else:
+        assert abs(Fraction(found.std) - root) <= root * Fraction(1e-11) + 4 * TINY
+
+
+def data_of(dtype: torch.dtype, count: int, seed: int = 0) -> bytes:
+    """Random bit patterns of ``count`` elements, valid ones for bool."""
+    bits = np.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
+    return bytes(bits & 1 if dtype == torch.bool else bits)
+
+
+class Operations(TorchDispatchMode):
+    """Records the ops that run, and the bytes of the largest tensor that they allocate."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        self.names.append(func.overloadpacket.__name__)
+        tensors = result if isinstance(result, (tuple, list)) else [result]
+        inputs = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        known = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in known:
+                self.largest = max(self.largest, storage.nbytes())
+        return result
+
+
+@pytest.fixture(params=[1, 2, 7, 64], ids="block{}".format)
+def small_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(statistics, "BLOCK", request.param)
+    return int(request.param)
+
+
+@contextlib.contextmanager
+def block(size: int) -> Iterator[None]:
+    """BLOCK set to ``size``; a fixture would not be set again for each example."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "BLOCK", size)
+        yield
+
+
+# --- Values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_every_dtype_on_arbitrary_bits(dtype: torch.dtype, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 12), label="count")
+    size = count * dtype.itemsize
+    raw = data.draw(st.binary(min_size=size, max_size=size), label="bits")
+    if dtype == torch.bool:
+        raw = bytes(byte & 1 for byte in raw)
+    tensor = encode(raw, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = stats(tensor)
+    check(found, decode(raw, dtype), dtype)
+    assert contents(tensor) == raw
+
+
+@pytest.mark.parametrize("dtype", FLOAT8_DTYPES, ids=name_of)
+def test_every_float8_pattern(dtype: torch.dtype) -> None:
+    for byte in range(256):
+        check(stats(encode(bytes([byte]), dtype)), [float8(byte, dtype)], dtype)
+    check(stats(encode(bytes(range(256)), dtype)), [float8(b, dtype) for b in range(256)], dtype)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=name_of)
+def test_integer_extremes_are_exact(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    for values in (
+        [info.min, info.max],
+        [info.max - 1, info.max],
+        [info.min, info.min + 1],
+        [info.max] * 3,
+        [info.min, info.min + 1, info.max - 1, info.max, info.max],
+    ):
+        check(stats(torch.tensor(values, dtype=dtype)), values, dtype)
+    assert type(stats(torch.ones(2, dtype=dtype)).minimum) is int
+
+
+def test_the_widest_integers() -> None:
+    found = stats(torch.tensor([2**63 - 1, -(2**63), 0]))
+    assert (found.minimum, found.maximum) == (-(2**63), 2**63 - 1)
+    found = stats(torch.tensor([2**64 - 1, 2**63, 2**53 + 1], dtype=torch.uint64))
+    assert (found.minimum, found.maximum) == (2**53 + 1, 2**64 - 1)
+    assert stats(torch.tensor([5, 6, 7], dtype=torch.uint64)).mean == 6.0
+
+
+def test_bool_gives_integers() -> None:
+    found = stats(torch.tensor([True, False, True, True]))
+    check(found, [1, 0, 1, 1], torch.bool)
+    assert type(found.minimum) is type(found.maximum) is int
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [NAN],
+        [INF, -INF, NAN],
+        [NAN, 1.0],
+        [INF, -3.0, 2.0],
+        [-INF, 0.0],
+        [0.0, -0.0],
+        [NAN, INF, -INF, 1.5, -2.5, NAN],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=name_of
+)
+def test_special_values(values: list[float], dtype: torch.dtype, small_block: int) -> None:
+    check(stats(torch.tensor(values, dtype=dtype)), values, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=name_of)
+def test_complex_nan_outweighs_infinity(dtype: torch.dtype) -> None:
+    values = [complex(INF, NAN), complex(NAN, INF), complex(1, NAN), complex(1, -INF), 3 - 4j, 0j]
+    found = stats(torch.tensor(values, dtype=dtype))
+    assert (found.nan, found.inf, found.of) == (3, 1, "magnitude")
+    assert (found.minimum, found.maximum, found.mean) == (0.0, 5.0, 2.5)
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-200, 1.0, 1e200, 1e300, 1.7e308])
+def test_float64_of_any_magnitude(scale: float, small_block: int) -> None:
+    values = [scale * factor for factor in (1.0, 0.5, -0.25, 0.75, 0.0, 0.5, 1.0, 1.0, 0.25)]
+    for extra in ([], [NAN, INF]):  # the second needs the masked reductions
+        check(
+            stats(torch.tensor(values + extra, dtype=torch.float64)), values + extra, torch.float64
+        )
+
+
+def test_magnitudes_that_would_overflow_when_squared() -> None:
+    found = stats(torch.tensor([3e200 + 4e200j, 0j], dtype=torch.complex128))
+    assert found.maximum == pytest.approx(5e200)
+    assert found.std == pytest.approx(5e200 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("value", [0.1, -1e8 / 3, 1e300, 0.0])
+def test_equal_values_deviate_by_exactly_zero(value: float, small_block: int) -> None:
+    found = stats(torch.full((1001,), value, dtype=torch.float64))
+    assert (found.minimum, found.maximum, found.mean, found.std) == (value, value, value, 0.0)
+
+
+@pytest.mark.parametrize("offset", [1e8, -1e12, 1e15])
+@pytest.mark.parametrize("size", [13, 1000, 1 << 20])
+def test_small_noise_on_a_large_offset(offset: float, size: int) -> None:
+    noise = np.random.default_rng(1).normal(size=5000)
+    values = offset + noise
+    with block(size):
+        check(stats(torch.from_numpy(values)), values.tolist(), torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint64], ids=name_of)
+def test_integers_too_far_out_for_float64(dtype: torch.dtype, small_block: int) -> None:
+    values = [2**62 + step * step % 101 for step in range(150)]
+    check(stats(torch.tensor(values, dtype=dtype)), values, dtype)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    values=st.lists(st.floats(width=64), max_size=40)
+    | st.lists(st.floats(1e8, 1e8 + 1e-3), max_size=40),
+    size=st.integers(1, 12),
+)
+def test_blocks_merge_exactly(values: list[float], size: int) -> None:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    with block(size):
+        found = stats(tensor)
+    check(found, values, torch.float64)
+
+
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30), size=st.integers(1, 8))
+def test_blocks_of_integers_merge_exactly(values: list[int], size: int) -> None:
+    with block(size):
+        check(stats(torch.tensor(values, dtype=torch.int64)), values, torch.int64)
+        values = [value + 2**63 for value in values]
+        check(stats(torch.tensor(values, dtype=torch.uint64)), values, torch.uint64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_other_values_do_not_depend_on_non_finite_ones(values: list[float]) -> None:
+    """All-finite values take a shorter way on the CPU; it must lead to the same place."""
+    found = stats(torch.tensor([*values, NAN, INF], dtype=torch.float32))
+    check(found, [*values, NAN, INF], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=name_of)
+def test_more_than_one_block_of_the_real_size(dtype: torch.dtype) -> None:
+    tensor = (torch.arange(3 * 1000 * 700).view(700, 3000) % 1013 - 400).to(dtype)
+    values = tensor[:, ::2].to(torch.float64).numpy()
+    assert tensor[:, ::2].numel() > statistics.BLOCK
+    found = stats(tensor[:, ::2])
+    assert (found.minimum, found.maximum) == (values.min(), values.max())
+    assert found.mean == pytest.approx(values.mean(), rel=1e-13)
+    assert found.std == pytest.approx(values.std(ddof=1), rel=1e-13)
+
+
+# --- Layouts ------------------------------------------------------------------------------------
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    # From a contiguous (4, 6, 5) tensor.
+    "contiguous": lambda t: t,
+    "zero dimensions": lambda t: t[1, 2, 3],
+    "empty": lambda t: t[:0],
+    "empty inside": lambda t: t[:, :0].mT,
+    "transposed": lambda t: t.mT,
+    "permuted": lambda t: t.permute(1, 2, 0),
+    "sliced": lambda t: t[1:, ::2, 1:4],
+    "one column": lambda t: t[:, 3, :1],
+    "expanded": lambda t: t[:, :1].expand(4, 9, 5),
+    "expanded scalar": lambda t: t[2, 2, 2].expand(3, 4),
+    "expanded and permuted": lambda t: t[:, None, ::2, ::3].expand(4, 7, 3, 2).permute(2, 1, 0, 3),
+    "overlapping": lambda t: t.as_strided((7, 6, 5), (1, 3, 3), 4),
+    "windows": lambda t: t.reshape(-1).unfold(0, 11, 4),
+    "channels last": lambda t: t[None].contiguous(memory_format=torch.channels_last),
+    "many units": lambda t: t[None, :, None, :, None, :],
+}
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_layouts(layout: str, dtype: torch.dtype) -> None:
+    # As integers of the same size: not every dtype can be copied for the reference.
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(dtype.itemsize)
+    raw = data_of(dtype, 120)
+    base = encode(raw, dtype)
+    if bits is None:  # complex128: the same view of element numbers
+        numbers = LAYOUTS[layout](torch.arange(120).view(4, 6, 5)).reshape(-1).tolist()
+        expected = b"".join(raw[16 * number : 16 * number + 16] for number in numbers)
+    else:
+        expected = contents(LAYOUTS[layout](encode(raw, bits).view(4, 6, 5)))
+    tensor = LAYOUTS[layout](base.view(4, 6, 5))
+    for size in (1, 7, 1 << 20):
+        with block(size):
+            check(stats(tensor), decode(expected, dtype), dtype)
+    assert contents(base) == raw
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    dims=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
+    offset=st.integers(0, 3),
+    size=st.integers(1, 20),
+)
+def test_blocks_hold_each_element_once(dims: list[tuple[int, int]], offset: int, size: int) -> None:
+    sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
+    tensor = torch.arange(300).as_strided(sizes, strides, offset)
+    view, repeat = statistics._distinct(tensor)
+    with block(size):
+        blocks = list(statistics._blocks(view))
+    assert all(1 <= piece.numel() <= size for piece in blocks)
+    assert len(blocks) <= max(1, 4 * view.numel() / size)
+    values = [value for piece in blocks for value in piece.reshape(-1).tolist()] * repeat
+    assert sorted(values) == sorted(tensor.reshape(-1).tolist())
+
+
+def test_huge_expanded_tensor_is_read_once() -> None:
+    tensor = torch.tensor([1.0, 3.0, NAN])[:, None].expand(3, 10**12)
+    found = stats(tensor)
+    assert found == Statistics(3 * 10**12, 1.0, 3.0, 2.0, pytest.approx(1.0), 10**12, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [*COMPLEX], ids=name_of)
+def test_conjugate_and_negative_views(dtype: torch.dtype) -> None:
+    raw = struct.pack("4e", 1.0, -2.0, 3.0, 5.0)
+    parts = torch.frombuffer(bytearray(raw), dtype=torch.float16).to(COMPLEX[dtype])
+    tensor = torch.view_as_complex(parts.view(2, 2))
+    magnitudes = [math.hypot(1, 2), math.hypot(3, 5)]
+    assert tensor.conj().is_conj()
+    check(stats(tensor.conj()), magnitudes, dtype)
+    check(stats(tensor.conj()[::2]), magnitudes[:1], dtype)
+    negative = tensor.conj().imag
+    assert negative.is_neg()
+    check(stats(negative), [2.0, -5.0], negative.dtype)
+    check(stats(torch._neg_view(tensor)), magnitudes, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float64], ids=name_of)
+def test_negative_views_of_reals(dtype: torch.dtype) -> None:
+    tensor = torch._neg_view(torch.tensor([[1, 2, 3], [4, 5, 7]], dtype=dtype).mT)
+    number = float if dtype.is_floating_point else int
+    check(stats(tensor), [number(value) for value in (-1, -2, -3, -4, -5, -7)], dtype)
+    assert tensor.is_neg()
+
+
+# --- What cannot be measured --------------------------------------------------------------------
+
+
+def unmeasurable() -> dict[str, Callable[[], torch.Tensor]]:
+    def fake() -> torch.Tensor:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        return FakeTensorMode().from_tensor(torch.ones(3))
+
+    def freed() -> torch.Tensor:
+        tensor = torch.ones(1000)
+        tensor.untyped_storage().resize_(0)
+        return tensor
+
+    def nested(layout: torch.layout) -> torch.Tensor:
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+
+    cases: dict[str, Callable[[], torch.Tensor]] = {
+        "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        "coo": lambda: torch.eye(3).to_sparse(),
+        "csr": lambda: torch.eye(3).to_sparse_csr(),
+        "meta": lambda: torch.ones(3, device="meta"),
+        "fake": fake,
+        "freed": freed,
+        "nested": lambda: nested(torch.strided),
+        "jagged": lambda: nested(torch.jagged),
+    }
+    for name in ("uint1", "uint4", "uint7", "int2", "int4", "bits8", "float4_e2m1fn_x2"):
+        dtype = getattr(torch, name, None)
+        if dtype is not None:
+            cases[name] = lambda dtype=dtype: torch.empty(4, dtype=dtype)  # type: ignore[misc]
+    return cases
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", unmeasurable())
+def test_what_cannot_be_measured_gives_none(case: str) -> None:
+    assert measure(unmeasurable()[case]()) is None
+
+
+# --- The model around it ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+SURROUNDINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "grad": torch.enable_grad,
+    "no grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "default device": default_device,
+    "device context": lambda: torch.device("meta"),
+    "half by default": lambda: default_dtype(torch.float16),
+    "double by default": lambda: default_dtype(torch.float64),
+    "deterministic": deterministic,
+}
+
+
+def state() -> tuple[Any, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        bytes(torch.get_rng_state().tolist()),
+    )
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_surroundings_neither_matter_nor_change(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "BLOCK", 16)
+    raw = data_of(dtype, 50)
+    tensor = encode(raw, dtype)
+    expected = stats(tensor)
+    with SURROUNDINGS[name]():
+        before = state()
+        record = measure(tensor)
+        assert collect([record]) == [expected]
+        assert state() == before
+    assert collect([record]) == [expected]
+    assert contents(tensor) == raw
+
+
+def test_tensors_that_require_grad() -> None:
+    leaf = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+    for tensor in (leaf, leaf.mT, leaf * 1, leaf.expand(4, 2, 3)):
+        version = tensor._version
+        record = measure(tensor)
+        assert record is not None
+        assert not record.values.requires_grad
+        assert tensor._version == version
+        check(stats(tensor), tensor.reshape(-1).tolist(), torch.float32)
+    (leaf * 2).sum().backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+
+
+def test_inference_tensors() -> None:
+    with torch.inference_mode():
+        tensor = torch.arange(6.0).view(2, 3)
+        inside = measure(tensor)
+    assert tensor.is_inference()
+    for view in (tensor, tensor.mT, tensor[:, 1:]):
+        check(stats(view), view.reshape(-1).tolist(), torch.float32)
+    assert collect([inside, measure(tensor)]) == [stats(tensor)] * 2
+
+
+def test_overridden_functions_are_not_called() -> None:
+    class Counting(torch.Tensor):
+        calls = 0
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            cls.calls += 1
+            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+    tensor = torch.arange(6.0).as_subclass(Counting)
+    Counting.calls = 0
+    found = stats(tensor)
+    assert Counting.calls == 0
+    assert found == stats(torch.arange(6.0))
+
+
+# --- Cost ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_temporaries_stay_within_blocks(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "BLOCK", 256)
+    tensor = encode(data_of(dtype, 120 * 64), dtype).view(120, 64)[:, 1::3]
+    with Operations() as operations:
+        assert measure(tensor) is not None
+    parts = 2 if dtype in COMPLEX else 1
+    assert 0 < operations.largest <= 256 * 8 * parts
+    assert not {"_local_scalar_dense", "item"} & set(operations.names)
+
+
+def test_one_transfer_for_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [encode(data_of(dtype, 9), dtype) for dtype in DTYPES]
+    records = [None, *map(measure, tensors), None]
+    transfers: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(torch.Tensor, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            transfers.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(torch.Tensor, name, call)
+
+    for name in ("tolist", "item", "cpu", "to", "numpy", "__bool__", "__int__", "__float__"):
+        counted(name)
+    with Operations() as operations:
+        results = collect(records)
+    assert transfers == ["tolist"]
+    assert operations.names == ["stack"]
+    monkeypatch.undo()
+    assert results == [None, *map(stats, tensors), None]
+
+
+def test_records_are_small() -> None:
+    record = measure(torch.ones(1000, 1000))
+    assert isinstance(record, Record)
+    assert (record.values.shape, record.values.dtype) == ((7,), torch.int64)
+    assert record.values.untyped_storage().nbytes() == 56
+    assert (record.dtype, record.numel) == (torch.float32, 10**6)
+
+
+def test_collect_of_nothing() -> None:
+    assert collect([]) == []
+    assert collect([None, None]) == [None, None]
+
+
+# --- CUDA ---------------------------------------------------------------------------------------
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@cuda
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_cuda_measures_without_waiting(dtype: torch.dtype) -> None:
+    raw = data_of(dtype, 5000)
+    tensor = encode(raw, dtype).cuda().view(50, 100)
+    views = [tensor, tensor.mT, tensor[1::2, ::3], tensor[:, :1].expand(50, 9), tensor[:0]]
+    with block(1000):
+        measure(tensor)  # loads the kernels
+        before = torch.cuda.get_rng_state()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            records = [measure(view) for view in views]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert torch.equal(torch.cuda.get_rng_state(), before)
+    for view, found in zip(views, collect(records), strict=True):
+        assert found is not None
+        check(found, decode(contents(view.cpu()), dtype), dtype)
+    assert contents(tensor.cpu()) == raw
+
+
+@cuda
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float64], ids=name_of)
+def test_cuda_graph_capture(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(5000, dtype=dtype, device="cuda")
+    with block(1000):
+        measure(tensor)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            record = measure(tensor)
+    values = torch.arange(5000).to(dtype)
+    for _ in range(2):
+        tensor.copy_(values)
+        graph.replay()
+        (found,) = collect([record])
+        assert found is not None
+        check(found, values.tolist(), dtype)
+        values = values * 3 + 1

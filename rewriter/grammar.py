@@ -1,8 +1,9 @@
 """Loads the declarations under `grammars/`: what a launch looks like, and what is none.
 
 One TOML file is one launch shape; dropping a file into the folder adds the shape. Patterns match
-the callee's text, in which a call is written `()` and a subscript `[]`: `reinterpret_tensor().copy_`,
-`self.partitions[]`. In a pattern `*` is any text within a dotted segment and `**` any text at all.
+the callee's text, in which a call is written `()` and a subscript `[]`, as in
+`reinterpret_tensor().copy_` and `self.partitions[]`. In a pattern `*` is any text within a dotted
+segment and `**` any text at all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,7 +90,7 @@ def folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parent.parent / "grammars"
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(language: str) -> Grammar:
     """Read and check every declaration for `language`.
 

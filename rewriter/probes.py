@@ -10,7 +10,7 @@ import difflib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 
 from rewriter.errors import RewriterError
@@ -27,7 +27,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def registry() -> dict[str, type[Probe]]:
     """Every probe by name, found by the files that stand in the package."""
     names = (module.name for module in pkgutil.iter_modules(package.__path__))

@@ -1,4 +1,4 @@
-"""A source file as bytes with a line table; edits are made on the bytes, so nothing is re-encoded."""
+"""A source file as bytes with a line table. Edits are made on the bytes: nothing is re-encoded."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def unified(path: Path, before: bytes, after: bytes) -> str:
-    """A unified diff of two versions of a file; line ends other than a line feed show as they are."""
+    """A unified diff of two versions of a file; a carriage return shows as it is."""
     lines = difflib.unified_diff(
         before.decode("utf-8", "replace").splitlines(keepends=True),
         after.decode("utf-8", "replace").splitlines(keepends=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import libcst as cst
 
@@ -101,7 +101,7 @@ def _is_written(written: Sequence[int | str], position: int, argument: Written) 
     return (argument.keyword or position) in written
 
 
-@lru_cache(maxsize=None)
+@cache
 def mutating_operators() -> dict[str, list[int | str]]:
     """Operators of PyTorch that write arguments other than by `out=` or by the `op_` convention.
 

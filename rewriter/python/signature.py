@@ -80,7 +80,7 @@ def _signature(function: ast.FunctionDef) -> dict[str, str]:
     return {
         key.value: str(kind.value) if isinstance(kind, ast.Constant) else ""
         for key, kind in zip(value.keys, value.values, strict=True)
-        if isinstance(key, ast.Constant)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
     }
 
 

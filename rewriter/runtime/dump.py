@@ -167,7 +167,7 @@ def _file_name(event: Event, value: Value) -> str:
 
 
 def _device() -> str:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.cuda.get_device_name()
     return "cpu"
 

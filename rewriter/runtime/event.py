@@ -31,7 +31,7 @@ class Launch:
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Launch:
-        labels = {
+        labels: dict[str, tuple[Label, ...]] = {
             phase: tuple(Label(entry[0], entry[1], entry[-1]) for entry in row[phase])
             for phase in ("before", "after")
             if phase in row

@@ -2,8 +2,9 @@
 
 The parent (`rewriter/run.py`) writes the specification and reads the report, both JSON files:
 
-    {"wrapper": path, "imports": [modules or files], "args": path or null, "constants": path or null, "seed": int,
-     "inputs": count, "loader_globals": [names], "report": path}
+    {"wrapper": path, "imports": [modules or files], "args": path or null,
+     "constants": path or null, "seed": int, "inputs": count,
+     "loader_globals": [names], "report": path}
     {"outputs": [...], "random_globals": [names]}  or  {"problem": slug, "message": text}
 
 Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 the inputs do
@@ -88,7 +89,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
             setattr(module, name, value)
     torch.manual_seed(spec["seed"])
     outputs = module.call(list(inputs))
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     if not isinstance(outputs, (list, tuple)):
         outputs = [outputs]
@@ -143,7 +144,7 @@ def own_inputs(module: ModuleType) -> list[Any]:
 
     try:
         module.call = captured.extend  # type: ignore[attr-defined]
-        utils.print_performance = once
+        utils.print_performance = once  # type: ignore[assignment]
         module.benchmark_compiled_module(times=1, repeat=1)
     finally:
         module.call = call  # type: ignore[attr-defined]

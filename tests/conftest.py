@@ -1,0 +1,82 @@
+"""Real compiles, shared by all tests: each model is compiled once in a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from capture import Compiled
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _inductor_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Kernels that Inductor builds are shared by the tests, and by nobody else."""
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options that people set in their shells do not change the tests."""
+    for name in (
+        "REWRITER_DUMP",
+        "REWRITER_PROBE",
+        "RANK",
+        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
+        "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Callable[[str], Compiled]:
+    """`compiled("mlp")` is that model of `fixtures/models.py`, compiled for the CPU."""
+    from capture import compile_case
+    from models import MODELS
+
+    done: dict[str, Compiled] = {}
+
+    def get(name: str) -> Compiled:
+        if name not in done:
+            done[name] = compile_case(MODELS[name]("cpu"))
+        return done[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def mlp_wrapper(
+    compiled: Callable[[str], Compiled], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A freshly compiled wrapper in a file, with its inputs in `inputs.pt` beside it."""
+    import torch
+
+    graph = compiled("mlp").graphs[0]
+    folder = tmp_path_factory.mktemp("mlp")
+    (folder / "output_code.py").write_text(graph.source)
+    torch.save(graph.args, folder / "inputs.pt")
+    return folder / "output_code.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="no CUDA device")
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(skip)

@@ -169,11 +169,17 @@ def _is_capturing(contents: tuple[Any, ...]) -> bool:
     return on_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _head(tensor: torch.Tensor) -> list[Any]:
-    """The first values in logical order, read without copying the rest."""
-    while tensor.dim() > 1 and tensor.shape[0] > 1 and tensor[0].numel() >= HEAD:
+def _head(tensor: torch.Tensor) -> list[Any] | None:
+    """The first values in logical order, read without copying the rest; `None` if unreadable."""
+    if tensor.layout is not torch.strided:
+        return None
+    if tensor.numel() == 0:
+        return []
+    while tensor.dim() > 1 and tensor[0].numel() >= HEAD:
         tensor = tensor[0]
-    rows = HEAD if tensor.dim() < 2 else -(-HEAD // max(1, tensor[0].numel()))
-    part = tensor[:rows] if tensor.dim() else tensor
-    values: list[Any] = part.flatten()[:HEAD].tolist()
-    return values
+    if tensor.dim():
+        tensor = tensor[: -(-HEAD // tensor[0].numel())].flatten()[:HEAD]
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+        tensor = tensor.to(torch.float32)
+    values = tensor.tolist()
+    return values if isinstance(values, list) else [values]

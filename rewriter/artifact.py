@@ -17,6 +17,9 @@ from rewriter.types import Launch, Located, Unrecognised, Wrapper
 _CPP_WRAPPER = re.compile(rb"^cpp_wrapper_src\s*=", re.MULTILINE)
 _ENTRY = re.compile(rb"^\s*(?:async\s+)?def call\(|^call\s*=", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
+_DEVICE = re.compile(
+    rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\(", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,12 @@ class OpenWrapper:
             replace(call, line=lines[call.line - 1], wrapper=self.name)
             for call in self.located.unrecognised
         )
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
+        found = _DEVICE.findall(self.plain.data)
+        return tuple(sorted({(first or second).decode() for first, second in found}))
 
     @cached_property
     def _lines(self) -> list[int]:

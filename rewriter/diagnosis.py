@@ -19,7 +19,6 @@ from typing import Any
 
 from rewriter.artifact import OpenWrapper, open_artifact
 
-_DEVICE = re.compile(r"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|empty_strided_(cuda|xpu|mtia)\(")
 _CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
 _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
@@ -89,7 +88,7 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
         exact = wrapper.probes.sha256
         yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
     yield _torch_interface(text)
-    yield from _devices(text)
+    yield from _devices(wrapper, text)
     if "async_compile.triton(" in text:
         yield _triton()
     yield from _operators(text)
@@ -140,10 +139,9 @@ def _resolves(dotted: str) -> bool:
     return value is not None
 
 
-def _devices(text: str) -> Iterator[Check]:
+def _devices(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
     torch = import_module("torch")
-    needed = sorted({first or second for first, second in _DEVICE.findall(text)})
-    for device in needed:
+    for device in wrapper.devices:
         module = getattr(torch, device, None)
         here = bool(module) and bool(getattr(module, "is_available", lambda: False)())
         yield Check(
@@ -152,10 +150,10 @@ def _devices(text: str) -> Iterator[Check]:
             here,
             "" if here else "it can be listed, instrumented and stripped here, but not run",
         )
-    if not needed:
+    if not wrapper.devices:
         yield Check("device", "cpu")
     capabilities = set(_CAPABILITY.findall(text))
-    if "cuda" in needed and capabilities and torch.cuda.is_available():
+    if "cuda" in wrapper.devices and capabilities and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         if capabilities != {str(major * 10 + minor)}:
             yield Check(

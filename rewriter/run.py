@@ -16,7 +16,7 @@ from typing import Any
 
 from rewriter import api
 from rewriter.artifact import OpenWrapper
-from rewriter.errors import BAD_INPUT, RewriterError
+from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.types import Json, Launch, Selection
 
 # What to do about a problem that the host reports.
@@ -26,6 +26,9 @@ _HINTS = {
     "no-entry": "Expected the output_code.py of torch.compile.",
     "no-inputs": "Pass --args FILE.pt with a list of inputs.",
     "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
+    "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
+    "strip work without the device.",
+    "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
     "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
 }
 
@@ -102,6 +105,7 @@ def run(
             "imports": list(imports),
             "args": args and str(args),
             "constants": constants and str(constants),
+            "devices": list(wrapper.devices),
             "seed": seed,
             "inputs": len(entry.inputs) if entry else 0,
             "loader_globals": list(wrapper.located.loader_globals),
@@ -117,7 +121,8 @@ def run(
         raise RewriterError(
             said["problem"],
             f"{wrapper.path}: {said['message']}",
-            hint=_HINTS.get(said["problem"], ""),
+            hint=_HINTS[said["problem"]],
+            code=FAILED if said["problem"] == "missing-module" else BAD_INPUT,
         )
     return Ran(
         path=wrapper.path,

@@ -78,6 +78,7 @@ def read(source: Source, grammar: Grammar) -> Outline:
             elif _is_scope(function):
                 header = header or source.line_start(_first_line(node))
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
+    _check_complete(source, tree, scopes)
     return Outline(
         definitions,
         tuple(scopes),
@@ -109,6 +110,39 @@ def parse(source: Source) -> ast.Module:
             f"{source.name}: Python cannot parse this file: {error}",
             hint="Expected the output_code.py that torch.compile wrote.",
         ) from error
+
+
+def _check_complete(source: Source, tree: ast.Module, scopes: list[ScopeNode]) -> None:
+    """Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
+
+    A file cut between two statements parses, but lacks them.
+    """
+    for scope in scopes:
+        if scope.entry and not isinstance(scope.function.body[-1], ast.Return):
+            _refuse_truncated(source, scope, f"{scope.name} never returns")
+        if scope.entry and "." in scope.name and "call" not in _assigned(tree):
+            _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
+
+
+def _refuse_truncated(source: Source, scope: ScopeNode, found: str) -> None:
+    line = scope.function.end_lineno or scope.function.lineno
+    raise RewriterError(
+        "truncated",
+        f"{source.name}:{line}: the file ends too early: {found}",
+        hint="Expected a complete output_code.py; copy it again.",
+    )
+
+
+def _assigned(tree: ast.Module) -> set[str]:
+    """The names that module-level statements assign."""
+    return {
+        node.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name)
+    }
 
 
 def callee(call: ast.Call) -> str:

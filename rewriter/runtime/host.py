@@ -3,12 +3,12 @@
 The parent (`rewriter/run.py`) writes the specification and reads the report, both JSON files:
 
     {"wrapper": path, "imports": [modules or files], "args": path or null,
-     "constants": path or null, "seed": int, "inputs": count,
+     "devices": [types], "constants": path or null, "seed": int, "inputs": count,
      "loader_globals": [names], "report": path}
     {"outputs": [...], "random_globals": [names]}  or  {"problem": slug, "message": text}
 
-Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 the inputs do
-not fit (the report says how).
+Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 it cannot run
+like this (the report says why).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 
 
 class ProblemError(Exception):
-    """The inputs do not fit the wrapper. `slug` names the error as `rewriter.errors` does."""
+    """The wrapper cannot run here, or not with these inputs. `slug` names the error."""
 
     def __init__(self, slug: str, message: str) -> None:
         super().__init__(message)
@@ -46,9 +46,9 @@ def main(spec: dict[str, Any]) -> int:
     except ProblemError as problem:
         report = {"problem": problem.slug, "message": str(problem)}
         code = 2
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
-        report = {"problem": "crashed", "message": traceback.format_exc(limit=-1).strip()}
+        report = {"message": "".join(traceback.format_exception_only(error)).strip()}
         code = 1
     Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
     return code
@@ -56,6 +56,10 @@ def main(spec: dict[str, Any]) -> int:
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Load the wrapper, make its inputs, call it once, and describe what it returned."""
+    for device in spec["devices"]:
+        module = getattr(torch, device, None)
+        if module is None or not module.is_available():
+            raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
     for name in spec["imports"]:
         _import(name)
     module = load(Path(spec["wrapper"]))
@@ -104,7 +108,10 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Compile workers and Triton look the module up by name.
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise ProblemError("missing-module", f"the wrapper cannot be imported: {error}") from error
     if not callable(getattr(module, "call", None)):
         raise ProblemError("no-entry", "the wrapper has no function `call` to run")
     return module

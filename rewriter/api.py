@@ -80,6 +80,10 @@ def instrument(
 def strip(artifact: str | Path | Artifact) -> Stripped:
     """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
     wrapper = _wrapper(artifact)
+    if wrapper.probes is None:
+        # Nothing to take out, so this had better be a sound wrapper. What carries probes is
+        # restored in whatever state it is.
+        _ = wrapper.located
     original, kept, exact = edit.strip(wrapper.source)
     removed = len(markers.lines(wrapper.source)) - len(kept)
     return Stripped(wrapper.path, original, wrapper.source, removed, exact)

@@ -87,7 +87,7 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
     if wrapper.probes is not None:
         exact = wrapper.probes.sha256
         yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
-    yield _torch_interface(text)
+    yield _torch_interface(wrapper, text)
     yield from _devices(wrapper, text)
     if "async_compile.triton(" in text:
         yield _triton()
@@ -101,9 +101,17 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
         )
 
 
-def _torch_interface(text: str) -> Check:
-    """Whether this torch has what the wrapper imports: wrappers do not say what wrote them."""
-    missing = [name for name in _imported(ast.parse(text)) if not _resolves(name)]
+def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
+    """Whether this torch has what the wrapper imports: wrappers do not say what wrote them.
+
+    A build without the wrapper's device lacks that device's functions in any release.
+    """
+    own = [f"_{device}_" for device in wrapper.devices]
+    missing = [
+        name
+        for name in _imported(ast.parse(text))
+        if not _resolves(name) and not any(part in name for part in own)
+    ]
     version = metadata.version("torch")
     if missing:
         return Check(

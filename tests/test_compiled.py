@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import rewriter
 import torch
+
+import rewriter
 from capture import Compiled
 from harness import call, events
 from models import MODELS

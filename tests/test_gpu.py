@@ -1,0 +1,134 @@
+"""On a GPU: recorded CUDA wrappers, and wrappers compiled there, probed and plain.
+
+    pytest -m gpu
+
+The recorded ones need the torch release that wrote them: `doctor` tells which run here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rewriter
+from capture import compile_case
+from harness import call, events
+from models import MODELS
+from rewriter.cli import main
+from rewriter.runtime import host
+
+pytestmark = pytest.mark.gpu
+
+RECORDED = Path(__file__).parent.parent / "fixtures/artifacts/cuda-torch2.11"
+WRAPPERS = sorted(RECORDED.glob("*/python/output_code*.py"))
+PROBES = ["names", "print", "save", "names,print,save"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _corp_operators() -> Any:
+    """The custom operators that the recorded wrappers call."""
+    with torch.library._scoped_library("corp", "FRAGMENT") as library:
+        library.define("scale(Tensor x, float factor, int power) -> Tensor")
+        library.define("inc_(Tensor(a!) x) -> ()")
+        library.impl("scale", lambda x, f, n: (x * f) ** n, "CompositeExplicitAutograd")
+        library.impl("inc_", lambda x: (x.add_(1), None)[1], "CompositeExplicitAutograd")
+        yield
+
+
+def _own_inputs(path: Path) -> list[Any]:
+    spec = importlib.util.spec_from_file_location(f"inputs_{path.parent.parent.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    return host.own_inputs(module)
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, which runs them"
+)
+@pytest.mark.parametrize("path", WRAPPERS, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_recorded_wrappers_are_bit_equal(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    args = _own_inputs(path)
+    plain = call(path.read_bytes(), args, tmp_path)
+    assert call(path.read_bytes(), args, tmp_path) == plain, "the plain wrapper is not repeatable"
+    for number, probes in enumerate(PROBES):
+        monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / f"dump{number}"))
+        probed = rewriter.instrument(path, rewriter.select(probes))
+        assert not probed.plan.skipped
+        capsys.readouterr()
+        assert call(probed.source, args, tmp_path) == plain, probes
+        assert "warning" not in capsys.readouterr().err
+    _check_events(path, events(tmp_path / "dump1"))
+
+
+def _check_events(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Every launch that ran says what it wrote; other launches are in the branch not taken."""
+    ran = {row["launch"] for row in rows}
+    for launch in rewriter.open(path).launches:
+        if launch.index in ran:
+            after = [r for r in rows if (r["launch"], r["phase"]) == (launch.index, "after")]
+            written = {a.name for a in launch.args if a.type == "tensor" and a.role != "in"}
+            assert written <= {row["arg"] for row in after}
+            assert all("nan" in row for row in after if "dtype" in row)
+        else:
+            assert "graph" in launch.scope
+    assert not any(row["phase"] == "before" and row.get("role") == "out" for row in rows)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS.keys() - {"frozen"}))
+def test_compiled_here_are_bit_equal(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    for number, graph in enumerate(compile_case(MODELS[model]("cuda")).graphs):
+        path = tmp_path / f"output_code{number}.py"
+        path.write_text(graph.source)
+        artifact = rewriter.open(path)
+        assert artifact.unrecognised == ()
+        plain = call(graph.source.encode(), graph.args, tmp_path)
+        if call(graph.source.encode(), graph.args, tmp_path) != plain:
+            pytest.skip("atomics: the plain wrapper is not repeatable")
+        for probes in PROBES:
+            result = rewriter.instrument(path, rewriter.select(probes))
+            assert not result.plan.skipped
+            assert call(result.source, graph.args, tmp_path) == plain, probes
+
+
+def test_one_transfer_per_launch(tmp_path: Path) -> None:
+    """The statistics of everything that a launch reads and writes come in one copy."""
+    graph = compile_case(MODELS["mlp"]("cuda")).graphs[0]
+    path = tmp_path / "output_code.py"
+    path.write_text(graph.source)
+    launches = rewriter.open(path).launches
+    probed = rewriter.instrument(path, rewriter.select("print")).source
+    counts = {}
+    for name, source in {"plain": graph.source.encode(), "probed": probed}.items():
+        call(source, graph.args, tmp_path)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            call(source, graph.args, tmp_path)
+        counts[name] = sum(event.count for event in profile.key_averages() if "DtoH" in event.key)
+    assert counts["probed"] - counts["plain"] == len(launches)
+
+
+def test_run_and_doctor_on_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    graph = compile_case(MODELS["mlp"]("cuda")).graphs[0]
+    path = tmp_path / "output_code.py"
+    path.write_text(graph.source)
+    assert main(["doctor", str(path)]) == 0
+    assert main(["run", str(path), "--probe", "print,save", "-d", str(tmp_path / "D")]) == 0
+    assert "cuda:0" in capfd.readouterr().out
+    saved = sorted((tmp_path / "D").rglob("*.pt"))
+    assert all(name.name.endswith("_cuda:0.pt") for name in saved)
+    assert torch.load(saved[0], weights_only=True).device.type == "cpu"

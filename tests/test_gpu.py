@@ -7,8 +7,6 @@ The recorded ones need the torch release that wrote them: `doctor` tells which r
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 
 import rewriter
 from capture import compile_case
-from harness import call, events
+from harness import call, call_module, events, load
 from models import MODELS
 from rewriter.cli import main
 from rewriter.runtime import host
@@ -40,16 +38,6 @@ def _corp_operators() -> Any:
         yield
 
 
-def _own_inputs(path: Path) -> list[Any]:
-    spec = importlib.util.spec_from_file_location(f"inputs_{path.parent.parent.name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    torch.manual_seed(0)
-    return host.own_inputs(module)
-
-
 @pytest.mark.skipif(
     not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, which runs them"
 )
@@ -60,15 +48,18 @@ def test_recorded_wrappers_are_bit_equal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    args = _own_inputs(path)
-    plain = call(path.read_bytes(), args, tmp_path)
-    assert call(path.read_bytes(), args, tmp_path) == plain, "the plain wrapper is not repeatable"
+    module = load(path.read_bytes(), tmp_path)
+    torch.manual_seed(0)
+    args = host.own_inputs(module)
+    call_module(module, args)  # picks tile sizes
+    plain = call_module(module, args)
+    assert call_module(module, args) == plain, "the plain wrapper is not repeatable"
     for number, probes in enumerate(PROBES):
         monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / f"dump{number}"))
         probed = rewriter.instrument(path, rewriter.select(probes))
         assert not probed.plan.skipped
         capsys.readouterr()
-        assert call(probed.source, args, tmp_path) == plain, probes
+        assert call(probed.source, args, tmp_path, kernels=module) == plain, probes
         assert "warning" not in capsys.readouterr().err
     _check_events(path, events(tmp_path / "dump1"))
 
@@ -97,13 +88,14 @@ def test_compiled_here_are_bit_equal(
         path.write_text(graph.source)
         artifact = rewriter.open(path)
         assert artifact.unrecognised == ()
-        plain = call(graph.source.encode(), graph.args, tmp_path)
-        if call(graph.source.encode(), graph.args, tmp_path) != plain:
-            pytest.skip("atomics: the plain wrapper is not repeatable")
+        module = load(graph.source.encode(), tmp_path)
+        call_module(module, graph.args)  # picks tile sizes
+        plain = call_module(module, graph.args)
+        assert call_module(module, graph.args) == plain, "the plain wrapper is not repeatable"
         for probes in PROBES:
             result = rewriter.instrument(path, rewriter.select(probes))
             assert not result.plan.skipped
-            assert call(result.source, graph.args, tmp_path) == plain, probes
+            assert call(result.source, graph.args, tmp_path, kernels=module) == plain, probes
 
 
 def test_one_transfer_per_launch(tmp_path: Path) -> None:

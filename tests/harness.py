@@ -39,21 +39,21 @@ def load(source: bytes, folder: Path) -> ModuleType:
     return module
 
 
-def call(
-    source: bytes, args: Sequence[Any], folder: Path, *, kernels: ModuleType | None = None
-) -> Outcome:
-    """Import `source` and call it once on copies of `args`.
+def call(source: bytes, args: Sequence[Any], folder: Path) -> Outcome:
+    """Import `source` and call it once on copies of `args`."""
+    return call_module(load(source, folder), args)
 
-    `kernels` lends the kernels of another module. Triton picks tile sizes by timing when a kernel
-    first runs, and another tile size may round differently: to compare two wrappers bit for bit,
-    both have to run the very same kernels.
+
+def lend_kernels(lender: ModuleType, borrower: ModuleType) -> None:
+    """Make one wrapper run the very same kernels as another.
+
+    Triton picks tile sizes by timing when a kernel first runs, and another tile size may round
+    differently. Inductor shares kernel objects between wrappers, and resets them when a wrapper is
+    imported: import all wrappers first, then run.
     """
-    module = load(source, folder)
-    if kernels is not None:
-        for name, value in vars(kernels).items():
-            if type(value).__module__.startswith("torch._inductor."):
-                setattr(module, name, value)
-    return call_module(module, args)
+    for name, value in vars(lender).items():
+        if type(value).__module__.startswith("torch._inductor."):
+            setattr(borrower, name, value)
 
 
 def call_module(module: ModuleType, args: Sequence[Any]) -> Outcome:

@@ -8,6 +8,7 @@ The recorded ones need the torch release that wrote them: `doctor` tells which r
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 
 import rewriter
 from capture import compile_case
-from harness import call, call_module, events, load
+from harness import call, call_module, events, lend_kernels, load
 from models import MODELS
 from rewriter.cli import main
 from rewriter.runtime import host
@@ -48,20 +49,43 @@ def test_recorded_wrappers_are_bit_equal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = load(path.read_bytes(), tmp_path)
+    source = path.read_bytes()
+    plain = load(source, tmp_path)
+    probed = _load_probed(path, plain, tmp_path, monkeypatch)
     torch.manual_seed(0)
-    args = host.own_inputs(module)
-    call_module(module, args)  # picks tile sizes
-    plain = call_module(module, args)
-    assert call_module(module, args) == plain, "the plain wrapper is not repeatable"
-    for number, probes in enumerate(PROBES):
-        monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / f"dump{number}"))
-        probed = rewriter.instrument(path, rewriter.select(probes))
-        assert not probed.plan.skipped
+    args = host.own_inputs(plain)
+    _check_bit_equal(plain, probed, args, capsys)
+    _check_events(path, events(tmp_path / "dump-print"))
+
+
+def _load_probed(
+    path: Path, plain: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, ModuleType]:
+    """The wrapper with each of `PROBES`, on the kernels of the plain one; each has its dump."""
+    modules = {}
+    for probes in PROBES:
+        monkeypatch.setenv("REWRITER_DUMP", str(folder / f"dump-{probes}"))
+        result = rewriter.instrument(path, rewriter.select(probes))
+        assert not result.plan.skipped
+        modules[probes] = load(result.source, folder)
+    for module in modules.values():
+        lend_kernels(plain, module)
+    return modules
+
+
+def _check_bit_equal(
+    plain: ModuleType,
+    probed: dict[str, ModuleType],
+    args: list[Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call_module(plain, args)  # picks tile sizes
+    expected = call_module(plain, args)
+    assert call_module(plain, args) == expected, "the plain wrapper is not repeatable"
+    for probes, module in probed.items():
         capsys.readouterr()
-        assert call(probed.source, args, tmp_path, kernels=module) == plain, probes
+        assert call_module(module, args) == expected, probes
         assert "warning" not in capsys.readouterr().err
-    _check_events(path, events(tmp_path / "dump1"))
 
 
 def _check_events(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -80,22 +104,18 @@ def _check_events(path: Path, rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("model", sorted(MODELS.keys() - {"frozen"}))
 def test_compiled_here_are_bit_equal(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
     for number, graph in enumerate(compile_case(MODELS[model]("cuda")).graphs):
         path = tmp_path / f"output_code{number}.py"
         path.write_text(graph.source)
-        artifact = rewriter.open(path)
-        assert artifact.unrecognised == ()
-        module = load(graph.source.encode(), tmp_path)
-        call_module(module, graph.args)  # picks tile sizes
-        plain = call_module(module, graph.args)
-        assert call_module(module, graph.args) == plain, "the plain wrapper is not repeatable"
-        for probes in PROBES:
-            result = rewriter.instrument(path, rewriter.select(probes))
-            assert not result.plan.skipped
-            assert call(result.source, graph.args, tmp_path, kernels=module) == plain, probes
+        assert rewriter.open(path).unrecognised == ()
+        plain = load(graph.source.encode(), tmp_path)
+        probed = _load_probed(path, plain, tmp_path, monkeypatch)
+        _check_bit_equal(plain, probed, graph.args, capsys)
 
 
 def test_one_transfer_per_launch(tmp_path: Path) -> None:

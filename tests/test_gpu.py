@@ -79,13 +79,26 @@ def _check_bit_equal(
     args: list[Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Compare every output that the plain wrapper itself repeats bit for bit."""
     call_module(plain, args)  # picks tile sizes
-    expected = call_module(plain, args)
-    assert call_module(plain, args) == expected, "the plain wrapper is not repeatable"
+    runs = [call_module(plain, args) for _ in range(5)]
+    stable = [
+        index
+        for index, output in enumerate(runs[0].outputs)
+        if all(run.outputs[index] == output for run in runs)
+    ]
+    assert stable
+    if len(stable) < len(runs[0].outputs):
+        # Atomics add in any order, and without dropout attention returns a seed never written.
+        source = Path(str(plain.__file__)).read_text()
+        assert "tl.atomic_add" in source or "_scaled_dot_product_efficient_attention" in source
     for probes, module in probed.items():
         capsys.readouterr()
-        assert call_module(module, args) == expected, probes
+        outcome = call_module(module, args)
         assert "warning" not in capsys.readouterr().err
+        assert [outcome.outputs[i] for i in stable] == [runs[0].outputs[i] for i in stable], probes
+        assert outcome.inputs == runs[0].inputs, probes
+        assert outcome.random_state == runs[0].random_state, probes
 
 
 def _check_events(path: Path, rows: list[dict[str, Any]]) -> None:

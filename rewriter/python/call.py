@@ -120,7 +120,7 @@ def _call(node: cst.Call, grammar: Grammar) -> Reading | None:
         return reading(node.args[0].value, grammar)
     if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("item", "data_ptr"):
         return reading(node.func.value, grammar)
-    if grammar.effect(path) != "view" or _has_comment(node):
+    if grammar.effect(path) != "view":
         return None
     method = isinstance(node.func, cst.Attribute) and not path.startswith(("aten.", "torch."))
     if method:
@@ -128,7 +128,11 @@ def _call(node: cst.Call, grammar: Grammar) -> Reading | None:
         viewed = reading(node.func.value, grammar)
     else:
         viewed = reading(node.args[0].value, grammar) if node.args else None
-    return Reading(code(node), viewed.base, "view") if viewed and viewed.base else None
+    expr = code(node)
+    # A comment inside would swallow the rest of a probe's line.
+    return (
+        Reading(expr, viewed.base, "view") if viewed and viewed.base and "#" not in expr else None
+    )
 
 
 def callee(node: cst.BaseExpression) -> str:
@@ -142,7 +146,3 @@ def callee(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Call):
         return f"{callee(node.func)}()"
     return "?"
-
-
-def _has_comment(node: cst.CSTNode) -> bool:
-    return "#" in _EMPTY.code_for_node(node)

@@ -21,6 +21,7 @@ from rewriter.python.call import Reading, Written, code, elements, parse_calls, 
 from rewriter.python.flow import Flow
 from rewriter.python.outline import Outline, head
 from rewriter.python.roles import RESOLVERS, Called, Declared
+from rewriter.python.signature import Signatures
 from rewriter.python.walk import Candidate, Walk, names
 from rewriter.source import Source
 from rewriter.types import Argument, Entry, Launch, Located, Role, Type
@@ -37,9 +38,10 @@ def locate(source: Source) -> Located:
     for scope in outline.scopes:
         walk.scope(scope)
     found = sorted(walk.found, key=lambda candidate: candidate.offset)
+    signatures = Signatures(outline.definitions)
     written = parse_calls([source.call_text(candidate.call) for candidate in found])
     launches = tuple(
-        _launch(index, candidate, arguments, outline, grammar)
+        _launch(index, candidate, arguments, signatures, grammar)
         for index, (candidate, arguments) in enumerate(zip(found, written, strict=True))
     )
     return Located(
@@ -55,12 +57,12 @@ def _launch(
     index: int,
     candidate: Candidate,
     arguments: tuple[Written, ...],
-    outline: Outline,
+    signatures: Signatures,
     grammar: Grammar,
 ) -> Launch:
     kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
     called = Called(candidate.callee, arguments, bool(candidate.targets))
-    declared = RESOLVERS[candidate.shape.roles](called, outline.definitions)
+    declared = RESOLVERS[candidate.shape.roles](called, signatures)
     resolved = [
         _argument(member, hint, candidate.flow, grammar)
         for argument, hint in zip(arguments, declared, strict=True)

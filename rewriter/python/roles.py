@@ -14,9 +14,9 @@ from functools import cache
 import libcst as cst
 
 from rewriter import grammar
-from rewriter.python import signature
 from rewriter.python.call import Written
-from rewriter.python.outline import Definition, head
+from rewriter.python.outline import head
+from rewriter.python.signature import Parameter, Signatures
 from rewriter.types import Role, Type
 
 # Keyword arguments of a Triton launch that are no argument of the kernel.
@@ -42,9 +42,9 @@ class Called:
     returns: bool
 
 
-def by_signature(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+def by_signature(called: Called, signatures: Signatures) -> list[Declared]:
     """From the kernel's parameters; an argument list that does not fit them tells nothing."""
-    parameters = signature.read(head(called.callee), definitions)
+    parameters = signatures.of(head(called.callee))
     positional = [argument for argument in called.arguments if not argument.keyword]
     if parameters is None or not _fits(positional, parameters):
         parameters = ()
@@ -60,7 +60,7 @@ def by_signature(called: Called, definitions: dict[str, Definition]) -> list[Dec
     return result
 
 
-def _fits(arguments: Sequence[Written], parameters: Sequence[signature.Parameter]) -> bool:
+def _fits(arguments: Sequence[Written], parameters: Sequence[Parameter]) -> bool:
     """A literal number cannot be a pointer, and every parameter needs an argument."""
     return len(arguments) >= len(parameters) and not any(
         parameter.type == "tensor" and isinstance(argument.value, (cst.Integer, cst.Float))
@@ -68,7 +68,7 @@ def _fits(arguments: Sequence[Written], parameters: Sequence[signature.Parameter
     )
 
 
-def by_out(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+def by_out(called: Called, signatures: Signatures) -> list[Declared]:
     """`out=`, `out0=`, … are written, everything else is read."""
     return [
         Declared("out", "tensor") if argument.keyword.startswith("out") else INPUT
@@ -76,7 +76,7 @@ def by_out(called: Called, definitions: dict[str, Definition]) -> list[Declared]
     ]
 
 
-def by_schema(called: Called, definitions: dict[str, Definition]) -> list[Declared]:
+def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
     """From the operator's schema where it mutates, else from how operators are named.
 
     `op_` mutates its first argument. An operator that nobody ships a schema for and whose result
@@ -113,7 +113,7 @@ def mutating_operators() -> dict[str, list[int | str]]:
     return table
 
 
-Resolver = Callable[[Called, dict[str, Definition]], list[Declared]]
+Resolver = Callable[[Called, Signatures], list[Declared]]
 
 RESOLVERS: dict[str, Resolver] = {
     "signature": by_signature,

@@ -26,18 +26,27 @@ class Parameter:
     type: Type
 
 
-def read(name: str, definitions: dict[str, Definition]) -> tuple[Parameter, ...] | None:
-    """The parameters of the kernel bound to `name`, or `None` where its source does not tell."""
-    definition = definitions.get(name)
-    if definition is None:
-        return None
-    if definition.factory.endswith("multi_kernel") or definition.factory == "MultiKernelCall":
-        # All choices take the same arguments.
-        kernels = (node.id for node in ast.walk(definition.call) if isinstance(node, ast.Name))
-        return next(filter(None, (read(kernel, definitions) for kernel in kernels)), None)
-    if definition.factory == "async_compile.triton":
-        return next(filter(None, map(_triton, definition.texts)), None)
-    return next(filter(None, map(_cpp, definition.texts)), None)
+class Signatures:
+    """The parameters of the kernels that one wrapper defines; each source is read once."""
+
+    def __init__(self, definitions: dict[str, Definition]) -> None:
+        self._definitions = definitions
+        self._read: dict[str, tuple[Parameter, ...] | None] = {}
+
+    def of(self, name: str) -> tuple[Parameter, ...] | None:
+        """The parameters of the kernel bound to `name`; `None` where its source does not tell."""
+        if name not in self._read:
+            definition = self._definitions.get(name)
+            self._read[name] = None if definition is None else self._parameters(definition)
+        return self._read[name]
+
+    def _parameters(self, definition: Definition) -> tuple[Parameter, ...] | None:
+        if definition.factory.endswith("multi_kernel") or definition.factory == "MultiKernelCall":
+            # All choices take the same arguments.
+            kernels = (node.id for node in ast.walk(definition.call) if isinstance(node, ast.Name))
+            return next(filter(None, map(self.of, kernels)), None)
+        parse = _triton if definition.factory == "async_compile.triton" else _cpp
+        return next(filter(None, map(parse, definition.texts)), None)
 
 
 def _triton(text: str) -> tuple[Parameter, ...] | None:
@@ -94,7 +103,7 @@ def _mutated(function: ast.FunctionDef) -> frozenset[str]:
 def _triton_function(
     function: ast.FunctionDef, signature: dict[str, str], mutated: frozenset[str]
 ) -> tuple[Parameter, ...]:
-    loaded, stored = _accesses(function)
+    accesses: tuple[set[str], set[str]] | None = None
     parameters = []
     for name, kind in signature.items():
         if kind == "constexpr":
@@ -102,20 +111,23 @@ def _triton_function(
         if not kind.startswith("*") and not kind.startswith("tensordesc"):
             parameters.append(Parameter(name, "in", "scalar"))
             continue
-        parameters.append(
-            Parameter(name, _pointer_role(name, name in mutated, loaded, stored), "tensor")
-        )
+        role = "inout" if name in mutated else _role_by_name(name)
+        if role is None:
+            # Somebody's own kernel, or a template: only its body tells.
+            loaded, stored = accesses = accesses or _accesses(function)
+            role = ("inout" if name in loaded else "out") if name in stored else "in"
+        parameters.append(Parameter(name, role, "tensor"))
     return tuple(parameters)
 
 
-def _pointer_role(name: str, mutated: bool, loaded: set[str], stored: set[str]) -> Role:
-    if name.startswith("in_out_ptr") or mutated:
-        return "inout"
-    if name.startswith("out_ptr"):
-        return "out"
-    if name in stored:
-        return "inout" if name in loaded or name.startswith("in_ptr") else "out"
-    return "in"
+def _role_by_name(name: str) -> Role | None:
+    """What Inductor's own parameter names say."""
+    prefixes: tuple[tuple[str, Role], ...] = (
+        ("in_out_ptr", "inout"),
+        ("out_ptr", "out"),
+        ("in_ptr", "in"),
+    )
+    return next((role for prefix, role in prefixes if name.startswith(prefix)), None)
 
 
 def _accesses(function: ast.FunctionDef) -> tuple[set[str], set[str]]:

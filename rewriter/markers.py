@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 # Not `^` and `$`: to `re` a carriage return alone ends no line.
 _HEADER = re.compile(
-    rb"(?:\A|(?<=[\r\n]))# Instrumented by inductor-rewriter (?P<version>\S+) with (?P<probes>[\w,]+), "
+    rb"(?:\A|(?<=[\r\n]))# Instrumented by inductor-rewriter (?P<version>\S+) "
+    rb"with (?P<probes>[\w,]+), "
     rb"original sha256 (?P<sha256>[0-9a-f]{64})  # rewriter:(?P<tag>[0-9a-f]{8})[ \t]*(?=[\r\n]|\Z)"
 )
 # Marks a line that was put behind a last line without a newline, which it had to add.

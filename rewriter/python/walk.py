@@ -233,6 +233,9 @@ class Walk:
 
     def _comments(self, statement: ast.stmt) -> tuple[bytes, ...]:
         """The comment lines between the previous launch and this one."""
+        if self._last > statement.lineno:
+            # They share a line, which may be the last of the file.
+            return ()
         start = self.source.line_start(self._last)
         between = self.source.data[start : self.source.line_start(statement.lineno)]
         lines = (line.strip() for line in between.splitlines())

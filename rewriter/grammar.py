@@ -13,9 +13,10 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rewriter.errors import FAILED, RewriterError
+from rewriter.types import KINDS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -145,6 +146,10 @@ def _shape(declared: dict[str, Any]) -> Shape:
         required={"kind", "order", "roles", "match", "examples"},
         optional={"except"},
     )
+    if declared["kind"] not in KINDS:
+        raise ValueError(f"kind {declared['kind']!r} is none of {', '.join(KINDS)}")
+    if declared["roles"] not in get_args(Roles):
+        raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(get_args(Roles))}")
     matches = []
     for match in declared["match"]:
         _check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})

@@ -60,7 +60,13 @@ def plan(
             entry.start, f"{entry.indent.decode()}{lines.variable}.begin()", "begin", first=True
         )
     lines.header(located.header, selection, facts, located.loader_globals, standalone=standalone)
-    return Plan(lines.insertions(), tuple(probed), tuple(skipped), located.unrecognised)
+    return Plan(
+        lines.insertions(),
+        tuple(probed),
+        tuple(skipped),
+        located.unrecognised,
+        probes.unmatched(located.launches, selection),
+    )
 
 
 def _values(

@@ -76,6 +76,20 @@ def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ..
     return chosen
 
 
+def unmatched(launches: Iterable[Launch], selection: Selection) -> tuple[str, ...]:
+    """The patterns and indices of a selection that no launch has."""
+    launches = tuple(launches)
+    indices = {launch.index for launch in launches}
+    return (
+        *(
+            f"kernel {pattern}"
+            for pattern in selection.kernels or ()
+            if not any(matches(launch.kernel, [pattern]) for launch in launches)
+        ),
+        *(f"launch {index}" for index in sorted((selection.launches or set()) - indices)),
+    )
+
+
 def matches(kernel: str, patterns: Iterable[str]) -> bool:
     """Whether a kernel name fits a pattern, upper and lower case alike, as upstream filters."""
     return any(fnmatchcase(kernel.lower(), pattern.strip().lower()) for pattern in patterns)

@@ -66,7 +66,7 @@ class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 
     `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
-    or in a function that holds a subgraph. `constants` are the arguments written as literals.
+    or in a function that holds a subgraph.
     """
 
     index: int
@@ -162,12 +162,16 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """What instrumenting one wrapper would change."""
+    """What instrumenting one wrapper would change.
+
+    `unmatched` are the parts of the selection that name no launch, while others do.
+    """
 
     insertions: tuple[Insertion, ...]
     probed: tuple[Launch, ...]
     skipped: tuple[Skipped, ...]
     unrecognised: tuple[Unrecognised, ...]
+    unmatched: tuple[str, ...]
 
 
 @dataclass(frozen=True)

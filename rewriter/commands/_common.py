@@ -91,6 +91,8 @@ def warn_about(plan: Plan) -> None:
             f"warning: launch #{launch.index} {launch.kernel} (line {launch.line}) is not "
             f"instrumented in full: {skipped.reason}"
         )
+    for part in plan.unmatched:
+        message(f"warning: there is no {part}")
     for call in plan.unrecognised:
         message(f"warning: unrecognised call at line {call.line}, not instrumented: {call.text}")
 

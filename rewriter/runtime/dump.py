@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -30,46 +30,69 @@ _NAME_MAX = 255  # bytes, on every file system in use
 
 
 class Dump:
-    """The dump of one wrapper in one process; `root` is created when something is written."""
+    """The dump of one wrapper in one process; nothing is created before the first run starts."""
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
-        self.root = root
+        self._root = root
         self._rank = rank
         self._options = options
         self._table = table
-        self._run: Path | None = None
-        self._events: IO[str] | None = None
 
-    def begin(self) -> None:
-        """A new call starts; its directory is made when its first event comes."""
-        self.close()
+    def start(self) -> Run:
+        """A new directory for one call of the wrapper."""
+        self._write_manifest()
+        path = self._make_directory()
+        facts = {
+            "format": "rewriter.run",
+            "version": 1,
+            "artifact": self._options["artifact"],
+            "pid": os.getpid(),
+            "started": time.time(),
+            "launches": self._table,
+        }
+        _write_json(path / "run.json", facts)
+        return Run(path)
 
-    def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
-        self._run = self._events = None
+    def _make_directory(self) -> Path:
+        ranked = self._root / f"rank{self._rank}"
+        ranked.mkdir(parents=True, exist_ok=True)
+        number = 0
+        while True:
+            try:
+                (path := ranked / f"run{number}").mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return path
 
-    def start(self) -> Path:
-        """The directory of this call, made now if it is not there yet."""
-        if self._run is None:
-            self._write_manifest()
-            self._run = self._make_run()
-            facts = {
-                "format": "rewriter.run",
-                "version": 1,
-                "artifact": self._options["artifact"],
-                "pid": os.getpid(),
-                "started": time.time(),
-                "launches": self._table,
-            }
-            _write_json(self._run / "run.json", facts)
-            self._events = (self._run / "events.jsonl").open("x", encoding="utf-8")
-        return self._run
+    def _write_manifest(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        path = self._root / "manifest.json"
+        if path.exists():
+            return
+        facts = {
+            "format": "rewriter.dump",
+            "version": 1,
+            "artifact": self._options["artifact"],
+            "sha256": self._options["sha256"],
+            "rewriter": self._options["version"],
+            "probes": self._options["probes"],
+            "torch": torch.__version__,
+            "device": _device(),
+            "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
+        }
+        _write_json(path, facts)
+
+
+class Run:
+    """The directory of one call: its events, and the tensors saved."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._events = (path / "events.jsonl").open("x", encoding="utf-8")
 
     def write(self, event: Event) -> None:
         """Append an event: one line per value, or one line if no value was read. Flushed."""
-        self.start()
-        assert self._events is not None
         base = {"launch": event.launch.index, "phase": event.phase, "kernel": event.launch.kernel}
         if event.launch.repeats or event.iteration:
             base["iteration"] = event.iteration
@@ -81,42 +104,18 @@ class Dump:
         """Save a tensor; the path of the file, relative to the directory of this call."""
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}"
-        path = self.start() / folder / _file_name(event, value)
+        path = self._path / folder / _file_name(event, value)
         path.parent.mkdir(exist_ok=True)
+        content = value.content
+        if content.layout is not torch.strided:
+            content = content.to_dense()
         # A copy of its own: a view would be saved with all of the memory that it looks at.
-        content = value.content.to("cpu", copy=True)
+        content = content.to("cpu", copy=True)
         torch.save(content.clone() if content._is_view() else content, path)
         return f"{folder}/{path.name}"
 
-    def _make_run(self) -> Path:
-        ranked = self.root / f"rank{self._rank}"
-        ranked.mkdir(parents=True, exist_ok=True)
-        number = 0
-        while True:
-            try:
-                (run := ranked / f"run{number}").mkdir()
-            except FileExistsError:
-                number += 1
-            else:
-                return run
-
-    def _write_manifest(self) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
-        path = self.root / "manifest.json"
-        if path.exists():
-            return
-        facts = {
-            "format": "rewriter.dump",
-            "version": 1,
-            "artifact": self._options["artifact"],
-            "sha256": self._options.get("sha256", ""),
-            "rewriter": self._options["version"],
-            "probes": self._options["probes"],
-            "torch": torch.__version__,
-            "device": _device(),
-            "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
-        }
-        _write_json(path, facts)
+    def close(self) -> None:
+        self._events.close()
 
 
 def _described(value: Value) -> dict[str, Any]:

@@ -11,13 +11,16 @@ import atexit
 import os
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .dump import DEFAULT, Dump
+from .dump import DEFAULT, Dump, Run
 from .event import Event, Launch, Value
 from .probes import Probe
 from .statistics import Record, collect, measure
@@ -37,49 +40,62 @@ class Silent:
         pass
 
 
+@dataclass
+class _Call:
+    """One call of the wrapper in one thread.
+
+    `runs` counts how often each phase of each launch came, `pending` are the events whose
+    statistics are still on their device.
+    """
+
+    directory: Run | None = None
+    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
+    pending: list[tuple[Event, list[Record | None]]] = field(default_factory=list)
+
+
 class Recorder:
     """The probes of one wrapper. Its methods never raise: a failing probe warns once."""
 
     def __init__(self, options: dict[str, Any], launches: list[dict[str, Any]]) -> None:
-        rank = int(os.environ.get("RANK") or 0)
-        self.rank = rank
+        self.rank = int(os.environ.get("RANK") or 0)
         self.style = (
-            Upstream() if options["format"] == "upstream" else Text(rank, options["values"])
+            Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
         )
         self._launches = {row["launch"]: Launch.read(row) for row in launches}
         self._probes = _probes(options)
-        self._measures = False
         self._shows_values = options["values"] or options["format"] == "upstream"
         wanted = os.environ.get("REWRITER_DUMP", "")
         saves = any(probe.saves for probes in self._probes.values() for probe in probes)
         self._dumping = bool(wanted) or saves
-        self.dump = Dump(Path(wanted or DEFAULT), rank, options, launches)
-        self._pending: list[tuple[Event, list[Record | None]]] = []
-        self._iterations: dict[tuple[int, str], int] = {}
+        self._dump = Dump(Path(wanted or DEFAULT).absolute(), self.rank, options, launches)
+        self._calls: dict[int, _Call] = {}
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
         atexit.register(self._finish)
 
     def begin(self) -> None:
-        """A call of the wrapper starts."""
-        with self._lock:
-            self._guarded("begin", self._begin)
+        """A call of the wrapper starts in this thread."""
+        self._guarded("begin", self._begin)
 
     def before(self, launch: int, *values: Any) -> None:
         """The launch comes next; `values` are what the table says it reads."""
-        with self._lock:
-            self._guarded(f"#{launch}", self._at, launch, "before", values)
+        self._guarded(f"#{launch}", self._at, launch, "before", values)
 
     def after(self, launch: int, *values: Any) -> None:
         """The launch was issued; `values` are what the table says it read and wrote."""
-        with self._lock:
-            self._guarded(f"#{launch}", self._at, launch, "after", values)
+        self._guarded(f"#{launch}", self._at, launch, "after", values)
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
+
+    def save(self, event: Event, value: Value) -> str:
+        """Save a tensor in the dump; the file's path inside the directory of this call."""
+        directory = self._call().directory
+        assert directory is not None, "a probe that saves makes every call have a directory"
+        return directory.save(event, value)
 
     def warn(self, about: str, message: str) -> None:
         """Say something once to standard error."""
@@ -87,40 +103,54 @@ class Recorder:
             self._warned.add(about)
             sys.stderr.write(f"[rewriter {self.rank}] warning: {about}: {message}\n")
 
-    def _guarded(self, about: str, act: Any, *args: Any) -> None:
-        """Run a probe so that it can neither stop the model nor be recorded by autograd."""
+    def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
+        """Act so that it can neither stop the model nor be recorded by autograd.
+
+        One thread at a time: lines never interleave. A fork, such as a DataLoader worker,
+        inherits the recorder but is not the program that is probed.
+        """
         if self._pid != os.getpid():
-            # A fork (a DataLoader worker) inherits the recorder, but is not the program probed.
             return
-        try:
-            with torch.no_grad():
-                act(*args)
-        except Exception as error:
-            self.warn(about, f"{type(error).__name__}: {error}")
+        with self._lock:
+            try:
+                with torch.no_grad():
+                    act(*args)
+            except Exception as error:
+                self.warn(about, f"{type(error).__name__}: {error}")
 
     def _begin(self) -> None:
-        self._flush()
-        self._iterations.clear()
-        if self._dumping:
-            self.dump.begin()
-            self.dump.start()
+        thread = threading.get_ident()
+        if thread in self._calls:
+            self._end(self._calls.pop(thread))
+        self._call()
+
+    def _call(self) -> _Call:
+        """The call that is running in this thread."""
+        thread = threading.get_ident()
+        if thread not in self._calls:
+            self._calls[thread] = _Call(self._dump.start() if self._dumping else None)
+        return self._calls[thread]
+
+    def _end(self, call: _Call) -> None:
+        self._flush(call)
+        if call.directory is not None:
+            call.directory.close()
 
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
+        call = self._call()
         launch = self._launches[index]
-        iteration = self._iterations.get((index, phase), 0)
-        self._iterations[index, phase] = iteration + 1
-        labels = launch.labels[phase]
-        event = Event(launch, phase, iteration)
+        event = Event(launch, phase, call.runs[index, phase])
+        call.runs[index, phase] += 1
         if _is_capturing(contents):
             self.warn(f"#{index}", "values cannot be read while a CUDA graph is being captured")
         else:
-            for label, content in zip(labels, contents, strict=True):
+            for label, content in zip(launch.labels[phase], contents, strict=True):
                 event.values += Value.read(label, content)
         for probe in self._probes[phase]:
             probe.at(event, self)
-        self._measure(event)
+        self._measure(call, event)
 
-    def _measure(self, event: Event) -> None:
+    def _measure(self, call: _Call, event: Event) -> None:
         wanted = self._dumping or any(probe.measures for probe in self._probes[event.phase])
         records = [measure(value.content) if wanted else None for value in event.tensors]
         if self._shows_values:
@@ -129,26 +159,25 @@ class Recorder:
         on_device = any(record and record.values.device.type != "cpu" for record in records)
         for value in event.values:
             value.content = None
-        self._pending.append((event, records))
+        call.pending.append((event, records))
         if not (on_device and event.phase == "before" and "after" in event.launch.labels):
-            self._flush()
+            self._flush(call)
 
-    def _flush(self) -> None:
+    def _flush(self, call: _Call) -> None:
         """Fetch the statistics that are pending, in one transfer, and report their events."""
-        pending, self._pending = self._pending, []
+        pending, call.pending = call.pending, []
         found = iter(collect([record for _, records in pending for record in records]))
         for event, _ in pending:
             for value in event.tensors:
                 value.statistics = next(found)
             for probe in self._probes[event.phase]:
                 probe.measured(event, self)
-            if self._dumping:
-                self.dump.write(event)
+            if call.directory is not None:
+                call.directory.write(event)
 
     def _finish(self) -> None:
-        with self._lock:
-            self._guarded("exit", self._flush)
-            self.dump.close()
+        for thread in list(self._calls):
+            self._guarded("exit", self._end, self._calls.pop(thread))
 
 
 def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:

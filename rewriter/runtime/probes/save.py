@@ -18,7 +18,7 @@ class Save(Probe):
 
     def at(self, event: Event, recorder: Recorder) -> None:
         for value in event.tensors:
-            value.file = recorder.dump.save(event, value)
+            value.file = recorder.save(event, value)
 
 
 PROBE = Save

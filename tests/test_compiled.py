@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 
 import rewriter
 from capture import Compiled
-from harness import call, events
+from harness import call, call_module, copy, events, load
 from models import MODELS
 
 Compile = Callable[[str], Compiled]
@@ -298,3 +301,74 @@ def test_a_standalone_wrapper_needs_no_installation(
         printed[standalone] = done.stdout
     assert printed[True] == printed[False]
     assert "[rewriter 0] #0 before" in printed[True]
+
+
+def test_calls_in_several_threads_do_not_mix(
+    compiled: Compile,
+    probed: Callable[..., bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One wrapper, eight threads: a run directory for each call, and every line whole."""
+    graph = compiled("mlp").graphs[0]
+    module = load(probed(graph.source, "names,print"), tmp_path)
+    capsys.readouterr()
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda _: call_module(module, graph.args), range(16)))
+    assert all(outcome.outputs == outcomes[0].outputs for outcome in outcomes)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(re.fullmatch(r"\[rewriter 0\] #\d (before|after ) \S+(  .*)?", x) for x in lines)
+    per_call = len(lines) // 16
+    runs = sorted((tmp_path / "dump/rank0").iterdir())
+    assert len(runs) == 16
+    for run in runs:
+        rows = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        assert [row["launch"] for row in rows] == sorted(row["launch"] for row in rows)
+        assert not any("iteration" in row for row in rows)
+        # A line for each name, and one for each value; the dump has no line for a name.
+        assert len(rows) == per_call - 5
+
+
+def test_saving_without_a_named_dump_goes_to_the_default(
+    compiled: Compile,
+    probed: Callable[..., bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = compiled("mlp").graphs[0]
+    source = probed(graph.source, "save")
+    monkeypatch.delenv("REWRITER_DUMP")
+    monkeypatch.chdir(tmp_path)
+    call(source, graph.args, tmp_path)
+    assert (tmp_path / "rewriter_dump/rank0/run0/events.jsonl").is_file()
+
+
+def test_printing_alone_leaves_no_files(
+    compiled: Compile,
+    probed: Callable[..., bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = compiled("mlp").graphs[0]
+    source = probed(graph.source, "names,print")
+    monkeypatch.delenv("REWRITER_DUMP")
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    call(source, graph.args, tmp_path)
+    assert {path.suffix for path in set(tmp_path.iterdir()) - before} <= {".py", ""}
+    assert not (tmp_path / "rewriter_dump").exists()
+
+
+def test_a_probe_keeps_no_buffer_alive(
+    compiled: Compile, probed: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """Everything that a call allocated, less what it returned, is free when it returns."""
+    graph = compiled("mlp").graphs[0]
+    module = load(probed(graph.source, "names,print,save"), tmp_path)
+    inputs = [copy(value) for value in graph.args]
+    watched = [weakref.ref(value) for value in inputs]
+    with torch.no_grad():
+        outputs = module.call(inputs)
+    assert len(outputs) == 2
+    assert inputs == []
+    assert not any(reference() is not None for reference in watched)

@@ -14,8 +14,8 @@ from rewriter.markers import Header
 from rewriter.source import Source, check_text
 from rewriter.types import Launch, Located, Unrecognised, Wrapper
 
-_CPP_WRAPPER = re.compile(rb"^cpp_wrapper_src\s*=", re.MULTILINE)
-_ENTRY = re.compile(rb"^\s*(?:async\s+)?def call\(|^call\s*=", re.MULTILINE)
+_CPP_WRAPPER = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
+_ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
 _DEVICE = re.compile(
     rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\(", re.MULTILINE

@@ -1,0 +1,465 @@
+"""`strip(instrument(x)) == x`, byte for byte, on real wrappers and on mutations of them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rewriter
+from artifacts import FIXTURES, Fixture, get
+from rewriter import markers
+from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.cli import main
+from rewriter.errors import BAD_INPUT, RewriterError
+from rewriter.types import Instrumented, Launch, Wrapper
+
+all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
+
+PROBES = [
+    ",".join(probes)
+    for count in (1, 2, 3)
+    for probes in itertools.combinations(("names", "print", "save"), count)
+]
+
+
+@lru_cache(maxsize=64)
+def opened(data: bytes) -> Artifact:
+    """An artifact that is not in a file, located once."""
+    path = Path("output_code.py")
+    return Artifact(path, (OpenWrapper(Wrapper(path.name, data), path),))
+
+
+def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrumented:
+    standalone = options.pop("standalone", False)
+    return rewriter.instrument(
+        opened(data), rewriter.select(probes, **options), standalone=standalone
+    )
+
+
+def unplaced(launches: tuple[Launch, ...]) -> list[Launch]:
+    """Launches without what a shift of lines changes."""
+    return [replace(launch, line=0, site=None) for launch in launches]  # type: ignore[arg-type]
+
+
+def check(data: bytes, result: Instrumented) -> None:
+    """Everything that is promised of an instrumented file."""
+    assert result.source != data or not result.plan.insertions
+    ast.parse(result.source.decode("utf-8-sig"))
+    again = opened(result.source)
+    stripped = rewriter.strip(again)
+    assert stripped.source == data
+    assert stripped.exact
+    # Lines were added and nothing else: each launch is on the line that says so.
+    plain = opened(data)
+    assert unplaced(again.launches) == unplaced(plain.launches)
+    before, after = markers.lines(data), markers.lines(result.source)
+    for now, then in zip(again.launches, plain.launches, strict=True):
+        assert after[now.line - 1].rstrip(b"\r\n") == before[then.line - 1].rstrip(b"\r\n")
+    with pytest.raises(RewriterError) as caught:
+        rewriter.instrument(again, result.selection)
+    assert caught.value.slug == "already-instrumented"
+    assert caught.value.code == BAD_INPUT
+
+
+@pytest.mark.parametrize("probes", PROBES)
+@all_fixtures
+def test_each_combination_of_probes(fixture: Fixture, probes: str) -> None:
+    data = fixture.data
+    result = instrumented(data, probes, when="both")
+    assert len(result.plan.probed) == len(opened(data).launches)
+    check(data, result)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"when": "before"},
+    {"when": "after"},
+    {"when": "both"},
+    {"format": "upstream", "when": "both"},
+    {"values": True},
+    {"launches": [0]},
+    {"standalone": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@all_fixtures
+def test_each_option(fixture: Fixture, options: dict[str, Any]) -> None:
+    data = fixture.data
+    result = instrumented(data, "names,print,save", **dict(options))
+    if "launches" in options:
+        assert [launch.index for launch in result.plan.probed] == [0]
+    check(data, result)
+
+
+@all_fixtures
+def test_a_filter_by_kernel(fixture: Fixture) -> None:
+    data = fixture.data
+    launches = opened(data).launches
+    kernel = launches[-1].kernel
+    result = instrumented(data, "print", kernels=[kernel])
+    expected = [launch.index for launch in launches if launch.kernel == kernel]
+    assert [launch.index for launch in result.plan.probed] == expected
+    check(data, result)
+
+
+@all_fixtures
+def test_replacing_is_instrumenting_the_plain_file(fixture: Fixture) -> None:
+    first = instrumented(fixture.data, "save", when="both")
+    for options in ({}, {"standalone": True}):
+        selection = rewriter.select("names,print")
+        again = rewriter.instrument(opened(first.source), selection, replace=True, **options)
+        assert again.source == instrumented(fixture.data, "names,print", **options).source
+
+
+@all_fixtures
+def test_stripping_a_plain_file_changes_nothing(fixture: Fixture) -> None:
+    stripped = rewriter.strip(opened(fixture.data))
+    assert (stripped.source, stripped.removed, stripped.exact) == (fixture.data, 0, True)
+
+
+# --- Text that is laid out otherwise ------------------------------------------------------------
+
+SMALL = tuple(fixture for fixture in FIXTURES if len(fixture.data) < 20_000)
+HEADER = re.compile(rb"# Instrumented by inductor-rewriter.*")
+Change = Callable[[bytes, st.DataObject], bytes]
+
+
+def _a_line(data: bytes, draw: st.DataObject) -> int:
+    """The offset of the start of a line that stands outside strings and statements."""
+    starts = _statement_lines(data)
+    return draw.draw(st.sampled_from(starts))
+
+
+def _statement_lines(data: bytes) -> list[int]:
+    """Where the lines start on which statements do. The first line may start with a BOM."""
+    source = rewriter_source(data)
+    tree = ast.parse(data.decode("utf-8-sig"))
+    lines = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)}
+    return [source.line_start(line) for line in sorted(lines - _inner_lines(tree)) if line > 1]
+
+
+def _inner_lines(tree: ast.Module) -> set[int]:
+    """Lines that start inside an expression, and so perhaps inside a string."""
+    return {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.expr) and node.end_lineno != node.lineno
+        for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)
+    }
+
+
+def rewriter_source(data: bytes) -> Any:
+    from rewriter.source import Source
+
+    return Source("output_code.py", data)
+
+
+def insert(data: bytes, offset: int, text: bytes) -> bytes:
+    return data[:offset] + text + data[offset:]
+
+
+def _header_of(data: bytes) -> bytes:
+    """A true header line of ours, as a file might quote it; and one of another file."""
+    match = HEADER.search(instrumented(data).source)
+    assert match
+    return match.group()
+
+
+COMMENTS = [
+    b"# rewriter:0123abcd",
+    b"# rewriter:0123abcd +newline",
+    b"# [rewriter 0] #12 after  triton_poi_fused_0",
+    "# größer \u2028 naïve \U0001f600 日本語".encode(),
+    b"# " + b"x" * 20_000,
+    b"#\x0c form feed",
+    b"# fmt: off ; del buf0  # reuse",
+]
+
+
+def comment(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from(COMMENTS))
+    return insert(data, _a_line(data, draw), b" " * draw.draw(st.integers(0, 9)) + text + b"\n")
+
+
+def trailing_comment(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from(COMMENTS))
+    source = rewriter_source(data)
+    launch = draw.draw(st.sampled_from(opened(data).launches))
+    end = source.line_end(launch.line)
+    bare = data[:end].rstrip(b"\r\n")
+    return bare + b"  " + text + data[len(bare) :]
+
+
+def header_like(data: bytes, draw: st.DataObject) -> bytes:
+    line = _header_of(data)
+    if draw.draw(st.booleans()):
+        line = line.replace(b"# Instrumented", b"#  Instrumented")
+    return insert(data, _a_line(data, draw), b"    " + line + b"\n")
+
+
+def blank_lines(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from([b"\n", b"\n\n\n", b"   \n", b"\t\n", b"\x0c\n", b" \x0c\n"]))
+    return insert(data, _a_line(data, draw), text)
+
+
+def trailing_space(data: bytes, draw: st.DataObject) -> bytes:
+    return insert(data, _a_line(data, draw) - 1, draw.draw(st.sampled_from([b" ", b"\t", b"   "])))
+
+
+def crlf(data: bytes, draw: st.DataObject) -> bytes:
+    return re.sub(rb"\r\n|\r|\n", b"\r\n", data)
+
+
+def lone_cr(data: bytes, draw: st.DataObject) -> bytes:
+    return re.sub(rb"\r\n|\r|\n", b"\r", data)
+
+
+def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
+    random = draw.draw(st.randoms(use_true_random=False))
+    return re.sub(rb"\r\n|\r|\n", lambda _: random.choice([b"\r\n", b"\n", b"\r"]), data)
+
+
+def tabs(data: bytes, draw: st.DataObject) -> bytes:
+    return tabbed(data)
+
+
+def tabbed(data: bytes) -> bytes:
+    """`data` with tabs for every four spaces of indentation."""
+    inner = _inner_lines(ast.parse(data.decode("utf-8-sig")))
+    return b"".join(
+        line if number in inner else re.sub(rb"^(?:    )+", _tabs, line)
+        for number, line in enumerate(markers.lines(data), 1)
+    )
+
+
+def _tabs(match: re.Match[bytes]) -> bytes:
+    return b"\t" * (len(match[0]) // 4)
+
+
+def byte_order_mark(data: bytes, draw: st.DataObject) -> bytes:
+    return data if data.startswith(b"\xef\xbb\xbf") else b"\xef\xbb\xbf" + data
+
+
+def no_final_newline(data: bytes, draw: st.DataObject) -> bytes:
+    return data.rstrip(b"\r\n \t\x0c")
+
+
+def launch_is_last(data: bytes, draw: st.DataObject) -> bytes:
+    """The file ends right behind a launch, without a newline."""
+    source = rewriter_source(data)
+    launch = draw.draw(st.sampled_from(opened(data).launches))
+    line = data[source.line_start(launch.line) : source.line_end(launch.line)].strip()
+    return data.rstrip() + b"\n\ndef late(args):\n    extern_kernels.relu_(buf0)\n    " + line
+
+
+def renamed(data: bytes, draw: st.DataObject) -> bytes:
+    names = sorted(set(re.findall(rb"\b(?:buf|arg|primals_)\d+(?:_1)?\b", data)))
+    if not names:
+        return data
+    old = draw.draw(st.sampled_from(names))
+    new = draw.draw(st.sampled_from(["_rw", "größe", "tmp9", "_rw_attach", "x" * 300])).encode()
+    return re.sub(rb"\b" + old + rb"\b", new, data)
+
+
+def joined_statements(data: bytes, draw: st.DataObject) -> bytes:
+    """Two lines of the same depth become one, joined by a semicolon."""
+    source = rewriter_source(data)
+    simple = (ast.Assign, ast.Expr, ast.Delete)
+    tree = ast.parse(data.decode("utf-8-sig"))
+    pairs = [
+        (one.end_lineno, other.lineno)
+        for node in ast.walk(tree)
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None))
+        if isinstance(body, list)
+        for one, other in itertools.pairwise(body)
+        if isinstance(one, simple)
+        and isinstance(other, simple)
+        and node is not tree
+        and other.lineno == (one.end_lineno or 0) + 1
+        and b"#" not in source.line_text(one.end_lineno or 0).encode()
+    ]
+    if not pairs:
+        return data
+    first, second = draw.draw(st.sampled_from(pairs))
+    head = data[: source.line_end(first)].rstrip(b"\r\n")
+    return head + b"; " + data[source.line_start(second) :].lstrip(b" \t")
+
+
+def swapped_statements(data: bytes, draw: st.DataObject) -> bytes:
+    """Two neighbours change places, be they dependent or not: the text is what counts here."""
+    return _swapped(data, draw, top_level=False)
+
+
+def swapped_functions(data: bytes, draw: st.DataObject) -> bytes:
+    return _swapped(data, draw, top_level=True)
+
+
+def _swapped(data: bytes, draw: st.DataObject, *, top_level: bool) -> bytes:
+    source = rewriter_source(data)
+    tree = ast.parse(data.decode("utf-8-sig"))
+    pairs = []
+    for node in [tree] if top_level else ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list) or (node is tree) != top_level:
+            continue
+        for one, other in itertools.pairwise(body):
+            spans = [(s.lineno, s.end_lineno or s.lineno) for s in (one, other)]
+            # A call that does not end in its return is taken for truncated.
+            if isinstance(other, ast.Return):
+                continue
+            if spans[0][1] < spans[1][0] and one.lineno > 1:
+                pairs.append(spans)
+    if not pairs:
+        return data
+    (a, b), (c, d) = draw.draw(st.sampled_from(pairs))
+    cut = [source.line_start(a), source.line_end(b), source.line_start(c), source.line_end(d)]
+    pieces = [data[: cut[0]], data[cut[2] : cut[3]], data[cut[1] : cut[2]], data[cut[0] : cut[1]]]
+    if not pieces[1].endswith((b"\r", b"\n")):
+        return data
+    return b"".join([*pieces, data[cut[3] :]])
+
+
+CHANGES: list[Change] = [
+    comment, trailing_comment, header_like, blank_lines, trailing_space, crlf, lone_cr, mixed_ends,
+    tabs, byte_order_mark, no_final_newline, launch_is_last, renamed, joined_statements,
+    swapped_statements, swapped_functions,
+]  # fmt: skip
+
+
+def attempt(data: bytes, probes: str, **options: Any) -> bool:
+    """Instrument what may be refused, but only as wrong input; whether it was not."""
+    try:
+        result = instrumented(data, probes, **options)
+    except RewriterError as error:
+        if error.code != BAD_INPUT:
+            raise
+        return False
+    check(data, result)
+    return True
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@settings(derandomize=True, deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_each_change(change: Change, draw: st.DataObject) -> None:
+    fixture = draw.draw(st.sampled_from(SMALL))
+    data = change(fixture.data, draw)
+    probes = draw.draw(st.sampled_from(PROBES))
+    when = draw.draw(st.sampled_from([None, "before", "after", "both"]))
+    done = attempt(data, probes, when=when, standalone=draw.draw(st.booleans()))
+    # A file that was only laid out otherwise is no reason to refuse.
+    assert done or change in (header_like,)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_several_changes(draw: st.DataObject) -> None:
+    data = draw.draw(st.sampled_from(SMALL)).data
+    for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5)):
+        try:
+            ast.parse(data.decode("utf-8-sig"))
+            if not opened(data).launches:
+                break
+        except (SyntaxError, RewriterError):
+            break
+        data = change(data, draw)
+    attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
+
+
+# --- Through files and the command line ---------------------------------------------------------
+
+FILES: dict[str, Callable[[bytes], bytes]] = {
+    "as it is": lambda data: data,
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "CR": lambda data: data.replace(b"\n", b"\r"),
+    "BOM": lambda data: b"\xef\xbb\xbf" + data,
+    "no final newline": lambda data: data.rstrip(),
+    "launch last": lambda data: data + b"\ndef late(args):\n    extern_kernels.relu_(args)",
+    "tabs": lambda data: tabbed(data),
+    "blank lines at the end": lambda data: data + b"\n\n  \n",
+}
+
+
+@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize(
+    "name", ["cuda-torch2.11/cond", "cuda-torch2.6/mlp", "cpu-torch2.13/transformer 1"]
+)
+def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
+    plain, probed, back = (tmp_path / name for name in ("plain.py", "probed.py", "back.py"))
+    data = FILES[layout](get(name).data)
+    plain.write_bytes(data)
+    options = ["--probe", "names,print,save", "--when", "both"]
+    assert main(["instrument", str(plain), *options, "-o", str(probed)]) == 0
+    assert probed.read_bytes() != data
+    launches = rewriter.open(plain).launches
+    relocated = rewriter.open(probed).launches
+    assert [launch.kernel for launch in launches] == [launch.kernel for launch in relocated]
+    lines = probed.read_bytes().splitlines()
+    for launch, moved in zip(launches, relocated, strict=True):
+        assert moved.line > launch.line
+        assert lines[moved.line - 1] == data.splitlines()[launch.line - 1]
+    assert main(["instrument", str(probed), "-o", str(tmp_path / "twice.py")]) == BAD_INPUT
+    assert not (tmp_path / "twice.py").exists()
+    again = ["instrument", str(probed), "--replace", *options, "-o", str(tmp_path / "again.py")]
+    assert main(again) == 0
+    # Less the name of the file, which is in the header.
+    renamed = probed.read_bytes().replace(b"plain.py", b"probed.py")
+    assert (tmp_path / "again.py").read_bytes() == renamed
+    assert main(["strip", str(probed), "-o", str(back)]) == 0
+    assert back.read_bytes() == data
+    assert plain.read_bytes() == data
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_in_place_and_back(layout: str, tmp_path: Path) -> None:
+    path = tmp_path / "output_code.py"
+    data = FILES[layout](get("cuda-torch2.11/while").data)
+    path.write_bytes(data)
+    assert main(["instrument", str(path), "--in-place", "--standalone"]) == 0
+    assert path.read_bytes() != data
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_bytes() == data
+    assert [file.name for file in tmp_path.iterdir()] == ["output_code.py"]
+
+
+def test_a_quoted_header_is_refused_or_restored() -> None:
+    data = get("cpu-torch2.13/mlp").data
+    quoted = _header_of(get("cpu-torch2.13/conv").data)
+    # At the start of a line nobody can tell it from ours: refused, and nothing is made of it.
+    assert not attempt(quoted + b"\n" + data, "print")
+    with pytest.raises(RewriterError) as caught:
+        rewriter.instrument(opened(quoted + b"\n" + data), replace=True)
+    assert caught.value.code == BAD_INPUT
+    assert not rewriter.strip(opened(quoted + b"\n" + data)).exact
+    # Anywhere else it is text.
+    assert attempt(b"if True:\n    " + quoted + b"\n    pass\n" + data, "print")
+    assert attempt(b'x = """\n  ' + quoted + b'\n"""\n' + data, "print")
+
+
+def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = get("cpu-torch2.13/mlp").data
+    first = hashlib.sha256(b"0:" + data).hexdigest()[:8]
+    assert markers.draw_tag(data) == first
+    # Whatever follows, the first tag that comes up is in the file already.
+    real = hashlib.sha256
+
+    def collide(text: bytes = b"") -> Any:
+        return real(b"0:" + data) if text.startswith(b"0:") else real(text)
+
+    monkeypatch.setattr(markers.hashlib, "sha256", collide)
+    for text in (f"# rewriter:{first}", f"x = 1  # rewriter:{first} +newline"):
+        marked = data + text.encode() + b"\n"
+        assert markers.draw_tag(marked) != first
+        assert attempt(marked, "print")

@@ -98,10 +98,11 @@ def load(language: str) -> Grammar:
     Raises `RewriterError` naming the file and the key where a declaration is wrong.
     """
     files = sorted((folder() / language).glob("*.toml"))
-    if not files:
+    if "not_launches" not in (stems := {file.stem for file in files}) or len(stems) == 1:
         raise RewriterError(
             "grammar-missing",
-            f"no launch shapes found in {folder() / language}",
+            f"expected launch shapes and not_launches.toml in {folder() / language}, "
+            f"found {', '.join(sorted(stems)) or 'nothing'}",
             hint="The installation is incomplete: reinstall inductor-rewriter.",
             code=FAILED,
         )
@@ -150,8 +151,12 @@ def _shape(declared: dict[str, Any]) -> Shape:
         raise ValueError(f"kind {declared['kind']!r} is none of {', '.join(KINDS)}")
     if declared["roles"] not in get_args(Roles):
         raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(get_args(Roles))}")
+    if not isinstance(declared["order"], int):
+        raise TypeError(f"order {declared['order']!r} is no whole number")
     matches = []
     for match in declared["match"]:
+        if not isinstance(match, dict):
+            raise TypeError(f"match {match!r} is no table")
         _check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})
         matches.append(Match(**{**match, "callee": compile_glob(match["callee"])}))
     return Shape(

@@ -44,6 +44,13 @@ class Flow:
     def branch(self) -> Flow:
         return Flow(self.tensors, self.scalars, dict(self.variables))
 
+    def join(self, other: Flow) -> None:
+        """Control flow comes here from `other`, too: what either has written may hold a value."""
+        for name, variable in other.variables.items():
+            mine = self.variables.get(name)
+            if mine is None or variable.content is Content.WRITTEN:
+                self.variables[name] = variable
+
     def only(self, names: Iterable[str]) -> Flow:
         """A copy that knows `names` alone: a copy of everything per launch would be quadratic."""
         known = {name: self.variables[name] for name in names if name in self.variables}
@@ -72,12 +79,17 @@ class Flow:
         """`name` holds a new value of its own."""
         self.variables[name] = Variable(name, Content.WRITTEN, kind)
 
-    def alias(self, name: str, base: str, *, reuse: bool) -> None:
-        """`name` is `base`, or a view of it; with `reuse`, `base` is dead."""
+    def alias(self, name: str, base: str, *, reuse: bool, fresh: bool = False) -> None:
+        """`name` is `base`, or a view of it; with `reuse`, `base` is dead.
+
+        With `fresh`, `name` is a part of `base` that nothing has written yet.
+        """
         old = self.get(base)
         content = old.content
         if reuse and content is Content.WRITTEN:
             content = Content.STALE
+        if fresh:
+            content = Content.NOTHING
         kind = old.type
         if kind is None and _SYMBOL.match(name):
             # `s77 = arg2_1` at the top of a scope says that the input is a size.

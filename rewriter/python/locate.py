@@ -61,7 +61,7 @@ def _launch(
     grammar: Grammar,
 ) -> Launch:
     kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
-    called = Called(candidate.callee, arguments, bool(candidate.targets))
+    called = Called(candidate.callee, arguments, candidate.kept)
     declared = RESOLVERS[candidate.shape.roles](called, signatures)
     resolved = [
         _argument(member, hint, candidate.flow, grammar)

@@ -20,13 +20,16 @@ from rewriter.source import Source
 from rewriter.types import Site, Type, Unrecognised
 
 # What the known non-launches return, where that is always the same.
-_RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar"}
+_RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
 _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A launch before libcst has read it. `flow` holds its variables as they are just before it."""
+    """A launch before libcst has read it. `flow` holds its variables as they are just before it.
+
+    `kept` tells whether anything is done with its result, `targets` what it is assigned to.
+    """
 
     call: ast.Call
     callee: str
@@ -35,6 +38,7 @@ class Candidate:
     offset: int
     site: Site
     repeats: bool
+    kept: bool
     targets: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
     comments: tuple[bytes, ...]
@@ -80,8 +84,12 @@ class Walk:
             headers = [statement.iter]
         elif isinstance(statement, ast.With):
             headers = [item.context_expr for item in statement.items]
+        # The head of a `while` runs each time, that of a `for` once.
+        repeats = isinstance(statement, ast.While)
+        self._loops += repeats
         for header in headers:
             self._calls(statement, header, flow, obstacle="it stands in the head of a block")
+        self._loops -= repeats
         loop = isinstance(statement, (ast.While, ast.For))
         self._loops += loop
         if isinstance(statement, ast.With):
@@ -90,6 +98,7 @@ class Walk:
             alternative = flow.branch()
             self._block(statement.body, flow)
             self._block(statement.orelse, alternative)
+            flow.join(alternative)
         if isinstance(statement, ast.Try):
             for handler in statement.handlers:
                 self._block(handler.body, flow.branch())
@@ -143,7 +152,12 @@ class Walk:
             if effect == "allocation":
                 flow.allocate(name)
             elif effect == "view" and (base := _viewed(value)):
-                flow.alias(name, base, reuse=self._is_reuse(statement))
+                flow.alias(
+                    name,
+                    base,
+                    reuse=self._is_reuse(statement),
+                    fresh="# alias" in self._rest(statement),
+                )
             else:
                 flow.compute(name, _RESULTS.get(str(effect)))
         elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp)) or (
@@ -155,8 +169,18 @@ class Walk:
 
     def _is_reuse(self, statement: ast.stmt) -> bool:
         """Inductor frees what it reuses on the same line, or says so: `make_buffer_reuse`."""
-        rest = self.source.line_text(statement.lineno)[(statement.end_col_offset or 0) :]
+        rest = self._rest(statement)
         return "del " in rest or "# reuse" in rest
+
+    def _rest(self, statement: ast.stmt) -> str:
+        """What follows a statement on its line.
+
+        `# alias` there marks a part of a larger buffer, such as an operand of a concatenation,
+        before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
+        """
+        last = statement.end_lineno or statement.lineno
+        offset = self.source.position(last, statement.end_col_offset or 0)
+        return self.source.data[offset : self.source.line_end(last)].decode("utf-8")
 
     def _calls(
         self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
@@ -209,6 +233,7 @@ class Walk:
             offset=self.source.position(call.lineno, call.col_offset),
             site=self._site(statement, obstacle),
             repeats=self._loops > 0 or not _runs_once(self._scope),
+            kept=not (isinstance(statement, ast.Expr) and statement.value is call),
             targets=targets,
             outputs=self._elements.of(targets[0], statement) if len(targets) == 1 else (),
             comments=self._comments(statement),

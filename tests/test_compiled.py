@@ -67,7 +67,7 @@ def test_outputs_are_bit_equal(
         assert call(probed(graph.source, probes), graph.args, tmp_path) == plain
         output = capsys.readouterr()
         assert "warning" not in output.err
-        assert ("[rewriter 0] #0" in output.out) == (probes != "save")
+        assert ("[rewriter 0] #" in output.out) == (probes != "save")
 
 
 @pytest.mark.parametrize("model", RUNNABLE)
@@ -105,21 +105,20 @@ def test_saved_values_are_those_of_eager_and_by_hand(
     graph = compiled("customop").graphs[0]
     call(probed(graph.source, "save"), graph.args, tmp_path)
     (x,) = graph.args
-    dump = tmp_path / "dump"
-    path = tmp_path / "output_code.py"
-    at = {launch.kernel: f"{launch.index:06d}" for launch in rewriter.open(path).launches}
+    launches = rewriter.open(tmp_path / "output_code.py").launches
+    by_kernel = {launch.kernel: launch for launch in launches}
 
-    bump = at["torch.ops.rewriter_demo.bump.default"]
-    assert torch.equal(_saved(dump, bump, "before_launch"), x * 2)
-    assert torch.equal(_saved(dump, bump, "after_launch"), x * 2 + 1)
+    def saved(operator: str, part: str, output: int = 0) -> torch.Tensor:
+        launch = by_kernel[f"torch.ops.rewriter_demo.{operator}.default"]
+        name = [a.name for a in launch.args if a.type == "tensor" and a.role != "in"][output]
+        return _saved(tmp_path / "dump", f"{launch.index:06d}", f"{part}_launch*_{name}_")
 
-    scale = at["torch.ops.rewriter_demo.scale.default"]
+    assert torch.equal(saved("bump", "before"), x * 2)
+    assert torch.equal(saved("bump", "after"), x * 2 + 1)
     by_hand = (torch.relu(x * 2 + 1) * 2.5) ** 3
-    assert torch.equal(_saved(dump, scale, "after_launch*_buf4_"), by_hand)
-
-    split = at["torch.ops.rewriter_demo.split.default"]
-    assert torch.equal(_saved(dump, split, "after_launch*_buf7_"), by_hand[:2])
-    assert torch.equal(_saved(dump, split, "after_launch*_buf8_"), by_hand[2:])
+    assert torch.equal(saved("scale", "after"), by_hand)
+    assert torch.equal(saved("split", "after", 0), by_hand[:2])
+    assert torch.equal(saved("split", "after", 1), by_hand[2:])
 
 
 def test_saved_values_of_library_and_generated_kernels(
@@ -297,7 +296,7 @@ def test_a_standalone_wrapper_needs_no_installation(
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
-        assert not done.stderr
+        assert "rewriter" not in done.stderr
         printed[standalone] = done.stdout
     assert printed[True] == printed[False]
     assert "[rewriter 0] #0 before" in printed[True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from rewriter.types import Launch, Located, Unrecognised, Wrapper
 _CPP_WRAPPER = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
+_SUFFIXES = (".py", ".pt2", ".cpp")  # of what a directory is searched for
 _DEVICE = re.compile(
     rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\(", re.MULTILINE
 )
@@ -82,10 +82,14 @@ class OpenWrapper:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file or a directory, and the wrappers in it."""
+    """A file or a directory, and the wrappers in it.
+
+    `unread` are the wrappers of a directory that this version does not read, and what they are.
+    """
 
     path: Path
     wrappers: tuple[OpenWrapper, ...]
+    unread: tuple[tuple[str, str], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -122,23 +126,25 @@ def open_artifact(path: str | Path) -> Artifact:
 
 
 def _open_directory(path: Path) -> Artifact:
-    wrappers = tuple(
-        OpenWrapper(Wrapper(str(file.relative_to(path)), data), file)
-        for file, data in _candidates(path)
-    )
+    wrappers = []
+    unread = []
+    for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES):
+        if not file.is_file():
+            continue
+        data, name = _read(file), str(file.relative_to(path))
+        if _is_wrapper(data):
+            wrappers.append(OpenWrapper(Wrapper(name, data), file))
+        elif file.suffix != ".py" or _CPP_WRAPPER.search(data):
+            unread.append((name, _unsupported(file, data)))
     if not wrappers:
+        also = "".join(f"\n    {name}: {what}" for name, what in unread)
         raise RewriterError(
             "no-artifacts",
-            f"no Python wrapper of Inductor's in {path} or below",
+            f"no Python wrapper of Inductor's in {path} or below"
+            + (f"; what is there, this version does not read:{also}" if also else ""),
             hint="Expected an output_code.py; TORCH_COMPILE_DEBUG=1 makes torch.compile leave one.",
         )
-    return Artifact(path, wrappers)
-
-
-def _candidates(path: Path) -> Iterator[tuple[Path, bytes]]:
-    for file in sorted(path.rglob("*.py")):
-        if file.is_file() and _is_wrapper(data := _read(file)):
-            yield file, data
+    return Artifact(path, tuple(wrappers), tuple(unread))
 
 
 def _is_wrapper(data: bytes) -> bool:
@@ -156,18 +162,21 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _check_supported(path: Path, data: bytes) -> None:
-    """Name the artifacts that this version does not read."""
-    found = ""
+def _unsupported(path: Path, data: bytes) -> str:
+    """What an artifact is that this version does not read; empty for one that it may read."""
     if data.startswith(b"PK"):
-        found = "a .pt2 package or another zip file"
-    elif data.startswith(b"\x7fELF"):
-        found = "a shared object"
-    elif path.suffix in (".cpp", ".cc", ".h"):
-        found = "C++ source"
-    elif _CPP_WRAPPER.search(data):
-        found = "a C++ wrapper inside a Python file (cpp_wrapper=True)"
-    if found:
+        return "a .pt2 package or another zip file"
+    if data.startswith(b"\x7fELF"):
+        return "a shared object"
+    if path.suffix in (".cpp", ".cc", ".h"):
+        return "C++ source"
+    if _CPP_WRAPPER.search(data):
+        return "a C++ wrapper inside a Python file (cpp_wrapper=True)"
+    return ""
+
+
+def _check_supported(path: Path, data: bytes) -> None:
+    if found := _unsupported(path, data):
         raise RewriterError(
             "unsupported-artifact",
             f"{path} is {found}, which this version does not read",

@@ -20,6 +20,7 @@ from typing import Any
 from rewriter.artifact import OpenWrapper, open_artifact
 
 _CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
+_INCLUDE = re.compile(r'#include "(/[^"]+)"')
 _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
 
@@ -91,6 +92,7 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
     yield from _devices(wrapper, text)
     if "async_compile.triton(" in text:
         yield _triton()
+    yield from _includes(text)
     yield from _operators(text)
     if wrapper.located.loader_globals:
         yield Check(
@@ -177,6 +179,18 @@ def _triton() -> Check:
         return Check("triton", metadata.version("triton"))
     except metadata.PackageNotFoundError:
         return Check("triton", "not installed", False, "pip install triton")
+
+
+def _includes(text: str) -> Iterator[Check]:
+    """Earlier releases included a header by its path in the cache of the machine that compiled."""
+    missing = sorted(path for path in set(_INCLUDE.findall(text)) if not Path(path).exists())
+    if missing:
+        yield Check(
+            "headers",
+            f"not on this machine: {', '.join(missing)}",
+            False,
+            "the header lies in the Inductor cache of the machine that made the wrapper",
+        )
 
 
 def _operators(text: str) -> Iterator[Check]:

@@ -102,7 +102,9 @@ def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterErr
     if selection.kernels is not None:
         wanted.append(f"kernels {','.join(selection.kernels)}")
         for pattern in selection.kernels:
-            near += difflib.get_close_matches(pattern.replace("*", ""), kernels, n=2, cutoff=0.5)
+            part = pattern.replace("*", "").lower()
+            near += [kernel for kernel in kernels if part and part in kernel.lower()][:2]
+            near += difflib.get_close_matches(part, kernels, n=2, cutoff=0.5)
     if selection.launches is not None:
         wanted.append(f"launches {','.join(map(str, sorted(selection.launches)))}")
     guess = f"Nearest kernels: {', '.join(dict.fromkeys(near))}. " if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,12 @@ def run(
         if path is not None and not Path(path).is_file():
             raise RewriterError("unreadable", f"cannot read {path}: no such file")
     source, target = wrapper.source, None
+    if selection is not None and wrapper.probes is not None:
+        raise RewriterError(
+            "already-instrumented",
+            f"{wrapper.path} is instrumented already (with {', '.join(wrapper.probes.probes)})",
+            hint="Run it without probe options, or run the plain file.",
+        )
     if selection is not None:
         source = api.instrument(artifact, selection).source
     if selection is not None or wrapper.probes is not None:
@@ -115,9 +122,11 @@ def run(
         code = _host(spec, Path(scratch), target, command, quiet=quiet, progress=progress)
         seconds = time.perf_counter() - started
         said: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+    if target is not None and not (target / "manifest.json").exists():
+        # Nothing was recorded: what is there is no dump.
+        shutil.rmtree(target)
+        target = None
     if code == BAD_INPUT and "problem" in said:
-        if target is not None:
-            shutil.rmtree(target)
         raise RewriterError(
             said["problem"],
             f"{wrapper.path}: {said['message']}",
@@ -141,11 +150,20 @@ def run(
 def read_events(dump: Path) -> list[Json]:
     """The rows of every `events.jsonl` in a dump; a last row that a crash cut short is left out."""
     rows = []
-    for file in sorted(dump.glob("rank*/run*/events.jsonl")):
+    for file in _event_files(dump):
         for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
             if line.endswith("\n"):
                 rows.append(json.loads(line))
     return rows
+
+
+def _event_files(dump: Path) -> list[Path]:
+    """The events of every call, by rank and by the number of the call."""
+
+    def numbers(file: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", str(file.relative_to(dump)))]
+
+    return sorted(dump.glob("rank*/run*/events.jsonl"), key=numbers)
 
 
 def _host(
@@ -190,7 +208,7 @@ def _host(
 
 def _launches_begun(dump: Path) -> int:
     """How far the running wrapper is, from the end of its events."""
-    files = sorted(dump.glob("rank*/run*/events.jsonl"))
+    files = _event_files(dump)
     if not files:
         return 0
     with files[-1].open("rb") as file:

@@ -12,7 +12,12 @@ BACKUP = ".orig"
 
 
 def output_path(path: Path) -> Path:
-    """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input."""
+    """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input.
+
+    A file of such a name, whose probes are exchanged, is its own output.
+    """
+    if path.stem.endswith(".instrumented"):
+        return path
     return path.with_name(f"{path.stem}.instrumented{path.suffix}")
 
 

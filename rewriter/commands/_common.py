@@ -47,19 +47,23 @@ def add_probe_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def selection(arguments: argparse.Namespace, default: str = "") -> Selection | None:
-    """The selection that the options and the environment ask for, `None` if they ask for none.
+def selection(
+    arguments: argparse.Namespace, *, default: str = "", environment: bool = True
+) -> Selection | None:
+    """The selection that the options ask for, `None` if they ask for no probe.
 
-    `default` names the probe to use when nothing is asked for.
+    Without `--probe` and `--level`, upstream's variable decides if `environment` allows it, and
+    then the probe named `default`.
     """
     kernels = arguments.kernels
-    if kernels is None:
+    if kernels is None and environment:
         kernels = os.environ.get(_KERNELS_VARIABLE) or None
-    asked = ",".join(arguments.probe or ())
-    level = arguments.level
-    if not asked and level is None:
-        level = _environment_level()
-    names = ",".join([asked, *probes.LEVELS[level or "0"]]) or default
+    asked = list(arguments.probe or ())
+    if arguments.level is not None:
+        asked += probes.LEVELS[arguments.level]
+    elif not asked and environment:
+        asked += probes.LEVELS[_environment_level()] or [default]
+    names = ",".join(asked)
     if not names.strip(","):
         _refuse_idle_options(arguments)
         return None

@@ -42,7 +42,7 @@ def act(arguments: argparse.Namespace) -> int:
     wrapper = artifact.only
     result = api.instrument(
         artifact,
-        selection(arguments, default="print"),
+        selection(arguments, default="print") or api.select(()),
         replace=arguments.replace,
         standalone=arguments.standalone,
     )

@@ -42,6 +42,8 @@ def act(arguments: argparse.Namespace) -> int:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for call in unrecognised:
             message(f"warning: unrecognised call at {call.wrapper}:{call.line}: {call.text}")
+        for name, what in artifact.unread:
+            message(f"not read: {name}: {what}")
         message(f"{len(launches)} launches, {len(unrecognised)} unrecognised calls")
     return DIFFERS if arguments.strict and unrecognised else OK
 

@@ -56,7 +56,11 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    chosen = selection(arguments)
+    is_probed = api.open(arguments.artifact).only.probes is not None
+    chosen = selection(arguments, environment=not is_probed)
+    command = arguments.command_line
+    if arguments.dump and not arguments.overwrite:
+        command += " --overwrite"
     with _progress(arguments.artifact, chosen) as progress:
         ran = run(
             arguments.artifact,
@@ -67,14 +71,14 @@ def act(arguments: argparse.Namespace) -> int:
             dump=arguments.dump,
             seed=arguments.seed,
             overwrite=arguments.overwrite,
-            command=arguments.command_line,
+            command=command,
             quiet=arguments.json,
             progress=progress,
         )
     if arguments.json:
-        _emit(ran, arguments.command_line)
+        _emit(ran, command)
     else:
-        _show(ran, arguments.command_line)
+        _show(ran, command)
     return ran.code
 
 

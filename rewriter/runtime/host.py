@@ -19,6 +19,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -207,10 +208,9 @@ def _load_file(path: str) -> Any:
     try:
         return torch.load(path, weights_only=True)
     except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise ProblemError(
-            "bad-args-file", f"{path}: torch.load cannot read it: {first}"
-        ) from error
+        # Without torch's advice to load untrusted files unchecked.
+        said = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
+        raise ProblemError("bad-args-file", f"{path}: torch.load cannot read it: {said}") from error
 
 
 if __name__ == "__main__":

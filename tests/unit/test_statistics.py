@@ -533,7 +533,7 @@ def state() -> tuple[Any, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.get_default_dtype(),
-        torch.get_default_device(),
+        torch.empty(0).device,  # the default one
         torch.are_deterministic_algorithms_enabled(),
         bytes(torch.get_rng_state().tolist()),
     )

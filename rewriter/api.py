@@ -9,7 +9,6 @@ from typing import Literal
 from rewriter import edit, markers, planning, probes
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
 from rewriter.errors import RewriterError
-from rewriter.source import Source
 from rewriter.types import Instrumented, Selection, Stripped, When
 
 
@@ -36,11 +35,7 @@ def select(
     """
     names = probes.check(_listed(probe))
     if not names:
-        raise RewriterError(
-            "no-probes",
-            "no probe was asked for",
-            hint=f"Pass one or more of {', '.join(sorted(probes.registry()))}.",
-        )
+        raise no_probes()
     return Selection(
         names,
         None if kernels is None else tuple(_listed(kernels)),
@@ -48,6 +43,15 @@ def select(
         when,
         format,
         values,
+    )
+
+
+def no_probes() -> RewriterError:
+    """The error of a request that needs a probe and names none."""
+    return RewriterError(
+        "no-probes",
+        "no probe was asked for",
+        hint=f"Pass one or more of {', '.join(sorted(probes.registry()))}.",
     )
 
 
@@ -68,7 +72,9 @@ def instrument(
     source = wrapper.plain
     if wrapper.probes is not None:
         if not replace:
-            planning.require_plain(Source(str(wrapper.path), wrapper.source))
+            raise already_instrumented(
+                wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."
+            )
         _require_unedited(wrapper)
     selection = selection or select()
     plan = planning.plan(source, wrapper.located, selection, standalone=standalone)
@@ -87,6 +93,15 @@ def strip(artifact: str | Path | Artifact) -> Stripped:
     original, kept, exact = edit.strip(wrapper.source)
     removed = len(markers.lines(wrapper.source)) - len(kept)
     return Stripped(wrapper.path, original, wrapper.source, removed, exact)
+
+
+def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
+    """The error of a request that needs a plain wrapper and got one with probes."""
+    assert wrapper.probes is not None
+    probed = ", ".join(wrapper.probes.probes)
+    return RewriterError(
+        "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
+    )
 
 
 def _require_unedited(wrapper: OpenWrapper) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import pkgutil
+import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -18,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1, 2 or 3, as the README explains them."""
     argv = list(sys.argv[1:] if argv is None else argv)
     arguments = parser().parse_args(argv)
-    arguments.command_line = " ".join(["rewriter", *map(_quoted, argv)])
+    arguments.command_line = shlex.join(["rewriter", *argv])
     try:
         code: int = arguments.act(arguments)
         sys.stdout.flush()
@@ -32,6 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print("rewriter: interrupted", file=sys.stderr)
+        return FAILED
+    except Exception:
+        # A defect of this program: not a finding, which a plain traceback's exit code would say.
+        traceback.print_exc()
+        print("rewriter: this is a defect of rewriter itself; please report it", file=sys.stderr)
         return FAILED
 
 
@@ -58,9 +65,3 @@ def parser() -> argparse.ArgumentParser:
 def script() -> None:
     """The entry point of the installed `rewriter`."""
     raise SystemExit(main())
-
-
-def _quoted(argument: str) -> str:
-    import shlex
-
-    return shlex.quote(argument)

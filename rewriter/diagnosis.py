@@ -36,9 +36,10 @@ class Check:
 
 def diagnose(path: str | Path | None = None) -> list[Check]:
     """Look at this machine, and at an artifact if one is given."""
+    wrappers = open_artifact(path).wrappers if path is not None else ()
     checks = list(_machine())
-    if path is not None:
-        for wrapper in open_artifact(path).wrappers:
+    if "torch" in sys.modules:
+        for wrapper in wrappers:
             checks += _artifact(wrapper)
     return checks
 
@@ -63,7 +64,11 @@ def _machine() -> Iterator[Check]:
         bool(compiler),
         "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
     )
-    torch = import_module("torch")
+    try:
+        torch = import_module("torch")
+    except Exception as error:
+        yield Check("import torch", f"{type(error).__name__}: {error}", False, "reinstall torch")
+        return
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     yield Check("GPU", found, None)
 

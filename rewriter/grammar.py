@@ -119,7 +119,7 @@ def load(language: str) -> Grammar:
             raise RewriterError(
                 "grammar-invalid",
                 f"{file}: {type(error).__name__}: {error}",
-                hint="A launch shape has kind, order, roles, match and examples; see CONTRIBUTING.",
+                hint="See CONTRIBUTING.md for what a declaration holds.",
                 code=FAILED,
             ) from error
     return Grammar(tuple(sorted(shapes, key=lambda shape: shape.order)), not_launches)
@@ -138,7 +138,7 @@ def compile_glob(*patterns: str) -> re.Pattern[str]:
 
 def _groups(declared: dict[str, Any]) -> dict[str, re.Pattern[str]]:
     _check_keys(declared, required=set(NOT_LAUNCHES), optional=set())
-    return {group: compile_glob(*declared[group]) for group in NOT_LAUNCHES}
+    return {group: compile_glob(*_texts(declared, group)) for group in NOT_LAUNCHES}
 
 
 def _shape(declared: dict[str, Any]) -> Shape:
@@ -153,6 +153,8 @@ def _shape(declared: dict[str, Any]) -> Shape:
         raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(get_args(Roles))}")
     if not isinstance(declared["order"], int):
         raise TypeError(f"order {declared['order']!r} is no whole number")
+    if not isinstance(declared["match"], list) or not declared["match"]:
+        raise TypeError("match is no list of tables")
     matches = []
     for match in declared["match"]:
         if not isinstance(match, dict):
@@ -164,10 +166,21 @@ def _shape(declared: dict[str, Any]) -> Shape:
         order=declared["order"],
         roles=declared["roles"],
         matches=tuple(matches),
-        excluded=tuple(compile_glob(pattern) for pattern in declared.get("except", ())),
-        valid=tuple(declared["examples"]["valid"]),
-        invalid=tuple(declared["examples"]["invalid"]),
+        excluded=tuple(
+            compile_glob(pattern)
+            for pattern in (_texts(declared, "except") if "except" in declared else ())
+        ),
+        valid=_texts(declared["examples"], "valid"),
+        invalid=_texts(declared["examples"], "invalid"),
     )
+
+
+def _texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
+    """A list of texts, which a single text is not."""
+    value = declared[key]
+    if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
+        raise TypeError(f"{key} is no list of texts: {value!r}")
+    return tuple(value)
 
 
 def _check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:

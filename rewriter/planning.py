@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from rewriter import markers, probes
-from rewriter.errors import RewriterError
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
@@ -183,7 +182,6 @@ def _embedded(variable: str) -> Iterator[str]:
     modules = {
         ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
         for path in sorted(RUNTIME.rglob("*.py"))
-        if path.name != "host.py"
     }
     sources = repr(modules).encode()
     packed = base64.b85encode(zlib.compress(sources, 9)).decode()
@@ -200,14 +198,3 @@ def _embedded(variable: str) -> Iterator[str]:
     ):
         loader = loader.replace(name, value)
     yield from loader.splitlines()
-
-
-def require_plain(source: Source) -> None:
-    """Refuse a file that carries probes already."""
-    header = markers.find_header(source.data)
-    if header is not None:
-        raise RewriterError(
-            "already-instrumented",
-            f"{source.name} is instrumented already (with {', '.join(header.probes)})",
-            hint="Pass --replace to exchange its probes, or `rewriter strip` it first.",
-        )

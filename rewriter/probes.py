@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 
-from rewriter.errors import RewriterError
+from rewriter.errors import FAILED, RewriterError
 from rewriter.runtime import probes as package
 from rewriter.runtime.probes import Probe
 from rewriter.types import Launch, Phase, Selection
@@ -30,8 +30,18 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 @cache
 def registry() -> dict[str, type[Probe]]:
     """Every probe by name, found by the files that stand in the package."""
-    names = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return {name: import_module(f"{package.__name__}.{name}").PROBE for name in names}
+    found: dict[str, type[Probe]] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        probe = getattr(import_module(f"{package.__name__}.{module.name}"), "PROBE", None)
+        if not (isinstance(probe, type) and issubclass(probe, Probe) and hasattr(probe, "summary")):
+            raise RewriterError(
+                "probe-invalid",
+                f"rewriter/runtime/probes/{module.name}.py has no class PROBE with a summary",
+                hint="See CONTRIBUTING.md for what a probe's file holds.",
+                code=FAILED,
+            )
+        found[module.name] = probe
+    return found
 
 
 def check(names: Iterable[str]) -> tuple[str, ...]:

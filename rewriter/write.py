@@ -58,22 +58,23 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
         ) from error
 
 
-def replace(path: Path, data: bytes, *, overwrite: bool = False) -> Path | None:
-    """Replace a file in place and keep what was there beside it.
+def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False) -> Path | None:
+    """Replace a file in place, keeping the original beside it.
 
-    Returns the path of the backup, or `None` where there is none to keep: `data` is what an
-    earlier backup holds, which is then removed.
+    Returns the path of the backup. It holds `original` whatever happens to `path` later, and is
+    removed, with `None` returned, once `path` is the original again. A backup of something else
+    is an error unless `overwrite` is given.
     """
     backup = backup_path(path)
-    current = path.read_bytes()
-    if backup.exists() and backup.read_bytes() == data:
-        write(path, data, overwrite=True, mode=path.stat().st_mode)
+    mode = path.stat().st_mode
+    if data != original:
+        write(backup, original, overwrite=overwrite, mode=mode)
+    write(path, data, overwrite=True, mode=mode)
+    if data != original:
+        return backup
+    if backup.is_file() and backup.read_bytes() == original:
         backup.unlink()
-        return None
-    if not (backup.exists() and backup.read_bytes() == current):
-        write(backup, current, overwrite=overwrite, mode=path.stat().st_mode)
-    write(path, data, overwrite=True, mode=path.stat().st_mode)
-    return backup
+    return None
 
 
 def _umasked() -> int:

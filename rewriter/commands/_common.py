@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter import api, probes, write
@@ -79,7 +80,7 @@ def selection(
 
 def emit_json(kind: str, content: Json) -> None:
     """Print one JSON object with the `format` and `version` that every `--json` has."""
-    print(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}))
+    print(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}, allow_nan=False))
 
 
 def message(text: str) -> None:
@@ -101,32 +102,60 @@ def warn_about(plan: Plan) -> None:
         message(f"warning: unrecognised call at line {call.line}, not instrumented: {call.text}")
 
 
-def deliver(
-    arguments: argparse.Namespace, path: Path, before: bytes, after: bytes, default: Path
-) -> str:
-    """Write a result where the options say; what to tell about it.
+@dataclass(frozen=True)
+class Delivered:
+    """Where a result went. `output` is a path, `-`, or `None` if nothing was written."""
 
-    `before` is the input, `after` the result. `--diff` prints the difference to standard output,
-    `--check` writes nothing.
+    changed: bool
+    output: str | None = None
+    backup: str | None = None
+    diff: str | None = None
+
+    def tell(self, path: Path) -> str:
+        """The end of a message about the result."""
+        if self.output is None:
+            return f"would change {path}" if self.changed else f"{path} would stay as it is"
+        where = "standard output" if self.output == "-" else self.output
+        return f"{where}, original kept in {self.backup}" if self.backup else where
+
+
+def deliver(
+    arguments: argparse.Namespace,
+    path: Path,
+    before: bytes,
+    after: bytes,
+    *,
+    default: Path,
+    plain: bytes,
+) -> Delivered:
+    """Write a result where the options say.
+
+    `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
+    the difference, and unless a place is named writes nothing; `--check` never does.
     """
-    if arguments.diff:
-        sys.stdout.write(unified(path, before, after))
-    if arguments.check:
-        return f"would change {path}" if before != after else f"{path} would stay as it is"
-    if arguments.diff and not arguments.output and not arguments.in_place:
-        return ""
-    if arguments.in_place:
-        backup = write.replace(path, after, overwrite=arguments.overwrite)
-        return (
-            f"{path}, original kept in {backup}" if backup else f"{path}, restored from its backup"
+    to_stdout = arguments.output == "-"
+    if to_stdout and (arguments.json or arguments.diff):
+        raise RewriterError(
+            "two-outputs",
+            f"-o - and {'--json' if arguments.json else '--diff'} both print to standard output",
+            hint="Name a file with -o.",
         )
-    if arguments.output == "-":
-        if not arguments.diff:
-            sys.stdout.buffer.write(after)
-        return "standard output"
+    changed = before != after
+    diff = unified(path, before, after) if arguments.diff else None
+    if diff is not None and not arguments.json:
+        sys.stdout.write(diff)
+    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+        return Delivered(changed, diff=diff)
+    if arguments.in_place:
+        backup = write.replace(path, after, plain, overwrite=arguments.overwrite)
+        return Delivered(changed, str(path), None if backup is None else str(backup), diff)
+    if to_stdout:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(after)
+        return Delivered(changed, "-")
     target = Path(arguments.output) if arguments.output else default
     write.write(target, after, overwrite=arguments.overwrite)
-    return str(target)
+    return Delivered(changed, str(target), diff=diff)
 
 
 def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -188,6 +217,7 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--launches": arguments.launches,
         "--when": arguments.when,
         "--values": arguments.values,
+        "--format": arguments.format != "text",
     }
     if idle := [name for name, value in given.items() if value]:
         raise RewriterError(

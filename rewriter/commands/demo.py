@@ -42,7 +42,14 @@ def add(subparsers: Any) -> None:
 def act(arguments: argparse.Namespace) -> int:
     if arguments.directory:
         folder = Path(arguments.directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RewriterError(
+                "unwritable",
+                f"cannot make {folder}: {error.strerror}",
+                hint="Pass another path with -d.",
+            ) from error
         return _tour(folder)
     with tempfile.TemporaryDirectory(prefix="rewriter-demo-") as scratch:
         return _tour(Path(scratch))

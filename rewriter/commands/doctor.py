@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from rewriter.commands._common import emit_json
-from rewriter.diagnosis import diagnose
 from rewriter.errors import DIFFERS, OK
 
 ORDER = 50
@@ -21,6 +20,8 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter.diagnosis import diagnose
+
     checks = diagnose(arguments.artifact)
     if arguments.json:
         emit_json("doctor", {"checks": [vars(check) for check in checks]})

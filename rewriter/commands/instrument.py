@@ -7,6 +7,7 @@ from typing import Any
 
 from rewriter import api, write
 from rewriter.commands._common import (
+    Delivered,
     add_output_options,
     add_probe_options,
     deliver,
@@ -40,36 +41,37 @@ def add(subparsers: Any) -> None:
 def act(arguments: argparse.Namespace) -> int:
     artifact = api.open(arguments.artifact)
     wrapper = artifact.only
+    chosen = selection(arguments, default="print")
+    if chosen is None:
+        raise api.no_probes()
     result = api.instrument(
-        artifact,
-        selection(arguments, default="print") or api.select(()),
-        replace=arguments.replace,
-        standalone=arguments.standalone,
+        artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
     )
     warn_about(result.plan)
-    told = deliver(
+    delivered = deliver(
         arguments,
         wrapper.path,
         wrapper.source,
         result.source,
-        write.output_path(wrapper.path),
+        default=write.output_path(wrapper.path),
+        plain=result.original,
     )
     if arguments.json:
-        _emit(result, told)
-    elif told:
-        message(f"{_summary(result)}: {told}")
-    return DIFFERS if arguments.check and result.source != wrapper.source else OK
+        _emit(result, delivered)
+    elif arguments.check or delivered.output:
+        message(f"{_summary(result)}: {delivered.tell(wrapper.path)}")
+    return DIFFERS if arguments.check and delivered.changed else OK
 
 
 def _summary(result: Instrumented) -> str:
-    total = len(result.plan.probed) + len({skipped.launch.index for skipped in result.plan.skipped})
+    plan = result.plan
+    total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
     if not total:
         return "0 launches, so no probes"
-    probes = ", ".join(result.selection.probes)
-    return f"{probes} around {len(result.plan.probed)} of {total} launches selected"
+    return f"{', '.join(result.selection.probes)} around {len(plan.probed)} of {total} launches"
 
 
-def _emit(result: Instrumented, told: str) -> None:
+def _emit(result: Instrumented, delivered: Delivered) -> None:
     emit_json(
         "instrument",
         {
@@ -83,6 +85,6 @@ def _emit(result: Instrumented, told: str) -> None:
             "unrecognised": [
                 {"line": call.line, "text": call.text} for call in result.plan.unrecognised
             ],
-            "result": told,
+            **vars(delivered),
         },
     )

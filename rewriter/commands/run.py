@@ -17,7 +17,7 @@ from rewriter.commands._common import (
     plain_table,
     selection,
 )
-from rewriter.run import Ran, run
+from rewriter.runner import Ran, run
 from rewriter.types import Json, Launch, Selection
 
 ORDER = 40

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter import api
-from rewriter.commands._common import add_output_options, deliver, emit_json, message
+from rewriter.commands._common import Delivered, add_output_options, deliver, emit_json, message
 from rewriter.errors import DIFFERS, OK
 
 ORDER = 30
@@ -28,15 +28,16 @@ def act(arguments: argparse.Namespace) -> int:
             f"warning: {path} was edited after it was instrumented: "
             "the probes are gone, the edits stay"
         )
-    if result.removed:
-        told = deliver(arguments, path, result.instrumented, result.source, _output_path(path))
-        told = f"took out {result.removed} lines: {told}" if told else ""
-    elif arguments.output and not arguments.check:
-        told = f"{path} has no probes: " + deliver(
-            arguments, path, result.instrumented, result.source, path
+    delivered = Delivered(changed=False)
+    if result.removed or arguments.output:
+        delivered = deliver(
+            arguments,
+            path,
+            result.instrumented,
+            result.source,
+            default=_output_path(path),
+            plain=result.source,
         )
-    else:
-        told = f"{path} has no probes; nothing to do"
     if arguments.json:
         emit_json(
             "strip",
@@ -44,12 +45,14 @@ def act(arguments: argparse.Namespace) -> int:
                 "artifact": str(path),
                 "removed": result.removed,
                 "exact": result.exact,
-                "result": told,
+                **vars(delivered),
             },
         )
-    elif told:
-        message(told)
-    return DIFFERS if arguments.check and result.removed else OK
+    elif not result.removed:
+        message(f"{path} has no probes" + (f": {delivered.output}" if delivered.output else ""))
+    elif arguments.check or delivered.output:
+        message(f"took out {result.removed} lines: {delivered.tell(path)}")
+    return DIFFERS if arguments.check and delivered.changed else OK
 
 
 def _output_path(path: Path) -> Path:

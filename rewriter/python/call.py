@@ -10,7 +10,8 @@ import libcst as cst
 from rewriter.grammar import Grammar
 
 _EMPTY = cst.Module([])
-_LITERALS = (cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString)
+_NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
+_LITERALS = (*_NUMBERS, cst.SimpleString, cst.ConcatenatedString)
 _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
 
 
@@ -31,7 +32,7 @@ class Reading:
     """How a probe may read an argument a second time: `expr` has no side effect.
 
     `base` is the variable that the value hangs on; `kind` says whether the expression is a plain
-    name, a view of it, an element of it, a literal, or arithmetic.
+    name, a view of it, an element of it, a number or another literal, or arithmetic.
     """
 
     expr: str
@@ -81,12 +82,10 @@ def reading(node: cst.BaseExpression, grammar: Grammar) -> Reading | None:
             return Reading(node.value, "", "literal")
         return Reading(node.value, node.value, "name")
     if isinstance(node, _LITERALS):
-        return Reading(code(node), "", "literal")
+        return Reading(code(node), "", "number" if isinstance(node, _NUMBERS) else "literal")
     if isinstance(node, cst.UnaryOperation):
         inner = reading(node.expression, grammar)
-        return inner and Reading(
-            code(node), inner.base, "literal" if inner.kind == "literal" else "arithmetic"
-        )
+        return inner and Reading(code(node), inner.base, "arithmetic" if inner.base else inner.kind)
     if isinstance(node, (cst.BinaryOperation, cst.Comparison)):
         return _arithmetic(node, grammar)
     if isinstance(node, cst.Subscript):
@@ -108,7 +107,10 @@ def _arithmetic(node: cst.BinaryOperation | cst.Comparison, grammar: Grammar) ->
         else [node.left, *(comparison.comparator for comparison in node.comparisons)]
     )
     read = [reading(part, grammar) for part in parts]
-    if any(part is None or part.kind not in ("name", "literal", "arithmetic") for part in read):
+    if any(
+        part is None or part.kind not in ("name", "number", "literal", "arithmetic")
+        for part in read
+    ):
         return None
     bases = [part.base for part in read if part and part.base]
     return Reading(code(node), bases[0] if bases else "", "arithmetic")

@@ -102,11 +102,6 @@ class Flow:
         for written in {name, self.get(name).root}:
             self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
 
-    def holds_value(self, root: str) -> bool:
-        """Whether any known variable over the memory of `root` has a value of its own."""
-        known = [v.content for v in self.variables.values() if v.root == root]
-        return not known or Content.WRITTEN in known
-
     def role(self, name: str, declared: Role | None) -> Role:
         """The role of an argument, from what its kernel declares and what its memory holds."""
         content = self.get(name).content

@@ -18,7 +18,7 @@ from rewriter.grammar import Grammar
 from rewriter.python import outline as outlines
 from rewriter.python import provenance
 from rewriter.python.call import Reading, Written, code, elements, parse_calls, reading
-from rewriter.python.flow import Flow
+from rewriter.python.flow import Content, Flow
 from rewriter.python.outline import Outline, head
 from rewriter.python.roles import RESOLVERS, Called, Declared
 from rewriter.python.signature import Signatures
@@ -93,15 +93,11 @@ def _argument(
     if read is None:
         return Argument(code(value), code(value), "", "in", "other")
     if not read.base:
-        return Argument(read.expr, read.expr, "", "in", _literal_type(read))
+        kind: Type = "scalar" if read.kind == "number" else "other"
+        return Argument(read.expr, read.expr, "", "in", kind)
     kind = declared.type or _type(read, flow)
     role: Role = "in" if kind != "tensor" else flow.role(read.base, declared.role)
     return Argument(read.base, read.expr, flow.get(read.base).root, role, kind)
-
-
-def _literal_type(read: Reading) -> Type:
-    number = read.expr.lstrip("-").replace(".", "").replace("e", "").isalnum()
-    return "scalar" if number and read.expr.lstrip("-")[0].isdigit() else "other"
 
 
 def _type(read: Reading, flow: Flow) -> Type:
@@ -121,23 +117,28 @@ def _results(candidate: Candidate) -> Iterator[Argument]:
 
 
 def _settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
-    """Agree on one role per buffer: what one argument reads and another writes is updated.
+    """Agree on the roles of arguments over the same memory.
 
-    Unless the buffer had no value before: then the kernel reads what it has written itself, as
-    one that fills the parts of a concatenation does.
+    What one argument reads and another writes is updated. But a kernel that reads memory without a
+    value, which another argument writes, reads what it has written itself, as one that fills the
+    parts of a concatenation does; and a part that nothing has written yet is no update.
     """
+    content = {a.name: flow.get(a.name).content for a in arguments if a.type == "tensor"}
     tensors = [a for a in arguments if a.type == "tensor"]
-    read = {a.buffer for a in tensors if a.role != "out"}
     written = {a.buffer for a in tensors if a.role != "in"}
-    roles: dict[str, Role] = {
-        buffer: "inout" if flow.holds_value(buffer) else "out" for buffer in read & written
+    updated = {
+        a.buffer for a in tensors if a.role != "in" and content[a.name] is not Content.NOTHING
     }
-    return [
-        replace(a, role=roles.get(a.buffer, a.role))
-        if a.type == "tensor" and sum(other.buffer == a.buffer for other in tensors) > 1
-        else a
-        for a in arguments
-    ]
+    read = {a.buffer for a in tensors if a.role != "out" and content[a.name] is Content.WRITTEN}
+
+    def role(argument: Argument) -> Role:
+        if content[argument.name] is Content.NOTHING and argument.buffer in written:
+            return "out"
+        if content[argument.name] is Content.STALE and argument.buffer in written - read:
+            return "out" if argument.role == "in" else argument.role
+        return "inout" if argument.buffer in updated & read else argument.role
+
+    return [replace(a, role=role(a)) if a.type == "tensor" else a for a in arguments]
 
 
 def _distinct(arguments: list[Argument]) -> tuple[Argument, ...]:

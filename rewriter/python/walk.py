@@ -55,7 +55,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._functions = {scope.function.name for scope in self.outline.scopes}
-        self._classified: dict[str, Shape | str | None] = {}
+        self._classified: dict[tuple[str, frozenset[str | None]], Shape | str | None] = {}
 
     def scope(self, scope: ScopeNode) -> None:
         self._scope = scope
@@ -204,9 +204,7 @@ class Walk:
 
     def _classify(self, path: str, call: ast.Call) -> Shape | str | None:
         """A launch shape, the group of a known non-launch, or `None`."""
-        key = path
-        if any(keyword.arg in ("out", "out0", "stream") for keyword in call.keywords):
-            key += " " + " ".join(str(keyword.arg) for keyword in call.keywords)
+        key = path, frozenset(keyword.arg for keyword in call.keywords)
         if key not in self._classified:
             self._classified[key] = (
                 match_shape(path, call, self.outline, self.grammar)

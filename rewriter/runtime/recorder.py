@@ -23,7 +23,7 @@ import torch
 from .dump import DEFAULT, Dump, Run
 from .event import Event, Launch, Value
 from .probes import Probe
-from .statistics import Record, collect, measure
+from .statistics import Record, collect, has_memory, measure
 from .text import HEAD, Text, Upstream
 
 
@@ -92,15 +92,19 @@ class Recorder:
         sys.stdout.flush()
 
     def save(self, event: Event, value: Value) -> str:
-        """Save a tensor in the dump; the file's path inside the directory of this call."""
+        """Save a tensor in the dump; the file's path inside the directory of this call.
+
+        Empty where there is nothing to save, or no directory could be made (which was said).
+        """
         directory = self._call().directory
-        assert directory is not None, "a probe that saves makes every call have a directory"
+        if directory is None or not has_memory(value.content):
+            return ""
         return directory.save(event, value)
 
     def warn(self, about: str, message: str) -> None:
-        """Say something once to standard error."""
-        if about not in self._warned:
-            self._warned.add(about)
+        """Say something once to standard error, about the first launch that it befell."""
+        if message not in self._warned:
+            self._warned.add(message)
             sys.stderr.write(f"[rewriter {self.rank}] warning: {about}: {message}\n")
 
     def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
@@ -128,7 +132,9 @@ class Recorder:
         """The call that is running in this thread."""
         thread = threading.get_ident()
         if thread not in self._calls:
-            self._calls[thread] = _Call(self._dump.start() if self._dumping else None)
+            call = self._calls[thread] = _Call()
+            if self._dumping:
+                call.directory = self._dump.start()
         return self._calls[thread]
 
     def _end(self, call: _Call) -> None:
@@ -147,7 +153,7 @@ class Recorder:
             for label, content in zip(launch.labels[phase], contents, strict=True):
                 event.values += Value.read(label, content)
         for probe in self._probes[phase]:
-            probe.at(event, self)
+            self._ask(probe.at, event)
         self._measure(call, event)
 
     def _measure(self, call: _Call, event: Event) -> None:
@@ -171,9 +177,16 @@ class Recorder:
             for value in event.tensors:
                 value.statistics = next(found)
             for probe in self._probes[event.phase]:
-                probe.measured(event, self)
+                self._ask(probe.measured, event)
             if call.directory is not None:
                 call.directory.write(event)
+
+    def _ask(self, act: Callable[[Event, Recorder], None], event: Event) -> None:
+        """Let one probe act; its failure is not that of the others."""
+        try:
+            act(event, self)
+        except Exception as error:
+            self.warn(f"#{event.launch.index}", f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
         for thread in list(self._calls):
@@ -200,7 +213,7 @@ def _is_capturing(contents: tuple[Any, ...]) -> bool:
 
 def _head(tensor: torch.Tensor) -> list[Any] | None:
     """The first values in logical order, read without copying the rest; `None` if unreadable."""
-    if tensor.layout is not torch.strided:
+    if tensor.is_quantized or tensor.layout is not torch.strided or not has_memory(tensor):
         return None
     if tensor.numel() == 0:
         return []

@@ -87,7 +87,7 @@ def measure(tensor: Tensor) -> Record | None:
     """
     # Functions of torch can be overridden, for one by the default device: not those called here.
     with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), torch.no_grad():
-        if not _readable(tensor):
+        if tensor.is_nested or not _readable(tensor):
             return None
         view, repeat = _distinct(tensor)
         if view.numel() == 0:
@@ -114,19 +114,28 @@ def collect(records: Sequence[Record | None]) -> list[Statistics | None]:
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether the elements of ``tensor`` are in memory that plain ops on its device can read."""
+    """Whether plain ops on the tensor's device can read its elements and reduce them."""
+    return (
+        tensor.dtype in _MEASURED
+        and tensor.layout is torch.strided
+        and tensor.device.type != "mps"
+        and has_memory(tensor)
+    )
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether the elements of ``tensor`` are in memory: reading others would crash the program.
+
+    Meta and fake tensors, and other wrappers, do not hold what they stand for; the storage of a
+    live tensor may have been freed (FSDP does).
+    """
     if (
-        tensor.dtype not in _MEASURED
-        or tensor.layout is not torch.strided
-        or tensor.is_nested
-        or tensor.device.type in ("meta", "mps")
-        # Fake tensors and other wrappers do not hold what they stand for.
+        tensor.device.type == "meta"
         or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     ):
         return False
-    if tensor.numel() == 0:
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.numel() == 0:
         return True
-    # The storage of a live tensor may have been freed (FSDP does); reading it would crash.
     dims = zip(tensor.shape, tensor.stride(), strict=True)
     end = tensor.storage_offset() + sum((size - 1) * stride for size, stride in dims) + 1
     return tensor.untyped_storage().nbytes() >= end * tensor.element_size()

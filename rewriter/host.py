@@ -1,6 +1,6 @@
-"""Runs one wrapper in a process of its own: `python -m rewriter.runtime.host SPEC.json`.
+"""Runs one wrapper in a process of its own: `python -m rewriter.host SPEC.json`.
 
-The parent (`rewriter/run.py`) writes the specification and reads the report, both JSON files:
+The parent (`rewriter/runner.py`) writes the specification and reads the report, both JSON files:
 
     {"wrapper": path, "imports": [modules or files], "args": path or null,
      "devices": [types], "constants": path or null, "seed": int, "inputs": count,
@@ -111,7 +111,8 @@ def load(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
+        # Wrappers bind what they need of torch at module level; another release lacks some of it.
         raise ProblemError("missing-module", f"the wrapper cannot be imported: {error}") from error
     if not callable(getattr(module, "call", None)):
         raise ProblemError("no-entry", "the wrapper has no function `call` to run")
@@ -164,7 +165,7 @@ def describe(output: Any) -> dict[str, Any]:
     """Type, shape and a digest of the bytes of one output: equal digests are equal bits."""
     if not isinstance(output, torch.Tensor):
         return {"type": type(output).__name__, "value": repr(output)}
-    from .statistics import collect, measure
+    from rewriter.runtime.statistics import collect, measure
 
     flat = output.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
     found = collect([measure(output.detach())])[0]

@@ -88,13 +88,15 @@ def run(
     wrapper = api.open(artifact).only
     for path in (args, constants):
         if path is not None and not Path(path).is_file():
-            raise RewriterError("unreadable", f"cannot read {path}: no such file")
+            raise RewriterError(
+                "unreadable",
+                f"cannot read {path}: no such file",
+                hint="Make it with torch.save([input, …], FILE).",
+            )
     source, target = wrapper.source, None
     if selection is not None and wrapper.probes is not None:
-        raise RewriterError(
-            "already-instrumented",
-            f"{wrapper.path} is instrumented already (with {', '.join(wrapper.probes.probes)})",
-            hint="Run it without probe options, or run the plain file.",
+        raise api.already_instrumented(
+            wrapper, "Run it without probe options, or run the plain file."
         )
     if selection is not None:
         source = api.instrument(artifact, selection).source
@@ -132,6 +134,13 @@ def run(
             f"{wrapper.path}: {said['message']}",
             hint=_HINTS[said["problem"]],
             code=FAILED if said["problem"] == "missing-module" else BAD_INPUT,
+        )
+    if code > 0 and not said:
+        raise RewriterError(
+            "host-failed",
+            f"the process that runs {wrapper.path} could not start (exit code {code})",
+            hint="`rewriter doctor` says whether torch can be imported.",
+            code=FAILED,
         )
     return Ran(
         path=wrapper.path,
@@ -191,7 +200,7 @@ def _host(
     else:
         environment["REWRITER_DUMP"] = str(dump)
     process = subprocess.Popen(
-        [sys.executable, "-m", "rewriter.runtime.host", str(file)],
+        [sys.executable, "-m", "rewriter.host", str(file)],
         env=environment,
         stdout=sys.stderr if quiet else None,
     )

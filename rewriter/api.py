@@ -24,7 +24,7 @@ def select(
     probe: str | Iterable[str] = ("print",),
     *,
     kernels: str | Iterable[str] | None = None,
-    launches: Iterable[int] | None = None,
+    launches: Iterable[int | range] | None = None,
     when: When | None = None,
     format: Literal["text", "upstream"] = "text",
     values: bool = False,
@@ -39,7 +39,9 @@ def select(
     return Selection(
         names,
         None if kernels is None else tuple(_listed(kernels)),
-        None if launches is None else frozenset(launches),
+        None
+        if launches is None
+        else tuple(x if isinstance(x, range) else range(x, x + 1) for x in launches),
         when,
         format,
         values,

@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rewriter: interrupted", file=sys.stderr)
         return FAILED
+    except (OSError, MemoryError) as error:
+        print(f"rewriter: {type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
     except Exception:
         # A defect of this program: not a finding, which a plain traceback's exit code would say.
         traceback.print_exc()
@@ -63,5 +66,23 @@ def parser() -> argparse.ArgumentParser:
 
 
 def script() -> None:
-    """The entry point of the installed `rewriter`."""
-    raise SystemExit(main())
+    """The entry point of the installed `rewriter`.
+
+    Whatever the terminal's encoding, names and messages come out; a closed or full standard output
+    is an error of the environment, exit code 3.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
+        else:
+            stream.reconfigure(errors="backslashreplace")
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        # Python would report it once more at exit, and change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    raise SystemExit(code)

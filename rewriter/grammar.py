@@ -2,8 +2,8 @@
 
 One TOML file is one launch shape; dropping a file into the folder adds the shape. Patterns match
 the callee's text, in which a call is written `()` and a subscript `[]`, as in
-`reinterpret_tensor().copy_` and `self.partitions[]`. In a pattern `*` is any text within a dotted
-segment and `**` any text at all.
+`reinterpret_tensor().copy_` and `self.partitions[]`. In a pattern `*` is any text without a dot,
+also none, and `**` any text at all.
 """
 
 from __future__ import annotations

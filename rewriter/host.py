@@ -23,6 +23,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,14 +104,16 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 def load(path: Path) -> ModuleType:
     """Import the wrapper from its file, as Inductor's own loader does."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own: the file may be called torch.py, or have no suffix at all.
+    name = f"rewriter_wrapper_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Compile workers and Triton look the module up by name.
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (ImportError, AttributeError) as error:
         # Wrappers bind what they need of torch at module level; another release lacks some of it.
         raise ProblemError("missing-module", f"the wrapper cannot be imported: {error}") from error

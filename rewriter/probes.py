@@ -78,7 +78,7 @@ def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ..
     chosen = tuple(
         launch
         for launch in launches
-        if (selection.launches is None or launch.index in selection.launches)
+        if (selection.launches is None or any(launch.index in x for x in selection.launches))
         and (selection.kernels is None or matches(launch.kernel, selection.kernels))
     )
     if launches and not chosen:
@@ -96,13 +96,22 @@ def unmatched(launches: Iterable[Launch], selection: Selection) -> tuple[str, ..
             for pattern in selection.kernels or ()
             if not any(matches(launch.kernel, [pattern]) for launch in launches)
         ),
-        *(f"launch {index}" for index in sorted((selection.launches or set()) - indices)),
+        *(
+            f"launch {_written(wanted)}"
+            for wanted in selection.launches or ()
+            if not any(index in wanted for index in indices)
+        ),
     )
 
 
 def matches(kernel: str, patterns: Iterable[str]) -> bool:
     """Whether a kernel name fits a pattern, upper and lower case alike, as upstream filters."""
     return any(fnmatchcase(kernel.lower(), pattern.strip().lower()) for pattern in patterns)
+
+
+def _written(indices: range) -> str:
+    """A range as `--launches` takes it."""
+    return f"{indices[0]}-{indices[-1]}" if len(indices) > 1 else str(indices[0])
 
 
 def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterError:
@@ -116,7 +125,7 @@ def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterErr
             near += [kernel for kernel in kernels if part and part in kernel.lower()][:2]
             near += difflib.get_close_matches(part, kernels, n=2, cutoff=0.5)
     if selection.launches is not None:
-        wanted.append(f"launches {','.join(map(str, sorted(selection.launches)))}")
+        wanted.append(f"launches {','.join(map(_written, selection.launches))}")
     guess = f"Nearest kernels: {', '.join(dict.fromkeys(near))}. " if near else ""
     return RewriterError(
         "no-launch-matches",

@@ -46,9 +46,8 @@ class Source:
 
     def newline_at(self, offset: int) -> bytes:
         """The line end in use before `offset`, or the file's first one, or a line feed."""
-        before = self.data[:offset]
         for end in (b"\r\n", b"\n", b"\r"):
-            if before.endswith(end):
+            if self.data.endswith(end, 0, offset):
                 return end
         first = _LINE_END.search(self.data)
         return first.group() if first else b"\n"

@@ -131,13 +131,13 @@ class Wrapper:
 class Selection:
     """Which probes go where: what the command line's PROBES options say.
 
-    `kernels` are glob patterns over kernel names, `launches` the indices wanted; `None` is all.
+    `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
     `when` of `None` leaves it to each probe.
     """
 
     probes: tuple[str, ...]
     kernels: tuple[str, ...] | None = None
-    launches: frozenset[int] | None = None
+    launches: tuple[range, ...] | None = None
     when: When | None = None
     format: Literal["text", "upstream"] = "text"
     values: bool = False

@@ -31,31 +31,39 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
 
     A file that holds `data` already is left alone.
     """
-    if path.is_dir():
-        raise RewriterError(
-            "unwritable", f"{path} is a directory", hint="Name a file to write with -o."
-        )
-    if path.is_file() and path.read_bytes() == data:
-        return
-    if path.exists() and not overwrite:
-        raise RewriterError(
-            "exists", f"{path} exists already", hint="Pass --overwrite, or another path with -o."
-        )
     temporary = ""
     try:
+        # The file that a link points to is meant, not the link.
+        path = path.resolve()
+        if path.exists():
+            _check_replaceable(path, data, overwrite=overwrite)
+            if path.read_bytes() == data:
+                return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             os.fchmod(file.fileno(), _umasked() if mode is None else mode)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+        if not isinstance(error, (OSError, RuntimeError)):
+            raise
         raise RewriterError(
             "unwritable",
-            f"cannot write {path}: {error.strerror}",
+            f"cannot write {path}: {getattr(error, 'strerror', error)}",
             hint="Check that the folder exists and may be written, or pass another path with -o.",
         ) from error
+
+
+def _check_replaceable(path: Path, data: bytes, *, overwrite: bool) -> None:
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "no regular file"
+        raise RewriterError("unwritable", f"{path} is {kind}", hint="Name a file to write with -o.")
+    if not overwrite and path.read_bytes() != data:
+        raise RewriterError(
+            "exists", f"{path} exists already", hint="Pass --overwrite, or another path with -o."
+        )
 
 
 def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False) -> Path | None:
@@ -65,6 +73,11 @@ def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False
     removed, with `None` returned, once `path` is the original again. A backup of something else
     is an error unless `overwrite` is given.
     """
+    path = path.resolve()
+    if not path.is_file():
+        raise RewriterError(
+            "unwritable", f"{path} is no regular file", hint="Name a file to write with -o."
+        )
     backup = backup_path(path)
     mode = path.stat().st_mode
     if data != original:

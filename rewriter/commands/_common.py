@@ -227,9 +227,9 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         )
 
 
-def _indices(text: str) -> list[int]:
-    """`3,7-12` as numbers."""
-    result: list[int] = []
+def _indices(text: str) -> list[range]:
+    """`3,7-12` as ranges."""
+    result: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
         try:
@@ -243,5 +243,5 @@ def _indices(text: str) -> list[int]:
                 f"--launches {text!r}: {part!r} is no index or range",
                 hint="Write indices from `rewriter list`, such as 3,7-12.",
             )
-        result += range(low, high + 1)
+        result.append(range(low, high + 1))
     return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from rewriter.errors import RewriterError
 from rewriter.grammar import Grammar
 
 _EMPTY = cst.Module([])
@@ -44,7 +45,14 @@ def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
     """The arguments of each call; all are parsed in one go, since a parse has a fixed cost."""
     if not texts:
         return []
-    module = cst.parse_module("".join(f"({text})\n" for text in texts))
+    try:
+        module = cst.parse_module("".join(f"({text})\n" for text in texts))
+    except RecursionError as error:
+        raise RewriterError(
+            "syntax-error",
+            "an argument of a launch is nested too deeply to be parsed",
+            hint="Please report this with the wrapper.",
+        ) from error
     calls = []
     for line in module.body:
         assert isinstance(line, cst.SimpleStatementLine)

@@ -105,10 +105,11 @@ class Flow:
     def role(self, name: str, declared: Role | None) -> Role:
         """The role of an argument, from what its kernel declares and what its memory holds."""
         content = self.get(name).content
+        if content is Content.NOTHING:
+            # Whatever the operator is called, there is nothing yet that it could read.
+            return "out"
         if declared == "in":
             return "in"
-        if content is Content.NOTHING:
-            return "out"
         if declared == "out":
             return "inout" if content is Content.WRITTEN else "out"
         return "inout"

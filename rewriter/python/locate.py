@@ -170,7 +170,11 @@ def _entry(outline: Outline, source: Source) -> Entry | None:
 
 def _inputs(function: outlines.Function) -> tuple[str, ...]:
     """The names in `arg0_1, arg1_1 = args`."""
-    for node in function.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.value) == "args":
+    for node in ast.walk(function):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "args"
+        ):
             return tuple(names(node.targets[0]))
     return ()

@@ -118,10 +118,16 @@ def _check_complete(source: Source, tree: ast.Module, scopes: list[ScopeNode]) -
     A file cut between two statements parses, but lacks them.
     """
     for scope in scopes:
-        if scope.entry and not isinstance(scope.function.body[-1], ast.Return):
+        if scope.entry and not isinstance(_last(scope.function), ast.Return):
             _refuse_truncated(source, scope, f"{scope.name} never returns")
         if scope.entry and "." in scope.name and "call" not in _assigned(tree):
             _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
+
+
+def _last(block: Function | ast.With | ast.Try) -> ast.stmt:
+    """The last statement; profiling puts a whole call under a `with`."""
+    last = block.body[-1]
+    return _last(last) if isinstance(last, (ast.With, ast.Try)) else last
 
 
 def _refuse_truncated(source: Source, scope: ScopeNode, found: str) -> None:

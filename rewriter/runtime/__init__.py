@@ -22,8 +22,12 @@ def attach(options: dict[str, Any], launches: list[dict[str, Any]]) -> Recorder 
     """
     import os
 
-    from .recorder import Recorder, Silent
+    from .recorder import Recorder, Silent, say
 
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
         return Silent()
-    return Recorder(options, launches)
+    try:
+        return Recorder(options, launches)
+    except Exception as error:
+        say(f"[rewriter] warning: no probes: {type(error).__name__}: {error}\n")
+        return Silent()

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,6 @@ def _device() -> str:
 
 def _write_json(path: Path, facts: dict[str, Any]) -> None:
     """Whole or not at all; whoever comes second writes the same."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)

@@ -8,6 +8,7 @@ launch. Values on the CPU need no transfer, and are reported at once.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -25,6 +26,12 @@ from .event import Event, Launch, Value
 from .probes import Probe
 from .statistics import Record, collect, has_memory, measure
 from .text import HEAD, Text, Upstream
+
+
+def say(text: str) -> None:
+    """Write to standard error, if there is one: what cannot be said must not stop the model."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write(text)
 
 
 class Silent:
@@ -57,7 +64,8 @@ class Recorder:
     """The probes of one wrapper. Its methods never raise: a failing probe warns once."""
 
     def __init__(self, options: dict[str, Any], launches: list[dict[str, Any]]) -> None:
-        self.rank = int(os.environ.get("RANK") or 0)
+        rank = os.environ.get("RANK", "")
+        self.rank = int(rank) if rank.isdecimal() else 0
         self.style = (
             Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
         )
@@ -105,7 +113,7 @@ class Recorder:
         """Say something once to standard error, about the first launch that it befell."""
         if message not in self._warned:
             self._warned.add(message)
-            sys.stderr.write(f"[rewriter {self.rank}] warning: {about}: {message}\n")
+            say(f"[rewriter {self.rank}] warning: {about}: {message}\n")
 
     def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
         """Act so that it can neither stop the model nor be recorded by autograd.
@@ -114,10 +122,11 @@ class Recorder:
         inherits the recorder but is not the program that is probed.
         """
         if self._pid != os.getpid():
+            self.warn(about, "this process is a fork of the one that is probed, and is not")
             return
         with self._lock:
             try:
-                with torch.no_grad():
+                with torch.no_grad(), _without_modes():
                     act(*args)
             except Exception as error:
                 self.warn(about, f"{type(error).__name__}: {error}")
@@ -134,7 +143,10 @@ class Recorder:
         if thread not in self._calls:
             call = self._calls[thread] = _Call()
             if self._dumping:
-                call.directory = self._dump.start()
+                try:
+                    call.directory = self._dump.start()
+                except Exception as error:
+                    self.warn("dump", f"{type(error).__name__}: {error}")
         return self._calls[thread]
 
     def _end(self, call: _Call) -> None:
@@ -147,13 +159,21 @@ class Recorder:
         launch = self._launches[index]
         event = Event(launch, phase, call.runs[index, phase])
         call.runs[index, phase] += 1
+        # Names first: they have to be out before anything that could fail is touched.
+        for probe in self._probes[phase]:
+            if not probe.reads_values:
+                self._ask(probe.at, event)
         if _is_capturing(contents):
             self.warn(f"#{index}", "values cannot be read while a CUDA graph is being captured")
         else:
             for label, content in zip(launch.labels[phase], contents, strict=True):
-                event.values += Value.read(label, content)
+                try:
+                    event.values += Value.read(label, content)
+                except Exception as error:
+                    self.warn(f"#{index} {label.name}", f"{type(error).__name__}: {error}")
         for probe in self._probes[phase]:
-            self._ask(probe.at, event)
+            if probe.reads_values:
+                self._ask(probe.at, event)
         self._measure(call, event)
 
     def _measure(self, call: _Call, event: Event) -> None:
@@ -203,6 +223,15 @@ def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
             if when in (phase, "both"):
                 probes.append(probe)
     return result
+
+
+def _without_modes() -> contextlib.AbstractContextManager[Any]:
+    """Keep what probes do out of sight of the program's own `TorchDispatchMode`s."""
+    if not torch._C._len_torch_dispatch_stack():
+        return contextlib.nullcontext()
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
 
 
 def _is_capturing(contents: tuple[Any, ...]) -> bool:

@@ -55,7 +55,7 @@ class Text:
         line += f"{short_dtype(value.dtype)}{list(value.shape)}  {value.device}  "
         line += self._statistics(value)
         if self._values and value.head is not None:
-            more = " …" if _numel(value) > len(value.head) else ""
+            more = " ..." if _numel(value) > len(value.head) else ""
             line += f"\n    [{', '.join(_element(member) for member in value.head)}{more}]"
         return line + "\n"
 

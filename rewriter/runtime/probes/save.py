@@ -18,7 +18,11 @@ class Save(Probe):
 
     def at(self, event: Event, recorder: Recorder) -> None:
         for value in event.tensors:
-            value.file = recorder.save(event, value)
+            try:
+                value.file = recorder.save(event, value)
+            except Exception as error:
+                about = f"#{event.launch.index} {value.label.name}"
+                recorder.warn(about, f"cannot be saved: {type(error).__name__}: {error}")
 
 
 PROBE = Save

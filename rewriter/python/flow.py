@@ -28,9 +28,14 @@ class Content(Enum):
 
 @dataclass(frozen=True)
 class Variable:
+    """`root` owns the memory. `parts` are the views through which alone it was written so far;
+    empty where all of it was.
+    """
+
     root: str
     content: Content
     type: Type | None
+    parts: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -97,14 +102,28 @@ class Flow:
             self.variables[base] = replace(old, type=kind)
         self.variables[name] = Variable(old.root, content, kind)
 
-    def write(self, name: str) -> None:
-        """Something wrote `name`; the buffer it is a view of holds values now, too."""
-        for written in {name, self.get(name).root}:
-            self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
+    def write(self, name: str, view: str = "") -> None:
+        """Something wrote `name`, or only what `view`, an expression over it, shows of it.
 
-    def role(self, name: str, declared: Role | None) -> Role:
-        """The role of an argument, from what its kernel declares and what its memory holds."""
-        content = self.get(name).content
+        The buffer that `name` itself is a view of holds values now, too.
+        """
+        old = self.get(name)
+        partly = bool(view) and (old.content is Content.NOTHING or bool(old.parts))
+        parts = old.parts | {view} if partly else frozenset()
+        for written in {name, old.root}:
+            self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
+        self.variables[name] = replace(self.variables[name], parts=parts)
+
+    def role(self, name: str, declared: Role | None, view: str = "") -> Role:
+        """The role of an argument, from what its kernel declares and what its memory holds.
+
+        `view` is the expression over `name` that is handed over, empty for `name` itself.
+        """
+        variable = self.get(name)
+        content = variable.content
+        if view and variable.parts and view not in variable.parts and declared != "in":
+            # Another part of the buffer was written, this one was not.
+            return "out"
         if content is Content.NOTHING:
             # Whatever the operator is called, there is nothing yet that it could read.
             return "out"

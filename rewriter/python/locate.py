@@ -96,8 +96,13 @@ def _argument(
         kind: Type = "scalar" if read.kind == "number" else "other"
         return Argument(read.expr, read.expr, "", "in", kind)
     kind = declared.type or _type(read, flow)
-    role: Role = "in" if kind != "tensor" else flow.role(read.base, declared.role)
+    role: Role = "in" if kind != "tensor" else flow.role(read.base, declared.role, _view(read))
     return Argument(read.base, read.expr, flow.get(read.base).root, role, kind)
+
+
+def _view(read: Reading) -> str:
+    """A view as `walk` writes it, whatever the spacing of the source; empty for what is none."""
+    return ast.unparse(ast.parse(read.expr, mode="eval")) if read.kind == "view" else ""
 
 
 def _type(read: Reading, flow: Flow) -> Type:

@@ -118,9 +118,19 @@ class Walk:
                 flow.forget(name)
         # Whatever was handed to a launch holds values now: it did before, or was written.
         for candidate in launches:
-            for name in names(candidate.call):
+            for name, view in self._uses(candidate.call):
                 if name in flow.variables:
-                    flow.write(name)
+                    flow.write(name, view)
+
+    def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
+        """The variables under `node`, each with the view of it that is used, if it is one."""
+        if isinstance(node, ast.Name):
+            yield node.id, ""
+        elif isinstance(node, ast.Call) and self.grammar.effect(callee(node)) == "view":
+            yield _viewed(node), ast.unparse(node)
+        else:
+            for child in ast.iter_child_nodes(node):
+                yield from self._uses(child)
 
     def _assign(
         self,

@@ -131,10 +131,12 @@ def _open_directory(path: Path) -> Artifact:
     for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES):
         if not file.is_file():
             continue
-        data, name = _read(file), str(file.relative_to(path))
-        if _is_wrapper(data):
+        name = str(file.relative_to(path))
+        if file.suffix != ".py":
+            unread.append((name, _unsupported(file, b"PK" if file.suffix == ".pt2" else b"")))
+        elif _is_wrapper(data := _read(file)):
             wrappers.append(OpenWrapper(Wrapper(name, data), file))
-        elif file.suffix != ".py" or _CPP_WRAPPER.search(data):
+        elif _CPP_WRAPPER.search(data):
             unread.append((name, _unsupported(file, data)))
     if not wrappers:
         also = "".join(f"\n    {name}: {what}" for name, what in unread)

@@ -1,4 +1,4 @@
-"""Runs one wrapper in a process of its own: `python -m rewriter.host SPEC.json`.
+"""Runs one wrapper in a process of its own: `script()` with the path of a specification.
 
 The parent (`rewriter/runner.py`) writes the specification and reads the report, both JSON files:
 
@@ -217,5 +217,6 @@ def _load_file(path: str) -> Any:
         raise ProblemError("bad-args-file", f"{path}: torch.load cannot read it: {said}") from error
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Run the specification that the command line names."""
     raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -38,6 +38,8 @@ def plan(
     """
     chosen = probes.choose(located.launches, selection)
     lines = _Lines(source)
+    if (entry := located.entry) is not None:
+        lines.add(entry.start, f"{entry.indent.decode()}{lines.variable}.begin()", "begin")
     phases = probes.phases(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
@@ -53,11 +55,6 @@ def plan(
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    if located.entry is not None:
-        entry = located.entry
-        lines.add(
-            entry.start, f"{entry.indent.decode()}{lines.variable}.begin()", "begin", first=True
-        )
     lines.header(located.header, selection, facts, located.loader_globals, standalone=standalone)
     return Plan(
         lines.insertions(),
@@ -119,15 +116,11 @@ class _Lines:
             name += "_"
         self.variable = name
 
-    def add(self, offset: int, line: str, origin: str, *, first: bool = False) -> None:
+    def add(self, offset: int, line: str, origin: str) -> None:
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
         text = markers.mark(line, self._tag, self._source.newline_at(offset), at_end=at_end)
-        insertion = Insertion(offset, text, origin)
-        if first:
-            self._insertions.insert(0, insertion)
-        else:
-            self._insertions.append(insertion)
+        self._insertions.append(Insertion(offset, text, origin))
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         values = "".join(f", {argument.expr}" for argument in arguments)

@@ -187,20 +187,16 @@ def _host(
     """Run the host process; its exit code, negative for a signal."""
     file = scratch / "spec.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
+    # The child finds this very package, whatever the working directory holds.
     home = str(Path(__file__).parent.parent)
-    environment = {
-        **os.environ,
-        "REWRITER_COMMAND": command or "rewriter.run",
-        # The child finds this very package, whatever the working directory holds.
-        "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")])),
-        "PYTHONSAFEPATH": "1",
-    }
+    program = f"import sys; sys.path[0] = {home!r}; from rewriter.host import script; script()"
+    environment = {**os.environ, "REWRITER_COMMAND": command or "rewriter.run"}
     if dump is None:
         environment.pop("REWRITER_DUMP", None)
     else:
         environment["REWRITER_DUMP"] = str(dump)
     process = subprocess.Popen(
-        [sys.executable, "-m", "rewriter.host", str(file)],
+        [sys.executable, "-c", program, str(file)],
         env=environment,
         stdout=sys.stderr if quiet else None,
     )

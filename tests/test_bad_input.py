@@ -102,7 +102,13 @@ REQUESTS = {
     "no folder to write to": (["instrument", "{plain}", "-o", "no/x.py"], "unwritable", "no/x.py"),
     "a directory to write to": (["instrument", "{plain}", "-o", "{folder}"], "unwritable", "-o"),
     "an output that exists": (["instrument", "{plain}", "-o", "{other}"], "exists", "--overwrite"),
-    "level 0 leaves no probe": (["run", "{plain}", "--when", "after"], "no-probes", "--when"),
+    "a filter without a probe": (["run", "{plain}", "--when", "after"], "no-probes", "--when"),
+    "a format without a probe": (
+        ["run", "{plain}", "--format", "upstream"],
+        "no-probes",
+        "--format",
+    ),
+    "level 0 leaves no probe": (["instrument", "{plain}", "--level", "0"], "no-probes", "Pass one"),
     "an args file that is not there": (["run", "{plain}", "--args", "a.pt"], "unreadable", "a.pt"),
 }
 

@@ -112,6 +112,22 @@ def test_a_failing_probe_does_not_silence_the_others(
     assert output.err.count("this probe is broken") == 1
 
 
+def test_events_are_strict_json(recorder: Recorder, tmp_path: Path) -> None:
+    """JSON knows no infinity: a statistic beyond float64 is a string."""
+    huge = torch.tensor([1.7e308, -1.7e308, float("nan")], dtype=torch.float64)
+    recorder.begin()
+    recorder.before(0, huge, torch.ones(1))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    text = (tmp_path / "dump/rank0/run0/events.jsonl").read_text()
+    first, second = (json.loads(line, parse_constant=refuse) for line in text.splitlines())
+    assert first["nan"] == 1
+    assert first["std"] == "inf"
+    assert second["std"] is None
+
+
 @pytest.mark.parametrize("rank", ["abc", "-1", ""])
 def test_a_strange_rank_is_rank_0(rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", rank)

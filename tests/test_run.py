@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -265,14 +266,57 @@ def test_level_and_probe_on_the_command_line_come_first(
     assert "[rewriter" not in capfd.readouterr().out
 
 
-def test_a_progress_bar_only_on_a_terminal(mlp_wrapper: Path, tmp_path: Path) -> None:
-    """Standard error that is no terminal gets no control characters."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rewriter", "run", str(mlp_wrapper), "--probe", "save"],
-        capture_output=True,
-        check=True,
-    )
+LONG = """import torch
+from torch._inductor.select_algorithm import extern_kernels
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((2, 2), (2, 1), torch.float32)
+LAUNCHES    return (buf0, )
+
+
+def benchmark_compiled_module(times=10, repeat=10):
+    from torch._dynamo.testing import rand_strided
+    from torch._inductor.utils import print_performance
+    arg0_1 = rand_strided((2, 2), (2, 1), device='cpu', dtype=torch.float32)
+    fn = lambda: call([arg0_1])
+    return print_performance(fn, times=times, repeat=repeat)
+""".replace("LAUNCHES", "    extern_kernels.mm(arg0_1, arg0_1, out=buf0)\n" * 25)
+
+
+def test_wrappers_of_earlier_releases_make_their_own_inputs(tmp_path: Path) -> None:
+    """Before `get_args()`, the inputs were made inside the benchmark function."""
+    (tmp_path / "long.py").write_text(LONG)
+    first, second = (rewriter.run(tmp_path / "long.py") for _ in range(2))
+    assert first.code == 0
+    assert first.outputs == second.outputs
+
+
+def test_a_progress_bar_only_on_a_terminal(tmp_path: Path) -> None:
+    """A terminal sees a bar go by; a pipe gets no control characters."""
+    (tmp_path / "long.py").write_text(LONG)
+    command = [sys.executable, "-m", "rewriter", "run", "long.py", "--probe", "save"]
+    done = subprocess.run(command, capture_output=True, check=True)
     assert b"\x1b" not in done.stderr + done.stdout
+    controller, terminal = pty.openpty()
+    shown = b""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal) as process:
+        os.close(terminal)
+        while part := _read(controller):
+            shown += part
+    assert process.returncode == 0
+    assert b"/25" in shown
+    assert b"to repeat" in shown
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the terminal's other side was closed
+        return b""
 
 
 def test_demo_tells_the_whole_tour(capfd: pytest.CaptureFixture[str]) -> None:

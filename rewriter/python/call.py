@@ -70,7 +70,8 @@ def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
 
 def code(node: cst.CSTNode) -> str:
     """Source text of a node on one line."""
-    return " ".join(_EMPTY.code_for_node(node).split())
+    text = _EMPTY.code_for_node(node)
+    return " ".join(text.split()) if "\n" in text else text
 
 
 def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:

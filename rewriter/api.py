@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from rewriter import edit, markers, planning, probes
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
 from rewriter.errors import RewriterError
-from rewriter.types import Instrumented, Selection, Stripped, When
+from rewriter.types import Format, Instrumented, Selection, Stripped, When
 
 
 def open(path: str | Path) -> Artifact:
@@ -26,7 +25,7 @@ def select(
     kernels: str | Iterable[str] | None = None,
     launches: Iterable[int | range] | None = None,
     when: When | None = None,
-    format: Literal["text", "upstream"] = "text",
+    format: Format = "text",
     values: bool = False,
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
@@ -70,7 +69,7 @@ def instrument(
     of a file that has some, which is an error otherwise. `standalone` embeds the runtime, so that
     the file runs where inductor-rewriter is not installed.
     """
-    wrapper = _wrapper(artifact)
+    wrapper = _only_wrapper(artifact)
     source = wrapper.plain
     if wrapper.probes is not None:
         if not replace:
@@ -87,14 +86,14 @@ def instrument(
 
 def strip(artifact: str | Path | Artifact) -> Stripped:
     """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
-    wrapper = _wrapper(artifact)
+    wrapper = _only_wrapper(artifact)
     if wrapper.probes is None:
         # Nothing to take out, so this had better be a sound wrapper. What carries probes is
         # restored in whatever state it is.
         _ = wrapper.located
-    original, kept, exact = edit.strip(wrapper.source)
-    removed = len(markers.lines(wrapper.source)) - len(kept)
-    return Stripped(wrapper.path, original, wrapper.source, removed, exact)
+    restored = wrapper.restored
+    removed = len(markers.lines(wrapper.source)) - len(restored.kept)
+    return Stripped(wrapper.path, restored.source, wrapper.source, removed, restored.exact)
 
 
 def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
@@ -107,7 +106,7 @@ def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
 
 
 def _require_unedited(wrapper: OpenWrapper) -> None:
-    if not edit.strip(wrapper.source)[2]:
+    if not wrapper.restored.exact:
         raise RewriterError(
             "edited-since",
             f"{wrapper.path} was edited after it was instrumented: "
@@ -116,7 +115,8 @@ def _require_unedited(wrapper: OpenWrapper) -> None:
         )
 
 
-def _wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
+def _only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
+    """The one wrapper of an artifact, which is opened if it is not yet."""
     return (artifact if isinstance(artifact, Artifact) else open(artifact)).only
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rewriter import edit, markers
+from rewriter.edit import Restored
 from rewriter.errors import RewriterError
 from rewriter.markers import Header
 from rewriter.source import Source, check_text
@@ -43,8 +44,12 @@ class OpenWrapper:
         return markers.find_header(self.source)
 
     @cached_property
+    def restored(self) -> Restored:
+        return edit.strip(self.source)
+
+    @cached_property
     def plain(self) -> Source:
-        return Source(str(self.path), edit.strip(self.source)[0])
+        return Source(str(self.path), self.restored.source)
 
     @cached_property
     def located(self) -> Located:
@@ -55,7 +60,7 @@ class OpenWrapper:
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        lines = self._lines
+        lines = self.restored.kept
         return tuple(
             replace(launch, line=lines[launch.line - 1], wrapper=self.name)
             for launch in self.located.launches
@@ -63,7 +68,7 @@ class OpenWrapper:
 
     @cached_property
     def unrecognised(self) -> tuple[Unrecognised, ...]:
-        lines = self._lines
+        lines = self.restored.kept
         return tuple(
             replace(call, line=lines[call.line - 1], wrapper=self.name)
             for call in self.located.unrecognised
@@ -74,10 +79,6 @@ class OpenWrapper:
         """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
         found = _DEVICE.findall(self.plain.data)
         return tuple(sorted({(first or second).decode() for first, second in found}))
-
-    @cached_property
-    def _lines(self) -> list[int]:
-        return edit.strip(self.source)[1]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from rewriter import markers
 from rewriter.errors import FAILED, RewriterError
@@ -23,17 +24,25 @@ def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
     return b"".join([*pieces, data[position:]])
 
 
-def strip(data: bytes) -> tuple[bytes, list[int], bool]:
-    """Give back the original.
+class Restored(NamedTuple):
+    """What is left without the probes.
 
-    Returns its bytes, the numbers (from 1) of the lines of `data` that stay, and whether the
-    result is exactly what was instrumented. A plain file comes back as it is.
+    `kept` are the numbers (from 1) of the lines that stayed, `exact` tells whether `source` is
+    what was instrumented.
     """
+
+    source: bytes
+    kept: list[int]
+    exact: bool
+
+
+def strip(data: bytes) -> Restored:
+    """Give back the original. A plain file comes back as it is."""
     header = markers.find_header(data)
     if header is None:
-        return data, list(range(1, len(markers.lines(data)) + 1)), True
-    original, lines = markers.remove(data, header.tag)
-    return original, lines, hashlib.sha256(original).hexdigest() == header.sha256
+        return Restored(data, list(range(1, len(markers.lines(data)) + 1)), True)
+    original, kept = markers.remove(data, header.tag)
+    return Restored(original, kept, hashlib.sha256(original).hexdigest() == header.sha256)
 
 
 def verify_python(name: str, original: bytes, instrumented: bytes) -> None:
@@ -51,8 +60,8 @@ def verify_python(name: str, original: bytes, instrumented: bytes) -> None:
             hint="Nothing was written. Please report this with the wrapper.",
             code=FAILED,
         ) from error
-    restored, _, exact = strip(instrumented)
-    if restored != original or not exact:
+    restored = strip(instrumented)
+    if restored.source != original or not restored.exact:
         raise RewriterError(
             "verification-failed",
             f"{name}: stripping the instrumented file would not give back the original",

@@ -44,11 +44,11 @@ def find_header(data: bytes) -> Header | None:
     )
 
 
-def header_line(version: str, probes: tuple[str, ...], data: bytes, tag: str) -> str:
+def header_line(version: str, probes: tuple[str, ...], sha256: str) -> str:
     """The first inserted line, without its mark."""
     return (
         f"# Instrumented by inductor-rewriter {version} with {','.join(probes)}, "
-        f"original sha256 {hashlib.sha256(data).hexdigest()}"
+        f"original sha256 {sha256}"
     )
 
 

@@ -7,12 +7,12 @@ import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from rewriter import markers, probes
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
+    Format,
     Insertion,
     Json,
     Launch,
@@ -55,7 +55,7 @@ def plan(
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    lines.header(located.header, selection, facts, located.loader_globals, standalone=standalone)
+    lines.header(located.header, selection, facts, standalone=standalone)
     return Plan(
         lines.insertions(),
         tuple(probed),
@@ -66,7 +66,7 @@ def plan(
 
 
 def _values(
-    launch: Launch, phases: dict[Phase, bool], style: Literal["text", "upstream"], ends: bool
+    launch: Launch, phases: dict[Phase, bool], style: Format, ends: bool
 ) -> dict[Phase, tuple[Argument, ...]]:
     """What each phase of a launch reads, each value once."""
     result: dict[Phase, tuple[Argument, ...]] = {}
@@ -78,7 +78,7 @@ def _values(
     return result
 
 
-def _is_read(argument: Argument, phase: Phase, style: Literal["text", "upstream"]) -> bool:
+def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
     """A pure output has no value before; a literal is in the source, but upstream prints it."""
     if argument.type == "other" or (phase == "before" and argument.role == "out"):
         return False
@@ -135,23 +135,22 @@ class _Lines:
         offset: int,
         selection: Selection,
         facts: list[Json],
-        loader_globals: tuple[str, ...],
         *,
         standalone: bool,
     ) -> None:
         source = self._source
+        sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
             "artifact": Path(source.name).name,
-            "sha256": hashlib.sha256(source.data).hexdigest(),
+            "sha256": sha256,
             "version": __version__,
             "probes": list(selection.probes),
             "when": selection.when,
             "format": selection.format,
             "values": selection.values,
-            "loader_globals": list(loader_globals),
         }
         lines = [
-            markers.header_line(__version__, selection.probes, source.data, self._tag),
+            markers.header_line(__version__, selection.probes, sha256),
             *(_embedded(self.variable) if standalone else [_imported(self.variable)]),
             f"{self.variable} = {self.variable}_attach({options!r}, [",
             *(f"    {row!r}," for row in facts),

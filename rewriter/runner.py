@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter import api
-from rewriter.artifact import OpenWrapper
+from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.types import Json, Launch, Selection
 
@@ -63,7 +63,7 @@ class Ran:
 
 
 def run(
-    artifact: str | Path,
+    artifact: str | Path | Artifact,
     selection: Selection | None = None,
     *,
     args: str | Path | None = None,
@@ -85,7 +85,9 @@ def run(
 
     Raises `RewriterError` where the inputs do not fit. A crash of the wrapper is a result.
     """
-    wrapper = api.open(artifact).only
+    if not isinstance(artifact, Artifact):
+        artifact = api.open(artifact)
+    wrapper = artifact.only
     for path in (args, constants):
         if path is not None and not Path(path).is_file():
             raise RewriterError(

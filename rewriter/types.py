@@ -13,6 +13,7 @@ Role = Literal["in", "out", "inout"]
 Type = Literal["tensor", "scalar", "other"]
 Phase = Literal["before", "after"]
 When = Literal["before", "after", "both"]
+Format = Literal["text", "upstream"]
 
 KINDS = (
     "triton",
@@ -139,7 +140,7 @@ class Selection:
     kernels: tuple[str, ...] | None = None
     launches: tuple[range, ...] | None = None
     when: When | None = None
-    format: Literal["text", "upstream"] = "text"
+    format: Format = "text"
     values: bool = False
 
 

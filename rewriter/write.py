@@ -36,9 +36,15 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
         # The file that a link points to is meant, not the link.
         path = path.resolve()
         if path.exists():
-            _check_replaceable(path, data, overwrite=overwrite)
+            _require_regular(path)
             if path.read_bytes() == data:
                 return
+            if not overwrite:
+                raise RewriterError(
+                    "exists",
+                    f"{path} exists already",
+                    hint="Pass --overwrite, or another path with -o.",
+                )
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -56,14 +62,10 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
         ) from error
 
 
-def _check_replaceable(path: Path, data: bytes, *, overwrite: bool) -> None:
+def _require_regular(path: Path) -> None:
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no regular file"
         raise RewriterError("unwritable", f"{path} is {kind}", hint="Name a file to write with -o.")
-    if not overwrite and path.read_bytes() != data:
-        raise RewriterError(
-            "exists", f"{path} exists already", hint="Pass --overwrite, or another path with -o."
-        )
 
 
 def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False) -> Path | None:
@@ -74,10 +76,7 @@ def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False
     is an error unless `overwrite` is given.
     """
     path = path.resolve()
-    if not path.is_file():
-        raise RewriterError(
-            "unwritable", f"{path} is no regular file", hint="Name a file to write with -o."
-        )
+    _require_regular(path)
     backup = backup_path(path)
     mode = path.stat().st_mode
     if data != original:

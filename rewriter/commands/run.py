@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rewriter import api
+from rewriter.artifact import Artifact
 from rewriter.commands._common import (
     add_probe_options,
     emit_json,
@@ -56,14 +57,14 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    is_probed = api.open(arguments.artifact).only.probes is not None
-    chosen = selection(arguments, environment=not is_probed)
+    artifact = api.open(arguments.artifact)
+    chosen = selection(arguments, environment=artifact.only.probes is None)
     command = arguments.command_line
     if arguments.dump and not arguments.overwrite:
         command += " --overwrite"
-    with _progress(arguments.artifact, chosen) as progress:
+    with _progress(artifact, chosen) as progress:
         ran = run(
-            arguments.artifact,
+            artifact,
             chosen,
             args=arguments.args,
             constants=arguments.constants,
@@ -188,11 +189,13 @@ def _emit(ran: Ran, command: str) -> None:
 
 
 @contextmanager
-def _progress(artifact: str, chosen: Selection | None) -> Iterator[Callable[[int], None] | None]:
+def _progress(
+    artifact: Artifact, chosen: Selection | None
+) -> Iterator[Callable[[int], None] | None]:
     """A bar on standard error if it is a terminal, unless probes print to the same terminal."""
     prints = chosen is not None and set(chosen.probes) & {"print", "names"}
     shown = chosen is not None and sys.stderr.isatty() and not (prints and sys.stdout.isatty())
-    total = len(api.open(artifact).launches) if shown else 0
+    total = len(artifact.launches) if shown else 0
     if total < _LONG:
         yield None
         return

@@ -2,7 +2,7 @@
 
 The standard library's `ast` gives it: it parses a whole wrapper seven times faster than libcst,
 and its positions are exact byte columns, where libcst's cost more than its parse and are wrong
-under a BOM. libcst then reads only the statements that launch something (`statement.py`).
+under a BOM. libcst then reads only the statements that launch something (`call.py`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,13 @@ class Fixture:
     path: Path
 
     def __str__(self) -> str:
-        return f"{self.folder}/{self.model}" + (f" {self.graph}" if self.graph else "")
+        kind = "" if self.kind == "python" else f" {self.kind}"
+        return f"{self.folder}/{self.model}{kind}" + (f" {self.graph}" if self.graph else "")
+
+    @property
+    def kind(self) -> str:
+        """The folder that it lies in: `python`, `cpp_wrapper`, `aoti`."""
+        return self.path.parent.name
 
     @property
     def data(self) -> bytes:
@@ -26,21 +32,30 @@ class Fixture:
 
     @property
     def upstream(self) -> Path:
-        """The file that PyTorch's own printer made of the same model."""
-        return self.path.parent.parent / "python-upstream-print" / self.path.name
+        """What PyTorch's own printer made of the same model.
+
+        For a Python wrapper the file that it instrumented, for an AOTInductor one, of which only
+        that was kept, the text that it printed.
+        """
+        name = "stdout.txt" if self.kind == "aoti" else self.path.name
+        return self.path.parent.parent / f"{self.kind}-upstream-print" / name
 
 
-def _found() -> tuple[Fixture, ...]:
+def _found(*patterns: str) -> tuple[Fixture, ...]:
     return tuple(
         Fixture(path.parts[-4], path.parts[-3], int(path.stem.endswith("1")), path)
-        for path in sorted(ARTIFACTS.glob("*/*/python/output_code*.py"))
+        for pattern in patterns
+        for path in sorted(ARTIFACTS.glob(f"*/*/{pattern}"))
     )
 
 
-FIXTURES = _found()
+FIXTURES = _found("python/output_code*.py")
+# C++ inside a Python file, and C++ alone.
+CPP_FIXTURES = _found("cpp_wrapper/output_code*.py", "aoti/wrapper*.cpp")
 UPSTREAM = tuple(fixture for fixture in FIXTURES if fixture.upstream.is_file())
+AOTI_UPSTREAM = tuple(fixture for fixture in CPP_FIXTURES if fixture.upstream.is_file())
 
 
 def get(name: str) -> Fixture:
-    """A fixture by what `str` of it gives, such as `cuda-torch2.11/gpt_train 1`."""
-    return next(fixture for fixture in FIXTURES if str(fixture) == name)
+    """A fixture by what `str` of it gives: `cuda-torch2.11/gpt aoti`, `…/gpt_train 1`."""
+    return next(fixture for fixture in FIXTURES + CPP_FIXTURES if str(fixture) == name)

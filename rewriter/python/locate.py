@@ -7,18 +7,17 @@ roles that their kernels declare meet what data flow knows of their buffers.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import libcst as cst
 
 from rewriter import grammar as grammars
+from rewriter import provenance
+from rewriter.arguments import distinct, settle
+from rewriter.flow import Flow
 from rewriter.grammar import Grammar
 from rewriter.python import outline as outlines
-from rewriter.python import provenance
 from rewriter.python.call import Reading, Written, code, elements, parse_calls, reading
-from rewriter.python.flow import Content, Flow
 from rewriter.python.outline import Outline, head
 from rewriter.python.roles import RESOLVERS, Called, Declared
 from rewriter.python.signature import Signatures
@@ -78,7 +77,7 @@ def _launch(
         kernel=kernel,
         kind=candidate.shape.kind,
         line=candidate.call.lineno,
-        args=_distinct(_settle(resolved, candidate.flow)),
+        args=distinct(settle(resolved, candidate.flow)),
         origins=origins,
         source_nodes=nodes,
         site=candidate.site,
@@ -119,47 +118,6 @@ def _results(candidate: Candidate) -> Iterator[Argument]:
     else:
         for target in candidate.targets:
             yield Argument(target, target, target, "out", "tensor")
-
-
-def _settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
-    """Agree on the roles of arguments over the same memory.
-
-    What one argument reads and another writes is updated. But a kernel that reads memory without a
-    value, which another argument writes, reads what it has written itself, as one that fills the
-    parts of a concatenation does; and a part that nothing has written yet is no update.
-    """
-    content = {a.name: flow.get(a.name).content for a in arguments if a.type == "tensor"}
-    tensors = [a for a in arguments if a.type == "tensor"]
-    written = {a.buffer for a in tensors if a.role != "in"}
-    updated = {
-        a.buffer for a in tensors if a.role != "in" and content[a.name] is not Content.NOTHING
-    }
-    read = {a.buffer for a in tensors if a.role != "out" and content[a.name] is Content.WRITTEN}
-
-    def role(argument: Argument) -> Role:
-        if content[argument.name] is Content.NOTHING and argument.buffer in written:
-            return "out"
-        if content[argument.name] is Content.STALE and argument.buffer in written - read:
-            return "out" if argument.role == "in" else argument.role
-        return "inout" if argument.buffer in updated & read else argument.role
-
-    return [replace(a, role=role(a)) if a.type == "tensor" else a for a in arguments]
-
-
-def _distinct(arguments: list[Argument]) -> tuple[Argument, ...]:
-    """Give different tensors of one launch different names: two views of `buf4` are two values."""
-    exprs: dict[str, str] = {}
-    used: Counter[str] = Counter()
-    result = []
-    for argument in arguments:
-        if argument.type == "tensor":
-            if argument.expr not in exprs:
-                used[argument.name] += 1
-                count = used[argument.name]
-                exprs[argument.expr] = argument.name + (f".{count}" if count > 1 else "")
-            argument = replace(argument, name=exprs[argument.expr])
-        result.append(argument)
-    return tuple(result)
 
 
 def _entry(outline: Outline, source: Source) -> Entry | None:

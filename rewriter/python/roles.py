@@ -14,9 +14,10 @@ from functools import cache
 import libcst as cst
 
 from rewriter import grammar
+from rewriter.kernels import Parameter
 from rewriter.python.call import Written
 from rewriter.python.outline import head
-from rewriter.python.signature import Parameter, Signatures
+from rewriter.python.signature import Signatures
 from rewriter.types import Role, Type
 
 # Keyword arguments of a Triton launch that are no argument of the kernel.

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rewriter.flow import Flow
 from rewriter.grammar import Grammar, Shape
 from rewriter.python import outline as outlines
-from rewriter.python.flow import Flow
 from rewriter.python.outline import Outline, ScopeNode, callee, head
 from rewriter.source import Source
 from rewriter.types import Site, Type, Unrecognised

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewriter.python.flow import Content, Flow
+from rewriter.flow import Content, Flow
 
 
 @pytest.fixture

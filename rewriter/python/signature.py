@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from rewriter import kernels
 from rewriter.kernels import Parameter
 from rewriter.python.outline import Definition
 

@@ -1,0 +1,140 @@
+// Elements of every dtype as float64. Vectors are spelled out: wrappers are compiled at -O1 or
+// without loop vectorisation.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "number.h"
+
+namespace {
+namespace inductor_rewriter {
+
+typedef double Doubles __attribute__((vector_size(64), may_alias));
+typedef int64_t Longs __attribute__((vector_size(64), may_alias));
+typedef float Floats __attribute__((vector_size(32), may_alias));
+typedef uint32_t Words __attribute__((vector_size(32), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(16), may_alias));
+
+// `make` turns 8 elements into 8 doubles; `to` has room for a multiple of 8.
+template <class From, class Make>
+inline void convert_by_8(const char* from, int count, double* to, Make make) {
+  typedef From Froms __attribute__((vector_size(8 * sizeof(From))));
+  Froms some;
+  int i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::memcpy(&some, from + i * sizeof(From), sizeof some);
+    make(some, *reinterpret_cast<Doubles*>(to + i));
+  }
+  if (i < count) {
+    some = Froms{};
+    std::memcpy(&some, from + i * sizeof(From), (count - i) * sizeof(From));
+    make(some, *reinterpret_cast<Doubles*>(to + i));
+  }
+}
+
+template <class From>
+inline void widen(const char* from, int count, double* to) {
+  convert_by_8<From>(from, count, to, [](const auto& some, Doubles& out) {
+    out = __builtin_convertvector(some, Doubles);
+  });
+}
+
+inline void convert_bfloat16(const char* from, int count, double* to) {
+  convert_by_8<uint16_t>(from, count, to, [](const auto& some, Doubles& out) {
+    Words bits = __builtin_convertvector(some, Words) << 16;
+    out = __builtin_convertvector((Floats)bits, Doubles);
+  });
+}
+
+inline void convert_float16(const char* from, int count, double* to) {
+  convert_by_8<uint16_t>(from, count, to, [](const auto& some, Doubles& out) {
+    Words half = __builtin_convertvector(some, Words);
+    Words size = (half & 0x7fff) << 13;
+    // The exponent's bias differs by 112; that of Inf and NaN stays the highest.
+    Words bits = (Words)((Floats)size * 0x1p112f);
+    bits |= (Words)(size >= 0x0f800000) & 0x7f800000;
+    bits |= (half & 0x8000) << 16;
+    out = __builtin_convertvector((Floats)bits, Doubles);
+  });
+}
+
+inline double double_of(uint64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+constexpr uint64_t infinity_bits = uint64_t{0x7ff} << 52;
+constexpr uint64_t nan_bits = infinity_bits | uint64_t{1} << 51;
+
+// A float8 with so many bits of mantissa. `finite_only`: as fn and fnuz have it, without infinity.
+inline double from_float8(
+    unsigned byte, int mantissas, int bias, bool finite_only, bool unsigned_zero) {
+  int exponents = 7 - mantissas;
+  int exponent = byte >> mantissas & ((1 << exponents) - 1);
+  int mantissa = byte & ((1 << mantissas) - 1);
+  bool highest = exponent == (1 << exponents) - 1;
+  double sign = byte >> 7 ? -1.0 : 1.0;
+  if (unsigned_zero && byte == 0x80) return double_of(nan_bits);
+  if (!unsigned_zero && finite_only && (byte & 0x7f) == 0x7f) return double_of(nan_bits);
+  if (!finite_only && highest) {
+    return double_of(mantissa ? nan_bits : infinity_bits | uint64_t{byte >> 7} << 63);
+  }
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissas);
+  return sign * std::ldexp((1 << mantissas) + mantissa, exponent - bias - mantissas);
+}
+
+inline void convert_float8(int32_t dtype, const char* from, int count, double* to) {
+  double table[256];
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    switch (dtype) {
+      case 23: table[byte] = from_float8(byte, 2, 15, false, false); break;
+      case 24: table[byte] = from_float8(byte, 3, 7, true, false); break;
+      case 25: table[byte] = from_float8(byte, 2, 16, true, true); break;
+      case 26: table[byte] = from_float8(byte, 3, 8, true, true); break;
+      default:
+        table[byte] = byte == 255 ? double_of(nan_bits) : std::ldexp(1.0, int(byte) - 127);
+    }
+  }
+  for (int i = 0; i < count; ++i) to[i] = table[static_cast<unsigned char>(from[i])];
+}
+
+// The magnitudes of `count` pairs in `parts`. NaN where either part is, else infinite.
+inline void magnitudes(const double* parts, int count, bool wide, double* to) {
+  for (int i = 0; i < count; ++i) {
+    double real = parts[2 * i], imag = parts[2 * i + 1];
+    uint64_t a = bits_of(real) << 1, b = bits_of(imag) << 1, limit = infinity_bits << 1;
+    if (a > limit || b > limit) to[i] = double_of(nan_bits);
+    else if (a == limit || b == limit) to[i] = double_of(infinity_bits);
+    // Squares of narrower parts are exact, and within the range of float64.
+    else to[i] = wide ? std::hypot(real, imag) : std::sqrt(real * real + imag * imag);
+  }
+}
+
+// `count` elements in a row, or for complex dtypes twice as many parts; `to` has room for a
+// multiple of 8. Not for 64-bit integers, which float64 does not hold.
+inline void convert(int32_t dtype, const char* from, int count, double* to) {
+  switch (dtype) {
+    case 0: case 11: return widen<uint8_t>(from, count, to);
+    case 1: return widen<int8_t>(from, count, to);
+    case 2: return widen<int16_t>(from, count, to);
+    case 3: return widen<int32_t>(from, count, to);
+    case 4: return widen<int64_t>(from, count, to);
+    case 5: return convert_float16(from, count, to);
+    case 6: return widen<float>(from, count, to);
+    case 7: return static_cast<void>(std::memcpy(to, from, count * sizeof(double)));
+    case 8: return convert_float16(from, 2 * count, to);
+    case 9: return widen<float>(from, 2 * count, to);
+    case 10: return static_cast<void>(std::memcpy(to, from, 2 * count * sizeof(double)));
+    case 15: return convert_bfloat16(from, count, to);
+    case 27: return widen<uint16_t>(from, count, to);
+    case 28: return widen<uint32_t>(from, count, to);
+    case 29: return widen<uint64_t>(from, count, to);
+    default: return convert_float8(dtype, from, count, to);
+  }
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,227 @@
+// Writes a dump: a manifest, and per rank and call the events; the directory is that of
+// `rewriter/runtime/dump.py`.
+#pragma once
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#if __has_include(<torch/version.h>)
+#include <torch/version.h>
+#elif __has_include(<torch/headeronly/version.h>)
+#include <torch/headeronly/version.h>
+#endif
+#ifndef TORCH_VERSION
+#define TORCH_VERSION "unknown"
+#endif
+
+#include "event.h"
+#include "json.h"
+
+namespace {
+namespace inductor_rewriter {
+
+[[noreturn]] inline void fail(const char* what, const std::string& path) {
+  throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
+}
+
+// A file that appears under its name once all of it is written, or not at all.
+class WholeFile {
+ public:
+  explicit WholeFile(const std::string& path) : path_(path) {
+    std::size_t folder = path.rfind('/') + 1;
+    // Not longer than a name may be: the file's own may be as long as that.
+    static std::atomic<unsigned> number{0};
+    temporary_ = path.substr(0, folder) + ".writing." + std::to_string(getpid()) + "." +
+        std::to_string(number++) + "." + std::to_string(reinterpret_cast<uintptr_t>(&number));
+    file_ = std::fopen(temporary_.c_str(), "wb");
+    if (!file_) fail("write", path_);
+  }
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+  ~WholeFile() {
+    if (file_) std::fclose(file_);
+    if (!temporary_.empty()) unlink(temporary_.c_str());
+  }
+  void write(const void* data, std::size_t size) {
+    if (size && std::fwrite(data, 1, size, file_) != size) fail("write", path_);
+  }
+  void write(const std::string& text) { write(text.data(), text.size()); }
+  void close() {
+    FILE* file = file_;
+    file_ = nullptr;
+    if (std::fclose(file)) fail("write", path_);
+    if (std::rename(temporary_.c_str(), path_.c_str())) fail("write", path_);
+    temporary_.clear();
+  }
+
+ private:
+  std::string path_, temporary_;
+  FILE* file_ = nullptr;
+};
+
+inline void write_whole(const std::string& path, const std::string& text) {
+  WholeFile file(path);
+  file.write(text);
+  file.close();
+}
+
+inline void make_directories(const std::string& path) {
+  for (std::size_t end = 1; end <= path.size(); ++end) {
+    if (end < path.size() && path[end] != '/') continue;
+    std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), 0777) && errno != EEXIST) {
+      struct stat found;  // read-only file systems refuse even what is there
+      if (stat(part.c_str(), &found)) fail("make", part);
+    }
+  }
+}
+
+// The name of the current CUDA device, where there is one.
+inline std::string device_name() {
+  char name[256] = "cpu";
+  if (void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY)) {
+    int device = 0;
+    auto current = reinterpret_cast<int (*)(int*)>(dlsym(cuda, "cuCtxGetDevice"));
+    auto get = reinterpret_cast<int (*)(char*, int, int)>(dlsym(cuda, "cuDeviceGetName"));
+    if (!current || !get || current(&device) || get(name, sizeof name, device)) {
+      std::strcpy(name, "cpu");
+    }
+    dlclose(cuda);
+  }
+  return name;
+}
+
+// REWRITER_COMMAND, or how this process was started.
+inline std::string command_line() {
+  if (const char* given = std::getenv("REWRITER_COMMAND")) return given;
+  std::string text;
+  if (FILE* file = std::fopen("/proc/self/cmdline", "rb")) {
+    for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c ? c : ' ');
+    std::fclose(file);
+  }
+  if (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+inline void write_labels(Json& json, const char* phase, const std::vector<Label>& labels) {
+  json.key(phase).open('[');
+  for (const Label& label : labels) {
+    json.open('[').string(label.role).string(label.name);
+    if (label.expr != label.name) json.string(label.expr);
+    json.close(']');
+  }
+  json.close(']');
+}
+
+inline void write_launch(Json& json, const Launch& launch) {
+  const Row& row = *launch.row;
+  json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
+  json.key("kernel").string(row.kernel).key("kind").string(row.kind);
+  json.key("scope").string(row.scope).key("line").number(static_cast<int64_t>(row.line));
+  json.key("source_nodes").list(row.source_nodes, ", ");
+  json.key("origins").list(row.origins, ", ");
+  json.key("repeats").put(row.repeats ? "true" : "false");
+  if (row.before) write_labels(json, "before", launch.before);
+  if (row.after) write_labels(json, "after", launch.after);
+  json.close('}');
+}
+
+// The directory of one call.
+class Run {
+ public:
+  explicit Run(const std::string& path) : path(path) {
+    std::string name = path + "/events.jsonl";
+    events_ = std::fopen(name.c_str(), "wxe");
+    if (!events_) fail("write", name);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { std::fclose(events_); }
+
+  void write(const std::string& lines) {
+    if (std::fwrite(lines.data(), 1, lines.size(), events_) != lines.size() ||
+        std::fflush(events_)) {
+      fail("write", path + "/events.jsonl");
+    }
+  }
+
+  const std::string path;
+
+ private:
+  FILE* events_;
+};
+
+// The dump of one wrapper; nothing is made before the first call starts.
+class Dump {
+ public:
+  Dump(const Options& options, std::string root, int rank)
+      : options_(options), root_(std::move(root)), rank_(rank) {
+    if (root_[0] != '/') {
+      std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
+      if (here) root_ = std::string(here.get()) + "/" + root_;
+    }
+  }
+
+  std::unique_ptr<Run> start(const std::vector<Launch>& launches) {
+    make_directories(root_);
+    write_manifest();
+    std::string path = make_directory();
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    Json json(true);
+    json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
+    json.key("artifact").string(options_.artifact);
+    json.key("pid").number(static_cast<int64_t>(getpid()));
+    json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
+    json.key("launches").open('[');
+    for (const Launch& launch : launches) write_launch(json, launch);
+    json.close(']').close('}');
+    write_whole(path + "/run.json", json.text + "\n");
+    return std::make_unique<Run>(path);
+  }
+
+ private:
+  // Whoever makes it first, other processes and wrappers included, has it.
+  std::string make_directory() {
+    std::string ranked = root_ + "/rank" + std::to_string(rank_);
+    make_directories(ranked);
+    for (int number = next_;; ++number) {
+      std::string path = ranked + "/run" + std::to_string(number);
+      if (!mkdir(path.c_str(), 0777)) {
+        next_ = number + 1;
+        return path;
+      }
+      if (errno != EEXIST) fail("make", path);
+    }
+  }
+
+  void write_manifest() {
+    std::string path = root_ + "/manifest.json";
+    if (!access(path.c_str(), F_OK)) return;
+    Json json(true);
+    json.open('{').key("format").string("rewriter.dump").key("version").number(int64_t{1});
+    json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
+    json.key("rewriter").string(options_.version).key("probes").list(options_.probes, ",");
+    json.key("torch").string(TORCH_VERSION).key("device").string(device_name());
+    json.key("command").string(command_line()).close('}');
+    write_whole(path, json.text + "\n");
+  }
+
+  const Options& options_;
+  std::string root_;
+  int rank_;
+  std::atomic<int> next_{0};
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,114 @@
+// One moment of a call: what the wrapper handed over there, and what was found out about it.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "interface.h"
+
+namespace {
+namespace inductor_rewriter {
+
+struct Label {
+  std::string role, name, expr;
+};
+
+// `role name[ expr]`, separated by `; `.
+inline std::vector<Label> read_labels(const char* joined) {
+  std::vector<Label> labels;
+  std::string all = joined ? joined : "";
+  for (std::size_t start = 0; start < all.size();) {
+    std::size_t end = all.find("; ", start);
+    if (end == std::string::npos) end = all.size();
+    std::string one = all.substr(start, end - start);
+    std::size_t name = one.find(' ') + 1, expr = one.find(' ', name);
+    Label label{one.substr(0, name ? name - 1 : 0), one.substr(name, expr - name), ""};
+    label.expr = expr == std::string::npos ? label.name : one.substr(expr + 1);
+    labels.push_back(label);
+    start = end + 2;
+  }
+  return labels;
+}
+
+struct Launch {
+  const Row* row;
+  std::vector<Label> before, after;
+};
+
+// A handle of our own to a tensor.
+class Owned {
+ public:
+  Owned() = default;
+  Owned(Owned&& from) noexcept : handle(from.handle) { from.handle = nullptr; }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  Owned& operator=(Owned&&) = delete;
+  ~Owned() {
+    if (handle) aoti_torch_delete_tensor_object(handle);
+  }
+  AtenTensorHandle handle = nullptr;
+};
+
+// What was in one tensor, over its finite elements; `rewriter/runtime/statistics.py` says it all.
+struct Statistics {
+  int64_t numel = 0, finite = 0, nan = 0, inf = 0;
+  double low = 0, high = 0, mean = 0, std = 0;
+  std::string low_text, high_text;  // of integers, which float64 may not hold
+  bool magnitude = false;
+};
+
+// A tensor's facts, without its elements.
+struct Tensor {
+  AtenTensorHandle handle = nullptr;
+  const char* data = nullptr;
+  int32_t dtype = -1;
+  std::string device;
+  bool on_cpu = false;
+  bool strided = true;
+  bool in_memory = false;  // its elements can be read
+  int64_t numel = 1;
+  std::vector<int64_t> shape, stride;
+};
+
+// Elements that the host can read; each stands for `repeat` of the tensor's.
+struct Host {
+  bool ready = false;
+  bool whole = false;
+  const char* data = nullptr;
+  std::vector<int64_t> shape, stride;
+  int64_t repeat = 1;
+  Owned owner;
+};
+
+struct Item {
+  const Label* label = nullptr;
+  std::string kind;  // tensor, int, float, bool, other
+  std::string text;  // of what is no tensor
+  Tensor tensor;
+  Host host;
+  bool measured = false;
+  Statistics statistics;
+  bool has_head = false;
+  std::vector<std::string> head;
+  std::string file;
+
+  bool is_tensor() const { return kind == "tensor"; }
+};
+
+// Everything at one phase of one launch, or the inputs of a call, which have no launch.
+struct Event {
+  const Launch* launch = nullptr;
+  const char* phase = "";
+  int iteration = 0;
+  std::vector<Item> items;
+
+  std::string about() const {
+    return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);
+  }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,79 @@
+// Brings a tensor's elements to the host, at most once per event.
+#pragma once
+
+#include "tensor.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// Copies are not recorded by autograd.
+class NoGrad {
+ public:
+  NoGrad() { aoti_torch_grad_mode_set_enabled(false); }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+  ~NoGrad() { aoti_torch_grad_mode_set_enabled(before_); }
+
+ private:
+  bool before_ = aoti_torch_grad_mode_is_enabled();
+};
+
+// A new tensor on the CPU with these elements; waits for them.
+inline void copy_to_cpu(
+    AtenTensorHandle from, int32_t dtype, const std::vector<int64_t>& shape,
+    const std::vector<int64_t>& stride, Host& host) {
+  NoGrad guard;
+  void* data = nullptr;
+  check(
+      aoti_torch_empty_strided(
+          static_cast<int64_t>(shape.size()), shape.data(), stride.data(), dtype,
+          aoti_torch_device_type_cpu(), 0, &host.owner.handle),
+      "empty_strided");
+  check(aoti_torch_copy_(host.owner.handle, from, 0), "copy_");
+  check(aoti_torch_get_data_ptr(host.owner.handle, &data), "get_data_ptr");
+  host.data = static_cast<const char*>(data);
+  host.shape = shape;
+  host.stride = stride;
+}
+
+// Make `item.host` readable. `whole`: as a dense tensor that can be saved, with the strides that
+// torch's own copy has; otherwise its distinct elements in any order will do, which costs no
+// memory for what is on the CPU, and on a device no more than the tensor itself has there.
+inline void fetch(Item& item, bool whole) {
+  const Tensor& tensor = item.tensor;
+  Host& host = item.host;
+  if (host.ready && (host.whole || !whole)) return;
+  bool dense = is_dense(tensor);
+  // A complex tensor may be marked as conjugate, which only torch's copy sees.
+  bool direct = tensor.on_cpu && (!whole || (dense && !is_complex(tensor.dtype)));
+  if (!tensor.handle || !tensor.numel || direct) {
+    host.data = tensor.data;
+    host.shape = tensor.shape;
+    host.stride = tensor.stride;
+  } else if (dense) {
+    copy_to_cpu(tensor.handle, tensor.dtype, tensor.shape, tensor.stride, host);
+  } else if (whole) {
+    copy_to_cpu(tensor.handle, tensor.dtype, tensor.shape, dense_strides(tensor), host);
+  } else {
+    Owned view;
+    std::vector<int64_t> sizes, strides, target;
+    for (const Dimension& dim : distinct(tensor.shape, tensor.stride, host.repeat)) {
+      sizes.push_back(dim.size);
+      strides.push_back(dim.stride);
+    }
+    target.resize(sizes.size());
+    int64_t next = 1;
+    for (std::size_t i = sizes.size(); i-- > 0; next *= sizes[i]) target[i] = next;
+    check(
+        aoti_torch__reinterpret_tensor(
+            tensor.handle, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
+            &view.handle),
+        "reinterpret_tensor");
+    copy_to_cpu(view.handle, tensor.dtype, sizes, target, host);
+  }
+  host.ready = true;
+  host.whole = whole;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,133 @@
+// JSON as Python's json.dumps writes it, on one line or with indent=1.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "number.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// One character of UTF-8; what is none stands for itself, as Python's surrogateescape has it.
+inline uint32_t next_character(const char*& at) {
+  unsigned char first = static_cast<unsigned char>(*at++);
+  int more = first < 0xc2 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : first < 0xf5 ? 3 : 0;
+  if (first < 0x80) return first;
+  uint32_t code = first & (0x3f >> more);
+  for (int i = 0; i < more; ++i) {
+    if ((at[i] & 0xc0) != 0x80) more = 0;
+    else code = code << 6 | (at[i] & 0x3f);
+  }
+  at += more;
+  return more ? code : 0xdc00 + first;
+}
+
+inline std::string json_string(const char* from) {
+  std::string text = "\"";
+  char escape[16];
+  while (*from) {
+    uint32_t code = next_character(from);
+    if (code == '"' || code == '\\') {
+      text += '\\';
+      text += static_cast<char>(code);
+    } else if (code == '\n') {
+      text += "\\n";
+    } else if (code == '\r') {
+      text += "\\r";
+    } else if (code == '\t') {
+      text += "\\t";
+    } else if (code == '\b') {
+      text += "\\b";
+    } else if (code == '\f') {
+      text += "\\f";
+    } else if (code >= 0x20 && code < 0x7f) {
+      text += static_cast<char>(code);
+    } else if (code < 0x10000) {
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
+      text += escape;
+    } else {
+      code -= 0x10000;
+      std::snprintf(
+          escape, sizeof escape, "\\u%04x\\u%04x", static_cast<unsigned>(0xd800 + (code >> 10)),
+          static_cast<unsigned>(0xdc00 + (code & 0x3ff)));
+      text += escape;
+    }
+  }
+  return text + '"';
+}
+
+class Json {
+ public:
+  explicit Json(bool indented) : indented_(indented) {}
+
+  std::string text;
+
+  Json& open(char bracket) {
+    separate();
+    text += bracket;
+    ++depth_;
+    first_ = true;
+    return *this;
+  }
+  Json& close(char bracket) {
+    --depth_;
+    if (!first_) wrap();
+    text += bracket;
+    first_ = false;
+    return *this;
+  }
+  Json& key(const char* name) {
+    separate();
+    text += json_string(name) + ": ";
+    named_ = true;
+    return *this;
+  }
+  // What is JSON already.
+  Json& put(const std::string& value) {
+    separate();
+    text += value;
+    return *this;
+  }
+  Json& put(const char* value) { return put(std::string(value)); }
+  Json& number(int64_t value) { return put(decimal(value)); }
+  // JSON has no infinity: a string.
+  Json& number(double value) {
+    return is_finite(value) ? put(python_repr(value)) : string(name_special(value));
+  }
+  Json& string(const std::string& value) { return put(json_string(value.c_str())); }
+
+  // The parts of a text between separators; none of an empty text.
+  Json& list(const char* joined, const std::string& separator) {
+    open('[');
+    std::string all = joined;
+    for (std::size_t start = 0; start < all.size();) {
+      std::size_t end = all.find(separator, start);
+      if (end == std::string::npos) end = all.size();
+      string(all.substr(start, end - start));
+      start = end + separator.size();
+    }
+    return close(']');
+  }
+
+ private:
+  void separate() {
+    if (!named_ && depth_) {
+      if (!first_) text += indented_ ? "," : ", ";
+      wrap();
+    }
+    first_ = named_ = false;
+  }
+  void wrap() {
+    if (indented_) text += '\n' + std::string(depth_, ' ');
+  }
+
+  bool indented_;
+  bool first_ = true;
+  bool named_ = false;
+  int depth_ = 0;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

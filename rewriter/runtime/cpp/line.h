@@ -1,0 +1,23 @@
+// How a printed line starts.
+#pragma once
+
+#include <string>
+
+#include "recorder.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// `[rewriter 0] #12.1 before KERNEL`, or `[rewriter 0] inputs`.
+inline std::string line_start(const Event& event, const Recorder& recorder) {
+  std::string text = "[rewriter " + std::to_string(recorder.rank) + "] ";
+  if (!event.launch) return text + event.phase;
+  text += event.about();
+  if (event.iteration) text += "." + std::to_string(event.iteration);
+  text += std::string(" ") + event.phase;
+  text.append(event.phase[0] == 'a' ? 2 : 1, ' ');
+  return text + event.launch->row->kernel;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,101 @@
+// Numbers as Python writes them: repr, and the format .4g.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+namespace inductor_rewriter {
+
+// Wrappers are compiled with flags under which std::isnan may be assumed false: look at the bits.
+inline uint64_t bits_of(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline bool is_finite(double value) {
+  return (bits_of(value) >> 52 & 0x7ff) != 0x7ff;
+}
+
+inline const char* name_special(double value) {
+  uint64_t bits = bits_of(value);
+  return bits << 12 ? "nan" : bits >> 63 ? "-inf" : "inf";
+}
+
+// 0.DIGITS times ten to the `point`.
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  int point = 0;
+  bool exact = false;  // the digits read back as the same value
+};
+
+inline Decimal to_decimal(double value, int precision) {
+  char text[40];
+  Decimal result;
+  result.negative = bits_of(value) >> 63;
+  std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
+  result.exact = std::strtod(text, nullptr) == value;
+  char* exponent = std::strchr(text, 'e');
+  if (!result.exact && bits_of(value) << 12 == 0) {
+    // Below a power of two doubles are closer: its nearest decimal may miss it, the next one not.
+    char& last = exponent[-1];
+    if (last >= '0' && last < '9') {
+      ++last;
+      result.exact = std::strtod(text, nullptr) == value;
+      last = static_cast<char>(result.exact ? last : last - 1);
+    }
+  }
+  result.point = std::atoi(exponent + 1) + 1;
+  for (char* at = text; at != exponent; ++at) {  // the decimal mark is the locale's
+    if (*at >= '0' && *at <= '9') result.digits += *at;
+  }
+  while (result.digits.size() > 1 && result.digits.back() == '0') result.digits.pop_back();
+  return result;
+}
+
+inline std::string write_decimal(const Decimal& from, int lowest, int highest, bool fraction) {
+  std::string text = from.negative ? "-" : "";
+  int count = static_cast<int>(from.digits.size());
+  if (from.point <= lowest || from.point > highest) {
+    text += from.digits[0];
+    if (count > 1) text += "." + from.digits.substr(1);
+    char exponent[16];
+    std::snprintf(exponent, sizeof exponent, "e%+03d", from.point - 1);
+    return text + exponent;
+  }
+  if (from.point <= 0) return text + "0." + std::string(-from.point, '0') + from.digits;
+  if (count <= from.point) {
+    text += from.digits + std::string(from.point - count, '0');
+    return fraction ? text + ".0" : text;
+  }
+  return text + from.digits.substr(0, from.point) + "." + from.digits.substr(from.point);
+}
+
+// The shortest digits that read back as the same value.
+inline std::string python_repr(double value, bool fraction = true) {
+  if (!is_finite(value)) return name_special(value);
+  bool subnormal = (bits_of(value) >> 52 & 0x7ff) == 0;
+  Decimal shortest;
+  for (int precision = subnormal ? 1 : 15; precision <= 17; ++precision) {
+    shortest = to_decimal(value, precision);
+    if (shortest.exact) break;
+  }
+  return write_decimal(shortest, -4, 16, fraction);
+}
+
+inline std::string python_general(double value, int precision = 4) {
+  if (!is_finite(value)) return name_special(value);
+  return write_decimal(to_decimal(value, precision), -4, precision, false);
+}
+
+inline std::string decimal(int64_t value) {
+  return std::to_string(value);
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

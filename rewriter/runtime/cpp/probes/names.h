@@ -1,0 +1,26 @@
+// Says which launch comes next, flushed before it runs: the last name printed is the culprit.
+#pragma once
+
+#include "../line.h"
+#include "../recorder.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Names : public Probe {
+ public:
+  Names() { when = "before"; }
+
+  void at(Event& event, Recorder& recorder, Run*) override {
+    if (!event.launch) return;
+    if (recorder.upstream) {
+      std::string phase = event.phase;
+      recorder.write("[ " + phase + "_launch: " + event.launch->row->kernel + " ]\n");
+    } else {
+      recorder.write(line_start(event, recorder) + "\n");
+    }
+  }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,28 @@
+// Prints what a launch reads and writes: type, shape, statistics, counts of NaN and Inf.
+#pragma once
+
+#include "../text.h"
+#include "../upstream.h"
+#include "../values.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Print : public Probe {
+ public:
+  Print() {
+    values = &reading;
+    measures = true;
+  }
+
+  void measured(Event& event, Recorder& recorder) override {
+    std::string text;
+    for (const Item& item : event.items) {
+      text += recorder.upstream ? upstream_text(event, item) : value_text(event, item, recorder);
+    }
+    recorder.write(text);
+  }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

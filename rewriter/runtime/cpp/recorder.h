@@ -1,0 +1,299 @@
+// Receives the calls that an instrumented wrapper makes, and hands them to the probes.
+#pragma once
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dump.h"
+#include "event.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// Whatever needs the values themselves: values.h, which only probes that read them include.
+struct Values {
+  // Raises what keeps all of them from being read.
+  virtual void read(
+      Event& event, const std::vector<Label>& labels, std::initializer_list<Value> values,
+      Recorder& recorder) const = 0;
+  virtual void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const = 0;
+  virtual void describe(Json& json, const Item& item) const = 0;
+};
+
+// What happens around a launch; see `Probe` in rewriter/runtime/probes/__init__.py.
+class Probe {
+ public:
+  const char* when = "both";
+  const Values* values = nullptr;  // how it reads them, if it does
+  bool measures = false;
+  bool saves = false;
+
+  virtual ~Probe() = default;
+  virtual void at(Event&, Recorder&, Run*) {}
+  virtual void measured(Event&, Recorder&) {}
+};
+
+// Made for the selected probes by rewriter/cpp/runtime.py; null for a name that is none of them.
+inline std::unique_ptr<Probe> make_probe(const std::string& name);
+
+// One call of the wrapper: where it dumps, and how often each phase of each launch came.
+struct Running {
+  Recorder& recorder;
+  std::unique_ptr<Run> run;
+  std::vector<int> before, after;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const Wrapper& wrapper)
+      : rank(read_rank()), upstream(!std::strcmp(wrapper.options.format, "upstream")),
+        heads(wrapper.options.values), options_(wrapper.options), pid_(getpid()),
+        inputs_(read_labels(wrapper.inputs)) {
+    for (std::size_t i = 0; i < wrapper.size; ++i) {
+      const Row& row = wrapper.rows[i];
+      launches_.push_back({&row, read_labels(row.before), read_labels(row.after)});
+      if (places_.size() <= std::size_t(row.launch)) places_.resize(row.launch + 1, -1);
+      places_[row.launch] = static_cast<int>(i);
+    }
+    choose_probes();
+    const char* wanted = std::getenv("REWRITER_DUMP");
+    dumping_ = wanted && *wanted;
+    for (auto& probe : probes_) dumping_ = dumping_ || probe->saves;
+    if (dumping_) {
+      const char* root = wanted && *wanted ? wanted : "rewriter_dump";
+      dump_ = std::make_unique<Dump>(options_, root, rank);
+    }
+  }
+
+  const int rank;
+  const bool upstream;
+  const bool heads;
+
+  // Write to standard output in one piece, flushed: what follows may crash.
+  void write(const std::string& text) {
+    if (text.empty()) return;
+    flockfile(stdout);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    funlockfile(stdout);
+  }
+
+  // Say something once to standard error, about the first launch that it befell.
+  void warn(const std::string& about, const std::string& message) {
+    std::lock_guard<std::mutex> guard(warning_);
+    for (const std::string& said : warned_) {
+      if (said == message) return;
+    }
+    warned_.push_back(message);
+    say(rank, about, message);
+  }
+
+  static void say(int rank, const std::string& about, const std::string& message) {
+    std::string line = "[rewriter " + std::to_string(rank) + "] warning: " + about + ": ";
+    line += message + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+
+  // A fork inherits the recorder, but is not the program that is probed.
+  bool is_fork(const char* about) {
+    int pid = getpid();
+    if (pid == pid_) return false;
+    if (fork_.exchange(pid) != pid) {
+      say(rank, about, "this process is a fork of the one that is probed, and is not");
+    }
+    return true;
+  }
+
+  Running* begin() {
+    auto call = std::make_unique<Running>(Running{*this, nullptr, {}, {}});
+    call->before.resize(launches_.size());
+    call->after.resize(launches_.size());
+    if (dump_) {
+      act("dump", [&] { call->run = dump_->start(launches_); });
+    }
+    return call.release();
+  }
+
+  void at_inputs(Running& call, std::initializer_list<Value> values) {
+    Event event;
+    event.phase = "inputs";
+    if (readers_.empty()) return;
+    report(call, event, inputs_, values, readers_);
+  }
+
+  void at_launch(Running& call, int index, bool before, std::initializer_list<Value> values) {
+    if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
+    Event event;
+    const Launch& launch = launches_[places_[index]];
+    event.launch = &launch;
+    event.phase = before ? "before" : "after";
+    event.iteration = (before ? call.before : call.after)[places_[index]]++;
+    const auto& probes = before ? before_ : after_;
+    report(call, event, before ? launch.before : launch.after, values, probes);
+  }
+
+  // Let one part act; its failure is not that of the others.
+  template <class Act>
+  void act(const std::string& about, Act&& act) {
+    try {
+      act();
+    } catch (const std::exception& error) {
+      warn(about, error.what());
+    } catch (...) {
+      warn(about, "unknown failure");
+    }
+  }
+
+ private:
+  using Probes = std::vector<Probe*>;
+
+  void report(
+      Running& call, Event& event, const std::vector<Label>& labels,
+      std::initializer_list<Value> values, const Probes& probes) {
+    Run* run = call.run.get();
+    // Names first: they have to be out before anything that could fail is touched.
+    for (Probe* probe : probes) {
+      if (!probe->values) act(event.about(), [&] { probe->at(event, *this, run); });
+    }
+    const Values* reader = nullptr;
+    bool measures = run != nullptr;
+    for (Probe* probe : probes) {
+      if (probe->values) reader = probe->values;
+      measures = measures || probe->measures;
+    }
+    if (reader) {
+      act(event.about(), [&] { reader->read(event, labels, values, *this); });
+      for (Probe* probe : probes) {
+        if (probe->values) act(event.about(), [&] { probe->at(event, *this, run); });
+      }
+      reader->measure(event, measures, heads || upstream, *this);
+    }
+    for (Probe* probe : probes) {
+      act(event.about(), [&] { probe->measured(event, *this); });
+    }
+    if (run) act(event.about(), [&] { run->write(lines(event, reader)); });
+  }
+
+  // An event as JSON: one line per value, or one line if no value was read.
+  std::string lines(const Event& event, const Values* reader) {
+    std::string text;
+    for (std::size_t i = 0; i == 0 || i < event.items.size(); ++i) {
+      Json json(false);
+      json.open('{');
+      if (event.launch) {
+        json.key("launch").number(static_cast<int64_t>(event.launch->row->launch));
+      }
+      json.key("phase").string(event.phase);
+      if (event.launch) {
+        json.key("kernel").string(event.launch->row->kernel);
+        if (event.launch->row->repeats || event.iteration) {
+          json.key("iteration").number(static_cast<int64_t>(event.iteration));
+        }
+      }
+      if (reader && i < event.items.size()) reader->describe(json, event.items[i]);
+      text += json.close('}').text + "\n";
+    }
+    return text;
+  }
+
+  void choose_probes() {
+    std::string names = options_.probes, wanted = options_.when;
+    for (std::size_t start = 0; start < names.size();) {
+      std::size_t end = names.find(',', start);
+      if (end == std::string::npos) end = names.size();
+      if (auto probe = make_probe(names.substr(start, end - start))) {
+        std::string when = wanted.empty() ? probe->when : wanted;
+        if (when != "after") before_.push_back(probe.get());
+        if (when != "before") after_.push_back(probe.get());
+        if (probe->values) readers_.push_back(probe.get());
+        probes_.push_back(std::move(probe));
+      }
+      start = end + 1;
+    }
+  }
+
+  static int read_rank() {
+    const char* text = std::getenv("RANK");
+    if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
+    return std::atoi(text);
+  }
+
+  const Options& options_;
+  const int pid_;
+  std::vector<Label> inputs_;
+  std::vector<Launch> launches_;
+  std::vector<int> places_;  // of launches, by index
+  std::vector<std::unique_ptr<Probe>> probes_;
+  Probes before_, after_, readers_;
+  bool dumping_ = false;
+  std::unique_ptr<Dump> dump_;
+  std::mutex warning_;
+  std::vector<std::string> warned_;
+  std::atomic<int> fork_{0};
+};
+
+// The recorder of a wrapper, made when it is first called; null if there is nothing to do.
+inline Recorder* recorder_of(Wrapper& wrapper) {
+  if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
+  if (Recorder* made = wrapper.recorder.load(std::memory_order_acquire)) return made;
+  std::lock_guard<std::mutex> guard(wrapper.starting);
+  if (Recorder* made = wrapper.recorder.load()) return made;
+  const char* off = std::getenv("REWRITER_PROBE");
+  if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
+    wrapper.silent = true;
+    return nullptr;
+  }
+  try {
+    wrapper.recorder = new Recorder(wrapper);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
+    wrapper.silent = true;
+  }
+  return wrapper.recorder.load();
+}
+
+Call::Call(Wrapper& wrapper) noexcept {
+  try {
+    Recorder* recorder = recorder_of(wrapper);
+    if (recorder && !recorder->is_fork("begin")) running_ = recorder->begin();
+  } catch (...) {
+    // No memory: the model goes on without probes.
+  }
+}
+
+Call::~Call() {
+  delete running_;
+}
+
+void Call::inputs(std::initializer_list<Value> values) noexcept {
+  if (!running_ || running_->recorder.is_fork("inputs")) return;
+  try {
+    running_->recorder.at_inputs(*running_, values);
+  } catch (...) {
+  }
+}
+
+void Call::before(int launch, std::initializer_list<Value> values) noexcept {
+  if (!running_ || running_->recorder.is_fork("before")) return;
+  try {
+    running_->recorder.at_launch(*running_, launch, true, values);
+  } catch (...) {
+  }
+}
+
+void Call::after(int launch, std::initializer_list<Value> values) noexcept {
+  if (!running_ || running_->recorder.is_fork("after")) return;
+  try {
+    running_->recorder.at_launch(*running_, launch, false, values);
+  } catch (...) {
+  }
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,253 @@
+// A tensor's facts and elements, read through the C shim.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "event.h"
+
+namespace {
+namespace inductor_rewriter {
+
+struct Dtype {
+  const char* name;
+  int size;
+  bool plain;  // its elements are numbers that we can read
+  const char* type;  // as ATen calls it in C++
+};
+
+// By number (c10::ScalarType, torch/headeronly/core/ScalarType.h), which never changed so far.
+const Dtype dtypes[] = {
+    {"uint8", 1, true, "Byte"},
+    {"int8", 1, true, "Char"},
+    {"int16", 2, true, "Short"},
+    {"int32", 4, true, "Int"},
+    {"int64", 8, true, "Long"},
+    {"float16", 2, true, "Half"},
+    {"float32", 4, true, "Float"},
+    {"float64", 8, true, "Double"},
+    {"complex32", 4, true, "ComplexHalf"},
+    {"complex64", 8, true, "ComplexFloat"},
+    {"complex128", 16, true, "ComplexDouble"},
+    {"bool", 1, true, "Bool"},
+    {"qint8", 1, false, "QInt8"},
+    {"quint8", 1, false, "QUInt8"},
+    {"qint32", 4, false, "QInt32"},
+    {"bfloat16", 2, true, "BFloat16"},
+    {"quint4x2", 1, false, "QUInt4x2"},
+    {"quint2x4", 1, false, "QUInt2x4"},
+    {"bits1x8", 1, false, "Bits1x8"},
+    {"bits2x4", 1, false, "Bits2x4"},
+    {"bits4x2", 1, false, "Bits4x2"},
+    {"bits8", 1, false, "Bits8"},
+    {"bits16", 2, false, "Bits16"},
+    {"float8_e5m2", 1, true, "Float8_e5m2"},
+    {"float8_e4m3fn", 1, true, "Float8_e4m3fn"},
+    {"float8_e5m2fnuz", 1, true, "Float8_e5m2fnuz"},
+    {"float8_e4m3fnuz", 1, true, "Float8_e4m3fnuz"},
+    {"uint16", 2, true, "UInt16"},
+    {"uint32", 4, true, "UInt32"},
+    {"uint64", 8, true, "UInt64"},
+    {"uint1", 1, false, "UInt1"},
+    {"uint2", 1, false, "UInt2"},
+    {"uint3", 1, false, "UInt3"},
+    {"uint4", 1, false, "UInt4"},
+    {"uint5", 1, false, "UInt5"},
+    {"uint6", 1, false, "UInt6"},
+    {"uint7", 1, false, "UInt7"},
+    {"int1", 1, false, "Int1"},
+    {"int2", 1, false, "Int2"},
+    {"int3", 1, false, "Int3"},
+    {"int4", 1, false, "Int4"},
+    {"int5", 1, false, "Int5"},
+    {"int6", 1, false, "Int6"},
+    {"int7", 1, false, "Int7"},
+    {"float8_e8m0fnu", 1, true, "Float8_e8m0fnu"},
+    {"float4_e2m1fn_x2", 1, false, "Float4_e2m1fn_x2"},
+};
+
+inline const Dtype& dtype_info(int32_t dtype) {
+  static const Dtype unknown = {"unknown", 0, false, "Unknown"};
+  constexpr int32_t count = sizeof dtypes / sizeof *dtypes;
+  return dtype >= 0 && dtype < count ? dtypes[dtype] : unknown;
+}
+
+inline bool is_complex(int32_t dtype) {
+  return dtype >= 8 && dtype <= 10;
+}
+
+// By number (c10::DeviceType).
+inline std::string device_text(int32_t type, int32_t index) {
+  static const char* const names[] = {
+      "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
+      "fpga", "maia", "xla", "vulkan", "metal", "xpu", "mps",
+      "meta", "hpu", "ve", "lazy", "ipu", "mtia", "privateuseone"};
+  constexpr int32_t count = sizeof names / sizeof *names;
+  std::string text = type >= 0 && type < count ? names[type] : "unknown";
+  return index < 0 ? text : text + ":" + std::to_string(index);
+}
+
+inline void check(AOTITorchError error, const char* what) {
+  if (error) throw std::runtime_error(std::string("cannot read a tensor: ") + what + " failed");
+}
+
+// What torch 2.6 does not have: looked up where the program runs.
+template <class Function>
+Function find(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
+  static const auto ask =
+      find<AOTITorchError (*)(AtenTensorHandle, bool*)>("aoti_torch_is_defined");
+  bool defined = true;
+  if (ask) {
+    check(ask(handle, &defined), "is_defined");
+    return defined;
+  }
+  static const int32_t undefined = [] {
+    Owned made;
+    int32_t found = -1;
+    aoti_torch_new_uninitialized_tensor(&made.handle);
+    aoti_torch_get_dtype(made.handle, &found);
+    return found;
+  }();
+  return dtype != undefined;
+}
+
+// Bytes between the first element and the end of the last one; nothing is before the first.
+inline int64_t extent(const Tensor& tensor) {
+  int64_t last = 0;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    last += (tensor.shape[i] - 1) * tensor.stride[i];
+  }
+  return (last + 1) * dtype_info(tensor.dtype).size;
+}
+
+// False for what is no value: no handle, or an undefined tensor.
+inline bool read_tensor(AtenTensorHandle handle, Tensor& tensor) {
+  if (!handle) return false;
+  check(aoti_torch_get_dtype(handle, &tensor.dtype), "get_dtype");
+  if (!is_defined(handle, tensor.dtype)) return false;
+  int32_t type = 0, index = -1, layout = 0;
+  int64_t dim = 0, *from = nullptr;
+  check(aoti_torch_get_device_type(handle, &type), "get_device_type");
+  check(aoti_torch_get_device_index(handle, &index), "get_device_index");
+  check(aoti_torch_get_dim(handle, &dim), "get_dim");
+  check(aoti_torch_get_sizes(handle, &from), "get_sizes");
+  tensor.handle = handle;
+  tensor.device = device_text(type, index);
+  tensor.on_cpu = type == aoti_torch_device_type_cpu();
+  tensor.shape.assign(from, from + dim);
+  for (int64_t size : tensor.shape) tensor.numel *= size;
+  using GetLayout = AOTITorchError (*)(AtenTensorHandle, int32_t*);
+  static const auto get_layout = find<GetLayout>("aoti_torch_get_layout");
+  if (get_layout) {
+    check(get_layout(handle, &layout), "get_layout");
+    tensor.strided = layout == aoti_torch_layout_strided();
+  }
+  if (!tensor.strided) return true;
+  if (aoti_torch_get_strides(handle, &from)) {
+    tensor.strided = false;
+    return true;
+  }
+  tensor.stride.assign(from, from + dim);
+  if (type == aoti_torch_device_type_meta() || !dtype_info(tensor.dtype).size) return true;
+  tensor.in_memory = tensor.numel == 0;
+  if (tensor.in_memory) return true;
+  int64_t offset = 0, bytes = 0;
+  void* data = nullptr;
+  check(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+  check(aoti_torch_get_storage_size(handle, &bytes), "get_storage_size");
+  if (bytes < offset * dtype_info(tensor.dtype).size + extent(tensor)) return true;
+  check(aoti_torch_get_data_ptr(handle, &data), "get_data_ptr");
+  tensor.data = static_cast<const char*>(data);
+  tensor.in_memory = data != nullptr;
+  return true;
+}
+
+inline void read_array(const Array& array, Tensor& tensor) {
+  tensor.dtype = array.dtype;
+  tensor.on_cpu = array.device_type == aoti_torch_device_type_cpu();
+  tensor.device = device_text(array.device_type, tensor.on_cpu ? -1 : array.device_index);
+  tensor.shape.assign(array.sizes, array.sizes + array.dim);
+  tensor.stride.assign(array.strides, array.strides + array.dim);
+  for (int64_t size : tensor.shape) tensor.numel *= size;
+  tensor.data = static_cast<const char*>(array.data);
+  tensor.in_memory = tensor.on_cpu && dtype_info(array.dtype).size && (array.data || !tensor.numel);
+}
+
+struct Dimension {
+  int64_t size, stride;
+};
+
+// The dimensions in memory order, as few as possible, without expanded ones; how often those
+// repeat the rest.
+inline std::vector<Dimension> distinct(
+    const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, int64_t& repeat) {
+  std::vector<Dimension> all, merged;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    if (stride[i]) all.push_back({shape[i], stride[i]});
+    else repeat *= shape[i];
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Dimension& a, const Dimension& b) {
+    return a.stride > b.stride;
+  });
+  for (const Dimension& next : all) {
+    if (!merged.empty() && merged.back().stride == next.size * next.stride) {
+      merged.back() = {merged.back().size * next.size, next.stride};
+    } else {
+      merged.push_back(next);
+    }
+  }
+  return merged;
+}
+
+// Whether the elements fill a run of memory, each place once.
+inline bool is_dense(const Tensor& tensor) {
+  int64_t repeat = 1;
+  if (tensor.numel <= 1) return true;
+  auto dims = distinct(tensor.shape, tensor.stride, repeat);
+  return repeat == 1 && dims.size() == 1 && dims[0].stride == 1;
+}
+
+// The strides that a dense copy gets: at::infer_dense_strides in ATen/ExpandUtils.cpp.
+inline std::vector<int64_t> dense_strides(const Tensor& tensor) {
+  int dim = static_cast<int>(tensor.shape.size());
+  std::vector<int> order(dim);
+  std::iota(order.rbegin(), order.rend(), 0);
+  auto compare = [&](int a, int b) {
+    int64_t first = tensor.stride[a], second = tensor.stride[b];
+    if (!first || !second) return 0;
+    if (first != second) return first < second ? -1 : 1;
+    return tensor.shape[a] > tensor.shape[b] ? 1 : 0;
+  };
+  for (int i = 1; i < dim; ++i) {
+    int at = i;
+    for (int j = i - 1; j >= 0; --j) {
+      int found = compare(order[j], order[at]);
+      if (found < 0) break;
+      if (found > 0) {
+        std::swap(order[j], order[at]);
+        at = j;
+      }
+    }
+  }
+  std::vector<int64_t> strides(dim);
+  int64_t next = 1;
+  for (int place : order) {
+    strides[place] = next;
+    if (tensor.shape[place] > 1) next *= tensor.shape[place];
+  }
+  return strides;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

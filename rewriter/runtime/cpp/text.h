@@ -1,0 +1,63 @@
+// How a value reads as text, in our own format: `Text` in rewriter/runtime/text.py.
+#pragma once
+
+#include <string>
+
+#include "line.h"
+#include "values.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// `f32`, `bf16`, `i64`, `b8`, `c64`, `f8e4m3fn`.
+inline std::string short_dtype(const std::string& name) {
+  static const char* const pairs[][2] = {
+      {"float8_", "f8"}, {"bfloat", "bf"}, {"float", "f"}, {"complex", "c"},
+      {"uint", "u"}, {"int", "i"}, {"bool", "b8"}};
+  for (auto& pair : pairs) {
+    std::string start = pair[0];
+    if (name.compare(0, start.size(), start) == 0) return pair[1] + name.substr(start.size());
+  }
+  return name;
+}
+
+inline std::string joined(const std::vector<int64_t>& numbers) {
+  std::string text = "[";
+  for (int64_t number : numbers) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(number);
+  }
+  return text + "]";
+}
+
+inline std::string statistics_text(const Item& item) {
+  const Statistics& found = item.statistics;
+  if (!item.measured) return "not measured";
+  if (!found.numel) return "empty";
+  auto number = [&](double value, const std::string& whole) {
+    return !found.finite ? "-" : whole.empty() ? python_general(value) : whole;
+  };
+  std::string text = found.magnitude ? "|x| min " : "min ";
+  text += number(found.low, found.low_text) + " max " + number(found.high, found.high_text);
+  text += " mean " + number(found.mean, "");
+  text += " std " + (found.finite > 1 ? python_general(found.std) : "-");
+  return text + " nan " + std::to_string(found.nan) + " inf " + std::to_string(found.inf);
+}
+
+inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
+  const Tensor& tensor = item.tensor;
+  std::string text = line_start(event, recorder);
+  text += "  " + item.label->role + " " + item.label->name + "  ";
+  if (!item.is_tensor()) return text + item.kind + " " + item.text + "\n";
+  text += short_dtype(dtype_info(tensor.dtype).name) + joined(tensor.shape);
+  text += "  " + tensor.device + "  " + statistics_text(item);
+  if (item.has_head) {
+    text += "\n    [";
+    for (std::size_t i = 0; i < item.head.size(); ++i) text += (i ? ", " : "") + item.head[i];
+    text += tensor.numel > static_cast<int64_t>(item.head.size()) ? " ...]" : "]";
+  }
+  return text + "\n";
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

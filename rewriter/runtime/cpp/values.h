@@ -1,0 +1,205 @@
+// Reads what a launch was handed: for probes that look at values.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+#include <vector>
+
+#include "host.h"
+#include "recorder.h"
+#include "statistics.h"
+
+namespace {
+namespace inductor_rewriter {
+
+constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
+
+// Inside a CUDA graph's capture a copy to the host is illegal.
+inline bool is_capturing(int device_index) {
+  using GetStream = AOTITorchError (*)(int32_t, void**);
+  static const auto get_stream = find<GetStream>("aoti_torch_get_current_cuda_stream");
+  static const auto ask = [] {
+    using Ask = int (*)(void*, int*);
+    void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    return cuda ? reinterpret_cast<Ask>(dlsym(cuda, "cuStreamIsCapturing")) : Ask{};
+  }();
+  void* stream = nullptr;
+  int state = 0;
+  if (!get_stream || !ask || get_stream(device_index, &stream)) return false;
+  return ask(stream, &state) == 0 && state == 1;
+}
+
+inline bool is_capturing(std::initializer_list<Value> values) {
+  for (const Value& value : values) {
+    int32_t type = -1, index = 0;
+    if (value.kind != Value::Kind::tensor || !value.handle) continue;
+    if (aoti_torch_get_dtype(value.handle, &type) || !is_defined(value.handle, type)) continue;
+    aoti_torch_get_device_type(value.handle, &type);
+    if (type != aoti_torch_device_type_cuda()) continue;
+    aoti_torch_get_device_index(value.handle, &index);
+    if (is_capturing(index)) return true;
+  }
+  return false;
+}
+
+// Pointers to the first elements in logical order.
+inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) {
+  std::vector<const char*> found;
+  std::vector<int64_t> place(host.shape.size(), 0);
+  for (int64_t size : host.shape) {
+    if (!size) return found;
+  }
+  while (static_cast<int64_t>(found.size()) < most_values) {
+    int64_t offset = 0;
+    for (std::size_t i = 0; i < place.size(); ++i) offset += place[i] * host.stride[i];
+    found.push_back(host.data + offset * dtype_info(dtype).size);
+    std::size_t dim = place.size();
+    for (; dim-- > 0; place[dim] = 0) {
+      if (++place[dim] < host.shape[dim]) break;
+    }
+    if (dim == std::size_t(-1)) break;
+  }
+  return found;
+}
+
+inline std::string complex_repr(double real, double imag) {
+  std::string text = python_repr(imag, false);
+  if (bits_of(real) == 0) return text + "j";
+  if (text[0] != '-') text = "+" + text;
+  return "(" + python_repr(real, false) + text + "j)";
+}
+
+inline std::string element_text(const char* from, int32_t dtype) {
+  alignas(64) double parts[8];
+  int64_t whole = 0;
+  if (dtype == 4 || dtype == 29) {
+    std::memcpy(&whole, from, sizeof whole);
+    return dtype == 4 ? std::to_string(whole) : std::to_string(static_cast<uint64_t>(whole));
+  }
+  convert(dtype, from, 1, parts);
+  if (dtype == 11) return parts[0] ? "True" : "False";
+  if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
+  if (dtype <= 3 || dtype == 27 || dtype == 28) {
+    return std::to_string(static_cast<int64_t>(parts[0]));
+  }
+  return python_general(parts[0]);
+}
+
+class Reading : public Values {
+ public:
+  void read(
+      Event& event, const std::vector<Label>& labels, std::initializer_list<Value> values,
+      Recorder& recorder) const override {
+    if (is_capturing(values)) {
+      throw std::runtime_error("values cannot be read while a CUDA graph is being captured");
+    }
+    if (labels.size() != values.size()) {
+      recorder.warn(event.about(), "the line and the table differ in the number of values");
+    }
+    std::size_t count = labels.size() < values.size() ? labels.size() : values.size();
+    event.items.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Label& label = labels[i];
+      recorder.act(event.about() + " " + label.name, [&] {
+        Item item;
+        item.label = &label;
+        if (read_one(values.begin()[i], item)) event.items.push_back(std::move(item));
+      });
+    }
+  }
+
+  void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const override {
+    for (Item& item : event.items) {
+      const Tensor& tensor = item.tensor;
+      if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
+      if (!dtype_info(tensor.dtype).plain || !(statistics || heads)) continue;
+      recorder.act(event.about() + " " + item.label->name, [&] {
+        fetch(item, heads && (!tensor.on_cpu || is_complex(tensor.dtype)));
+        if (statistics) {
+          item.statistics = inductor_rewriter::measure(item.host, tensor.dtype, tensor.numel);
+          item.measured = true;
+        }
+        if (!heads) return;
+        item.has_head = true;
+        if (recorder.upstream) return;
+        for (const char* element : first_elements(item.host, tensor.dtype)) {
+          item.head.push_back(element_text(element, tensor.dtype));
+        }
+      });
+    }
+  }
+
+  void describe(Json& json, const Item& item) const override {
+    const Tensor& tensor = item.tensor;
+    const Statistics& found = item.statistics;
+    json.key("arg").string(item.label->name).key("role").string(item.label->role);
+    if (!item.is_tensor()) {
+      json.key("type").string(item.kind).key("value").string(item.text);
+      return;
+    }
+    json.key("dtype").string(dtype_info(tensor.dtype).name);
+    json.key("shape").open('[');
+    for (int64_t size : tensor.shape) json.number(size);
+    json.close(']').key("stride").open('[');
+    for (int64_t stride : tensor.stride) json.number(stride);
+    json.close(']').key("device").string(tensor.device);
+    if (item.measured) {
+      json.key("numel").number(found.numel);
+      extreme(json.key("min"), found, found.low, found.low_text);
+      extreme(json.key("max"), found, found.high, found.high_text);
+      extreme(json.key("mean"), found, found.mean, "");
+      if (found.finite > 1) json.key("std").number(found.std);
+      else json.key("std").put("null");
+      json.key("nan").number(found.nan).key("inf").number(found.inf);
+      if (found.magnitude) json.key("of").string("magnitude");
+    }
+    if (!item.file.empty()) json.key("file").string(item.file);
+  }
+
+ private:
+  static bool read_one(const Value& value, Item& item) {
+    using Kind = Value::Kind;
+    switch (value.kind) {
+      case Kind::tensor:
+        item.kind = "tensor";
+        return read_tensor(value.handle, item.tensor);
+      case Kind::array:
+        item.kind = "tensor";
+        read_array(value.view(value.address), item.tensor);
+        return true;
+      case Kind::integer:
+        item.kind = "int";
+        item.text = std::to_string(value.integer);
+        return true;
+      case Kind::unsigned_integer:
+        item.kind = "int";
+        item.text = std::to_string(static_cast<uint64_t>(value.integer));
+        return true;
+      case Kind::floating:
+        item.kind = "float";
+        item.text = python_repr(value.floating);
+        return true;
+      case Kind::boolean:
+        item.kind = "bool";
+        item.text = value.integer ? "True" : "False";
+        return true;
+      case Kind::other:
+        break;
+    }
+    item.kind = "other";
+    item.text = "?";
+    return true;
+  }
+
+  static void extreme(Json& json, const Statistics& found, double value, const std::string& whole) {
+    if (!found.finite) json.put("null");
+    else if (!whole.empty()) json.put(whole);
+    else json.number(value);
+  }
+};
+
+const Reading reading;
+
+}  // namespace inductor_rewriter
+}  // namespace

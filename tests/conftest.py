@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from capture import Compiled
+    from capture import Compiled, Exported
+    from harness import Apart
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -53,6 +54,56 @@ def compiled() -> Callable[[str], Compiled]:
         return done[name]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def compiled_cpp() -> Callable[[str], Compiled]:
+    """`compiled_cpp("mlp")` is that model with C++ wrappers, for the CPU."""
+    from capture import compile_case
+    from models import models_for
+
+    models = models_for("cpp_wrapper")
+    done: dict[str, Compiled] = {}
+
+    def get(name: str) -> Compiled:
+        if name not in done:
+            done[name] = compile_case(models[name]("cpu"), cpp_wrapper=True)
+        return done[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
+    """`exported("mlp", "aoti")` is what AOTInductor makes of that model, for the CPU.
+
+    The second argument is one of `KINDS` of `fixtures/models.py`.
+    """
+    from capture import AOTI_VARIANTS, export_case
+    from models import models_for
+
+    done: dict[tuple[str, str], Exported] = {}
+
+    def get(name: str, kind: str = "aoti") -> Exported:
+        if (name, kind) not in done:
+            done[name, kind] = export_case(
+                models_for(kind)[name]("cpu"),
+                tmp_path_factory.mktemp(f"{kind}_{name}"),
+                **AOTI_VARIANTS[kind],
+            )
+        return done[name, kind]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def apart() -> Iterator[Apart]:
+    """A process to run in what may crash."""
+    from harness import Apart
+
+    process = Apart()
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")

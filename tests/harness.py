@@ -1,18 +1,29 @@
-"""Runs a wrapper's source in this process and says everything that a run may change."""
+"""Runs a wrapper's source and says everything that a run may change."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import itertools
 import json
+import multiprocessing
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from capture import Exported
 
 _numbers = itertools.count()
 
@@ -58,15 +69,112 @@ def lend_kernels(lender: ModuleType, borrower: ModuleType) -> None:
 
 def call_module(module: ModuleType, args: Sequence[Any]) -> Outcome:
     """Call a wrapper that is imported already on copies of `args`."""
+    return _outcome(module.call, args)
+
+
+def _outcome(function: Callable[[list[Any]], Sequence[Any]], args: Sequence[Any]) -> Outcome:
     inputs = [copy(value) for value in args]
     torch.manual_seed(7)
     with torch.no_grad():
-        outputs = module.call(list(inputs))
+        outputs = function(list(inputs))
     return Outcome(
         tuple(map(frozen, outputs)),
         tuple(map(frozen, inputs)),
         bytes(torch.get_rng_state().tolist()),
     )
+
+
+def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:
+    """The library of `exported` with `source` as its wrapper, the rest as it was.
+
+    The commands are those that the wrapper itself quotes. Kernels and constants are the objects
+    that `export_case` kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    old, new = str(exported.wrapper.with_suffix("")), str(folder / "wrapper")
+    (folder / "wrapper.cpp").write_bytes(source)
+    if exported.json:
+        shutil.copy(exported.json, folder / "wrapper.json")
+    moved = {old + end: new + end for end in (".cpp", ".o", ".so")}
+    for command in (exported.compile_command, exported.link_command):
+        here = [moved.get(part, part) for part in command]
+        # With `package_cpp_only`, the kernels are in the wrapper and have no object.
+        here = [part for part in here if not part.endswith("kernel.o") or Path(part).exists()]
+        done = subprocess.run(here, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return folder / "wrapper.so"
+
+
+def run_aoti(so: Path, args: Sequence[Any]) -> Outcome:
+    """Load a library of AOTInductor's and run it once on copies of `args`."""
+    return _outcome(torch._C._aoti.AOTIModelContainerRunnerCpu(str(so), 1).run, args)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a function returned in a process of its own, and what that printed meanwhile."""
+
+    outcome: Any
+    out: str
+    err: str
+
+
+class Apart:
+    """Runs functions in another process, which is started anew when one of them ends it."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __call__(
+        self, function: Callable[..., Any], *args: Any, environment: Mapping[str, str] = {}
+    ) -> Ran:
+        """Run `function(*args)` there; `environment` is added to that of the process.
+
+        Raises what the function raises, and BrokenProcessPool if it crashes.
+        """
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=context)
+        try:
+            return self._pool.submit(_captured, function, args, dict(environment)).result()
+        except BrokenProcessPool:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def _captured(
+    function: Callable[..., Any], args: Sequence[Any], environment: Mapping[str, str]
+) -> Ran:
+    import models  # noqa: F401 - defines the operators that wrappers call
+
+    before = dict(os.environ)
+    os.environ.update(environment)
+    kept = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        os.dup2(out.fileno(), 1)
+        os.dup2(err.fileno(), 2)
+        try:
+            outcome = function(*args)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            ctypes.CDLL(None).fflush(None)
+            for number, descriptor in enumerate(kept, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            for name in environment.keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return Ran(outcome, *texts)
 
 
 def copy(value: Any) -> Any:

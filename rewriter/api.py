@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter import edit, markers, planning, probes
+from rewriter import edit, markers, planning, probes, verify
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
 from rewriter.errors import RewriterError
 from rewriter.types import Format, Instrumented, Selection, Stripped, When
@@ -78,9 +78,10 @@ def instrument(
             )
         _require_unedited(wrapper)
     selection = selection or select()
-    plan = planning.plan(source, wrapper.located, selection, standalone=standalone)
+    dialect = wrapper.dialect(standalone=standalone)
+    plan = planning.plan(source, wrapper.located, selection, dialect)
     result = edit.apply(source.data, plan.insertions)
-    edit.verify_python(str(wrapper.path), source.data, result)
+    verify.verify(wrapper, result)
     return Instrumented(wrapper.path, result, source.data, plan, selection)
 
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rewriter.flow import Content, Flow
-from rewriter.types import Argument, Role
+from rewriter.types import Argument, Role, Type
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a kernel says of one argument; `None` where it does not tell."""
+
+    role: Role | None
+    type: Type | None
+
+
+UNKNOWN = Declared(None, None)
+INPUT = Declared("in", None)
 
 
 def settle(arguments: list[Argument], flow: Flow) -> list[Argument]:

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from rewriter import edit, markers
+from rewriter.dialect import Dialect
 from rewriter.edit import Restored
 from rewriter.errors import RewriterError
 from rewriter.markers import Header
 from rewriter.source import Source, check_text
-from rewriter.types import Launch, Located, Unrecognised, Wrapper
+from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrapper
 
-_CPP_WRAPPER = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
+_EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
+_CPP = re.compile(rb"\bAOTInductorModel\w*::run_impl\b|\binductor_entry_impl\s*\(")
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
-_SUFFIXES = (".py", ".pt2", ".cpp")  # of what a directory is searched for
+_CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
+_SUFFIXES = (".py", ".pt2", *_CPP_SUFFIXES)  # of what a directory is searched for
 _DEVICE = re.compile(
-    rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\(", re.MULTILINE
+    rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\("
+    rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
+    re.MULTILINE,
 )
 
 
 @dataclass(frozen=True)
 class OpenWrapper:
-    """A wrapper and what was found in it. `plain` is its source without probes."""
+    """A wrapper and what was found in it. `plain` is its source without probes.
+
+    `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper: what its calls of the
+    proxy executor mean.
+    """
 
     wrapper: Wrapper
     path: Path
+    operators: tuple[Json, ...] = ()
 
     @property
     def name(self) -> str:
@@ -37,6 +48,16 @@ class OpenWrapper:
     @property
     def source(self) -> bytes:
         return self.wrapper.source
+
+    @property
+    def language(self) -> Language:
+        """What the launches are written in; C++ may stand in a Python file: see `is_module`."""
+        return self.wrapper.language
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the file is a Python module, which can be imported and called."""
+        return self.language == "python" or bool(_EMBEDDED.search(self.source))
 
     @cached_property
     def probes(self) -> Header | None:
@@ -54,9 +75,28 @@ class OpenWrapper:
     @cached_property
     def located(self) -> Located:
         """The launches of the plain source; see `launches` for lines of the file as it is."""
-        from rewriter.python.locate import locate
+        return self.locate(self.plain)
 
-        return locate(self.plain)
+    def locate(self, source: Source) -> Located:
+        """Locate the launches of a source of this wrapper's language."""
+        if self.language == "python":
+            from rewriter.python.locate import locate
+
+            return locate(source)
+        from rewriter.cpp.locate import locate as locate_cpp
+
+        return locate_cpp(source, self.operators)
+
+    def dialect(self, *, standalone: bool = False) -> Dialect:
+        """How probes are written in the plain source."""
+        if self.language == "python":
+            from rewriter.python.emit import Python
+
+            return Python(standalone)
+        from rewriter.cpp import embedded
+        from rewriter.cpp.emit import Cpp
+
+        return Cpp(embedded.of(self.plain))
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
@@ -78,7 +118,7 @@ class OpenWrapper:
     def devices(self) -> tuple[str, ...]:
         """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
         found = _DEVICE.findall(self.plain.data)
-        return tuple(sorted({(first or second).decode() for first, second in found}))
+        return tuple(sorted({name.decode() for names in found for name in names if name}))
 
 
 @dataclass(frozen=True)
@@ -122,8 +162,15 @@ def open_artifact(path: str | Path) -> Artifact:
     data = _read(path)
     _check_supported(path, data)
     check_text(str(path), data)
-    _check_wrapper(path, data)
-    return Artifact(path, (OpenWrapper(Wrapper(path.name, data), path),))
+    language = _language(path, data)
+    if language is None:
+        raise _not_a_wrapper(path, data)
+    return Artifact(path, (_opened(path, path.name, data, language),))
+
+
+def _opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrapper:
+    operators = _operators(path) if language == "cpp" else ()
+    return OpenWrapper(Wrapper(name, data, language), path, operators)
 
 
 def _open_directory(path: Path) -> Artifact:
@@ -133,25 +180,46 @@ def _open_directory(path: Path) -> Artifact:
         if not file.is_file():
             continue
         name = str(file.relative_to(path))
-        if file.suffix != ".py":
-            unread.append((name, _unsupported(file, b"PK" if file.suffix == ".pt2" else b"")))
-        elif _is_wrapper(data := _read(file)):
-            wrappers.append(OpenWrapper(Wrapper(name, data), file))
-        elif _CPP_WRAPPER.search(data):
-            unread.append((name, _unsupported(file, data)))
+        data = b"PK" if file.suffix == ".pt2" else _read(file)
+        if found := _unsupported(data):
+            unread.append((name, found))
+        elif language := _language(file, data):
+            wrappers.append(_opened(file, name, data, language))
     if not wrappers:
         also = "".join(f"\n    {name}: {what}" for name, what in unread)
         raise RewriterError(
             "no-artifacts",
-            f"no Python wrapper of Inductor's in {path} or below"
+            f"no wrapper of Inductor's in {path} or below"
             + (f"; what is there, this version does not read:{also}" if also else ""),
             hint="Expected an output_code.py; TORCH_COMPILE_DEBUG=1 makes torch.compile leave one.",
         )
     return Artifact(path, tuple(wrappers), tuple(unread))
 
 
-def _is_wrapper(data: bytes) -> bool:
-    return _INDUCTOR in data and bool(_ENTRY.search(data)) and not _CPP_WRAPPER.search(data)
+def _language(path: Path, data: bytes) -> Language | None:
+    """What the launches of a file are written in; `None` where it is no wrapper."""
+    if _EMBEDDED.search(data):
+        return "cpp"
+    if path.suffix in _CPP_SUFFIXES:
+        return "cpp" if _CPP.search(data) else None
+    return "python" if _INDUCTOR in data and _ENTRY.search(data) else None
+
+
+def _operators(path: Path) -> tuple[Json, ...]:
+    """The nodes of the `.json` of a wrapper's name, where there is one."""
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        return ()
+    try:
+        nodes = json.loads(beside.read_bytes())["nodes"]
+        return tuple(node if isinstance(node, dict) else {} for node in nodes)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise RewriterError(
+            "bad-operators-file",
+            f"{beside}: cannot be read: {type(error).__name__}: {error}",
+            hint="Expected what AOTInductor writes beside a wrapper with custom operators: a JSON "
+            'object with "nodes". Without the file, operators are listed by their number.',
+        ) from error
 
 
 def _read(path: Path) -> bytes:
@@ -165,43 +233,44 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _unsupported(path: Path, data: bytes) -> str:
+def _unsupported(data: bytes) -> str:
     """What an artifact is that this version does not read; empty for one that it may read."""
     if data.startswith(b"PK"):
         return "a .pt2 package or another zip file"
     if data.startswith(b"\x7fELF"):
         return "a shared object"
-    if path.suffix in (".cpp", ".cc", ".h"):
-        return "C++ source"
-    if _CPP_WRAPPER.search(data):
-        return "a C++ wrapper inside a Python file (cpp_wrapper=True)"
     return ""
 
 
 def _check_supported(path: Path, data: bytes) -> None:
-    if found := _unsupported(path, data):
+    if found := _unsupported(data):
         raise RewriterError(
             "unsupported-artifact",
             f"{path} is {found}, which this version does not read",
-            hint="It reads Python wrappers: the output_code.py of torch.compile.",
+            hint="It reads wrappers: the output_code.py of torch.compile, the wrapper.cpp of "
+            "AOTInductor.",
         )
 
 
-def _check_wrapper(path: Path, data: bytes) -> None:
-    if _is_wrapper(data):
-        return
-    if b"@triton.jit" in data and not _ENTRY.search(data):
+def _not_a_wrapper(path: Path, data: bytes) -> RewriterError:
+    if path.suffix in _CPP_SUFFIXES:
+        found = "it has neither AOTInductorModel::run_impl nor inductor_entry_impl"
+        if b"cpp_fused" in data:
+            found += ": the kernels of a wrapper, or a kernel file of the cache"
+    elif b"@triton.jit" in data and not _ENTRY.search(data):
         found = "it holds Triton kernels but no function `call`: a kernel file of the cache"
     elif _INDUCTOR in data:
         found = "it has no function `call`; the file may be truncated"
     else:
         found = "nothing in it comes from torch._inductor"
-    # A file that does not parse is better told so, with the line.
-    from rewriter.python.outline import parse
+    if path.suffix not in _CPP_SUFFIXES:
+        # A file that does not parse is better told so, with the line.
+        from rewriter.python.outline import parse
 
-    parse(Source(str(path), data))
-    raise RewriterError(
+        parse(Source(str(path), data))
+    return RewriterError(
         "not-a-wrapper",
         f"{path} is no wrapper of Inductor's: {found}",
-        hint="Expected an output_code.py; TORCH_COMPILE_DEBUG=1 makes torch.compile leave one.",
+        hint="Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) or "
+        "the wrapper.cpp of AOTInductor.",
     )

@@ -110,12 +110,12 @@ def load(language: str) -> Grammar:
     not_launches: dict[str, re.Pattern[str]] = {}
     for file in files:
         try:
-            declared = tomllib.loads(file.read_text(encoding="utf-8"))
+            declared = read(file)
             if file.stem == "not_launches":
                 not_launches = _groups(declared)
             else:
                 shapes.append(_shape(declared))
-        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise RewriterError(
                 "grammar-invalid",
                 f"{file}: {type(error).__name__}: {error}",
@@ -123,6 +123,11 @@ def load(language: str) -> Grammar:
                 code=FAILED,
             ) from error
     return Grammar(tuple(sorted(shapes, key=lambda shape: shape.order)), not_launches)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The contents of a TOML file. Raises `ValueError` where it is none."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def compile_glob(*patterns: str) -> re.Pattern[str]:
@@ -137,12 +142,12 @@ def compile_glob(*patterns: str) -> re.Pattern[str]:
 
 
 def _groups(declared: dict[str, Any]) -> dict[str, re.Pattern[str]]:
-    _check_keys(declared, required=set(NOT_LAUNCHES), optional=set())
-    return {group: compile_glob(*_texts(declared, group)) for group in NOT_LAUNCHES}
+    check_keys(declared, required=set(NOT_LAUNCHES), optional=set())
+    return {group: compile_glob(*texts(declared, group)) for group in NOT_LAUNCHES}
 
 
 def _shape(declared: dict[str, Any]) -> Shape:
-    _check_keys(
+    check_keys(
         declared,
         required={"kind", "order", "roles", "match", "examples"},
         optional={"except"},
@@ -159,7 +164,7 @@ def _shape(declared: dict[str, Any]) -> Shape:
     for match in declared["match"]:
         if not isinstance(match, dict):
             raise TypeError(f"match {match!r} is no table")
-        _check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})
+        check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})
         matches.append(Match(**{**match, "callee": compile_glob(match["callee"])}))
     return Shape(
         kind=declared["kind"],
@@ -168,14 +173,14 @@ def _shape(declared: dict[str, Any]) -> Shape:
         matches=tuple(matches),
         excluded=tuple(
             compile_glob(pattern)
-            for pattern in (_texts(declared, "except") if "except" in declared else ())
+            for pattern in (texts(declared, "except") if "except" in declared else ())
         ),
-        valid=_texts(declared["examples"], "valid"),
-        invalid=_texts(declared["examples"], "invalid"),
+        valid=texts(declared["examples"], "valid"),
+        invalid=texts(declared["examples"], "invalid"),
     )
 
 
-def _texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
+def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
     """A list of texts, which a single text is not."""
     value = declared[key]
     if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
@@ -183,7 +188,7 @@ def _texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
+def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
     if missing := required - declared.keys():
         raise KeyError(f"missing {', '.join(sorted(missing))}")
     if unknown := declared.keys() - required - optional:

@@ -88,7 +88,7 @@ def _triton_function(
         if not kind.startswith("*") and not kind.startswith("tensordesc"):
             parameters.append(Parameter(name, "in", "scalar"))
             continue
-        role = "inout" if name in mutated else _role_by_name(name)
+        role = "inout" if name in mutated else role_by_name(name)
         if role is None:
             # Somebody's own kernel, or a template: only its body tells.
             loaded, stored = accesses = accesses or _accesses(function)
@@ -97,7 +97,7 @@ def _triton_function(
     return tuple(parameters)
 
 
-def _role_by_name(name: str) -> Role | None:
+def role_by_name(name: str) -> Role | None:
     """What Inductor's own parameter names say."""
     prefixes: tuple[tuple[str, Role], ...] = (
         ("in_out_ptr", "inout"),

@@ -1,24 +1,29 @@
 """The marks by which inserted lines are known again.
 
-Every inserted line ends in `# rewriter:TAG`. The first one also carries the hash of the original,
-so that `strip` can tell whether it gave back exactly that. The tag is drawn from the original and
-does not occur in it: a file may talk about these marks and is still restored byte for byte.
+Every inserted line ends in a comment, `# rewriter:TAG` (`//` in C++), or stands in a block between
+two lines that do. The first one also carries the hash of the original, so that `strip` can tell
+whether it gave back exactly that. The tag is drawn from the original and does not occur in it: a
+file may talk about these marks and is still restored byte for byte.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Not `^` and `$`: to `re` a carriage return alone ends no line.
 _HEADER = re.compile(
-    rb"(?:\A|(?<=[\r\n]))# Instrumented by inductor-rewriter (?P<version>\S+) "
+    rb"(?:\A|(?<=[\r\n]))(?:#|//) Instrumented by inductor-rewriter (?P<version>\S+) "
     rb"with (?P<probes>[\w,]+), "
-    rb"original sha256 (?P<sha256>[0-9a-f]{64})  # rewriter:(?P<tag>[0-9a-f]{8})[ \t]*(?=[\r\n]|\Z)"
+    rb"original sha256 (?P<sha256>[0-9a-f]{64})  "
+    rb"(?:#|//) rewriter:(?P<tag>[0-9a-f]{8})[ \t]*(?=[\r\n]|\Z)"
 )
 # Marks a line that was put behind a last line without a newline, which it had to add.
 _ADDED_NEWLINE = b" +newline"
+# Mark the first and the last line of a block.
+_BEGIN, _END = b" begin", b" end"
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,9 @@ def find_header(data: bytes) -> Header | None:
 
 
 def header_line(version: str, probes: tuple[str, ...], sha256: str) -> str:
-    """The first inserted line, without its mark."""
+    """The first inserted line, without its comment sign and mark."""
     return (
-        f"# Instrumented by inductor-rewriter {version} with {','.join(probes)}, "
+        f"Instrumented by inductor-rewriter {version} with {','.join(probes)}, "
         f"original sha256 {sha256}"
     )
 
@@ -62,22 +67,46 @@ def draw_tag(data: bytes) -> str:
         salt += 1
 
 
-def mark(line: str, tag: str, newline: bytes, *, at_end: bool = False) -> bytes:
-    """One inserted line with its mark and newline; `at_end`: behind a line that has none."""
-    marked = line.encode() + b"  " + _mark(tag)
-    return newline + marked + _ADDED_NEWLINE if at_end else marked + newline
+@dataclass(frozen=True)
+class Mark:
+    """Marks the lines that go into one file. `comment` starts a comment of its language."""
+
+    tag: str
+    comment: str
+
+    def line(self, line: str, newline: bytes, *, at_end: bool = False) -> bytes:
+        """One inserted line with its mark and newline; `at_end`: behind a line that has none."""
+        marked = self._marked(line)
+        return newline + marked + _ADDED_NEWLINE if at_end else marked + newline
+
+    def block(self, lines: Sequence[str], newline: bytes) -> bytes:
+        """Lines without marks of their own, between two that have one."""
+        begin = self._marked(f"{self.comment} What the probes need:") + _BEGIN
+        end = self._marked(f"{self.comment} Here it ends.") + _END
+        return b"".join(line + newline for line in (begin, *(x.encode() for x in lines), end))
+
+    def _marked(self, line: str) -> bytes:
+        return f"{line}  {self.comment} ".encode() + _mark(self.tag)
 
 
 def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
-    """Take out every marked line; also the numbers of the lines that stay, counted from 1."""
+    """Take out every marked line and block; also the numbers of the lines that stay, from 1.
+
+    A block whose end is missing is not taken for one: nobody knows how far it went.
+    """
     kept: list[bytes] = []
     numbers: list[int] = []
-    mark_ = _mark(tag)
-    for number, line in enumerate(lines(data), 1):
-        bare = line.rstrip(b"\r\n")
-        if bare.endswith(mark_):
+    mark = _mark(tag)
+    numbered = list(enumerate(lines(data), 1))
+    last = max((n for n, line in numbered if _ends(line, mark + _END)), default=0)
+    inside = False
+    for number, line in numbered:
+        if inside or (number < last and _ends(line, mark + _BEGIN)):
+            inside = not _ends(line, mark + _END)
             continue
-        if bare.endswith(mark_ + _ADDED_NEWLINE):
+        if _ends(line, mark) or _ends(line, mark + _BEGIN) or _ends(line, mark + _END):
+            continue
+        if _ends(line, mark + _ADDED_NEWLINE):
             if kept:
                 kept[-1] = kept[-1].rstrip(b"\r\n")
             continue
@@ -86,10 +115,14 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
     return b"".join(kept), numbers
 
 
+def _ends(line: bytes, mark: bytes) -> bool:
+    return line.rstrip(b"\r\n").endswith(mark)
+
+
 def lines(data: bytes) -> list[bytes]:
     """The lines of `data` with their ends."""
     return re.findall(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$", data)
 
 
 def _mark(tag: str) -> bytes:
-    return b"# rewriter:" + tag.encode()
+    return b"rewriter:" + tag.encode()

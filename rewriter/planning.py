@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from rewriter import markers, probes
+from rewriter.dialect import Dialect, expression
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
@@ -24,23 +23,27 @@ from rewriter.types import (
 )
 from rewriter.version import __version__
 
-RUNTIME = Path(__file__).parent / "runtime"
 
-
-def plan(
-    source: Source, located: Located, selection: Selection, *, standalone: bool = False
-) -> Plan:
+def plan(source: Source, located: Located, selection: Selection, dialect: Dialect) -> Plan:
     """Plan the lines that instrumenting `source` puts in.
 
-    One short line goes before and after each chosen launch, as its probes ask for, one line at
-    the start of a call, and a header with the facts of every probed launch. With `standalone` the
-    header carries the runtime instead of importing it.
+    One short line goes before and after each chosen launch, as its probes ask for, one at the
+    start of a call, one where the inputs of a call have names, and a header with the runtime and
+    the facts of every probed launch.
     """
     chosen = probes.choose(located.launches, selection)
-    lines = _Lines(source)
-    if (entry := located.entry) is not None:
-        lines.add(entry.start, f"{entry.indent.decode()}{lines.variable}.begin()", "begin")
+    lines = _Lines(source, dialect)
     phases = probes.phases(selection)
+    # The inputs are no launch: who asks for certain launches does not ask for them.
+    everything = selection.kernels is None and selection.launches is None
+    inputs: tuple[str, ...] = ()
+    for entry in located.entries:
+        lines.add(entry.start, entry.indent, dialect.begin(lines.variable), "begin")
+        if everything and phases.get("before") and entry.inputs and entry.inputs_at is not None:
+            inputs = inputs or entry.inputs
+            if entry.inputs == inputs:
+                line = dialect.inputs(lines.variable, inputs)
+                lines.add(entry.inputs_at, entry.indent, line, "inputs")
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
@@ -55,7 +58,7 @@ def plan(
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    lines.header(located.header, selection, facts, standalone=standalone)
+    lines.header(located.header, selection, facts, inputs)
     return Plan(
         lines.insertions(),
         tuple(probed),
@@ -82,6 +85,8 @@ def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
     """A pure output has no value before; a literal is in the source, but upstream prints it."""
     if argument.type == "other" or (phase == "before" and argument.role == "out"):
         return False
+    if not expression(argument, phase):
+        return False
     return argument.type == "tensor" or bool(argument.buffer) or style == "upstream"
 
 
@@ -107,38 +112,38 @@ def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> Json:
 class _Lines:
     """Collects lines for one file: marked, with its own line ends, in order."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, dialect: Dialect) -> None:
         self._source = source
-        self._tag = markers.draw_tag(source.data)
+        self._dialect = dialect
+        self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
         self._insertions: list[Insertion] = []
         name = "_rw"
         while name.encode() in source.data:
             name += "_"
         self.variable = name
 
-    def add(self, offset: int, line: str, origin: str) -> None:
+    def add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
-        text = markers.mark(line, self._tag, self._source.newline_at(offset), at_end=at_end)
+        text = self._mark.line(
+            self._dialect.encode(indent.decode() + line),
+            self._source.newline_at(offset),
+            at_end=at_end,
+        )
         self._insertions.append(Insertion(offset, text, origin))
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
-        values = "".join(f", {argument.expr}" for argument in arguments)
         self.add(
             launch.site.start if phase == "before" else launch.site.end,
-            f"{launch.site.indent.decode()}{self.variable}.{phase}({launch.index}{values})",
+            launch.site.indent,
+            self._dialect.around(self.variable, phase, launch.index, arguments),
             f"#{launch.index} {phase} {launch.kernel}",
         )
 
     def header(
-        self,
-        offset: int,
-        selection: Selection,
-        facts: list[Json],
-        *,
-        standalone: bool,
+        self, offset: int, selection: Selection, facts: list[Json], inputs: Sequence[str]
     ) -> None:
-        source = self._source
+        source, encode = self._source, self._dialect.encode
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
             "artifact": Path(source.name).name,
@@ -149,44 +154,14 @@ class _Lines:
             "format": selection.format,
             "values": selection.values,
         }
-        lines = [
-            markers.header_line(__version__, selection.probes, sha256),
-            *(_embedded(self.variable) if standalone else [_imported(self.variable)]),
-            f"{self.variable} = {self.variable}_attach({options!r}, [",
-            *(f"    {row!r}," for row in facts),
-            "])",
-        ]
-        self._insertions[:0] = [
-            Insertion(offset, markers.mark(line, self._tag, source.newline_at(offset)), "header")
-            for line in lines
-        ]
+        header = self._dialect.header(self.variable, options, facts, inputs)
+        newline = source.newline_at(offset)
+        first = markers.header_line(__version__, selection.probes, sha256)
+        text = self._mark.line(f"{self._dialect.comment} {first}", newline)
+        text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
+        if header.block:
+            text += self._mark.block([encode(line) for line in header.block], newline)
+        self._insertions.insert(0, Insertion(offset, text, "header"))
 
     def insertions(self) -> tuple[Insertion, ...]:
         return tuple(self._insertions)
-
-
-def _imported(variable: str) -> str:
-    return f"from rewriter.runtime import attach as {variable}_attach"
-
-
-def _embedded(variable: str) -> Iterator[str]:
-    """The runtime's own sources in the file, and the few lines that import them from there."""
-    modules = {
-        ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
-        for path in sorted(RUNTIME.rglob("*.py"))
-    }
-    sources = repr(modules).encode()
-    packed = base64.b85encode(zlib.compress(sources, 9)).decode()
-    yield f"{variable}_packed = ("
-    for start in range(0, len(packed), 120):
-        yield f"    {packed[start : start + 120]!r}"
-    yield ")"
-    loader = (RUNTIME / "embedded.txt").read_text("utf-8")
-    # A name of its own for each version: two standalone wrappers may meet in one process.
-    for name, value in (
-        ("PACKED", f"{variable}_packed"),
-        ("PACKAGE", f"_rewriter_runtime_{zlib.crc32(sources):08x}"),
-        ("VARIABLE", variable),
-    ):
-        loader = loader.replace(name, value)
-    yield from loader.splitlines()

@@ -57,9 +57,18 @@ class Ran:
     @property
     def last_launch(self) -> Launch | None:
         """The launch that the last event belongs to: after a crash, the one that was running."""
-        if not self.events:
+        if (last := self._last) is None:
             return None
-        return next(x for x in self.launches if x.index == self.events[-1]["launch"])
+        return next(launch for launch in self.launches if launch.index == last["launch"])
+
+    @property
+    def last_phase(self) -> str:
+        """The phase of the last event, empty if no launch left one."""
+        return self._last["phase"] if self._last else ""
+
+    @property
+    def _last(self) -> Json | None:
+        return next((row for row in reversed(self.events) if "launch" in row), None)
 
 
 def run(
@@ -110,7 +119,7 @@ def run(
         if target is not None:
             (target / file.name).write_bytes(source)
         report = Path(scratch) / "report.json"
-        entry = wrapper.located.entry
+        entries = wrapper.located.entries
         spec = {
             "wrapper": str(file),
             "imports": list(imports),
@@ -118,7 +127,7 @@ def run(
             "constants": constants and str(constants),
             "devices": list(wrapper.devices),
             "seed": seed,
-            "inputs": len(entry.inputs) if entry else 0,
+            "inputs": len(entries[0].inputs) if entries else 0,
             "loader_globals": list(wrapper.located.loader_globals),
             "report": str(report),
         }
@@ -222,7 +231,7 @@ def _launches_begun(dump: Path) -> int:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         lines = file.read().split(b"\n")[:-1]
     try:
-        return int(json.loads(lines[-1])["launch"]) + 1 if lines else 0
+        return int(json.loads(lines[-1]).get("launch", -1)) + 1 if lines else 0
     except ValueError:
         return 0
 

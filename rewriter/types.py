@@ -14,6 +14,7 @@ Type = Literal["tensor", "scalar", "other"]
 Phase = Literal["before", "after"]
 When = Literal["before", "after", "both"]
 Format = Literal["text", "upstream"]
+Language = Literal["python", "cpp"]
 
 KINDS = (
     "triton",
@@ -36,7 +37,9 @@ class Argument:
     """One argument or result of a launch.
 
     `expr` is its source text, `name` the short name that prints and file names use, `buffer` the
-    variable that owns the memory once views and reuse are resolved.
+    variable that owns the memory once views and reuse are resolved. `later` is the text that gives
+    the value once the launch ran, where that is another than `expr`; empty if nothing does, because
+    the launch takes what it is given.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Argument:
     buffer: str
     role: Role
     type: Type
+    later: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,15 +98,17 @@ class Unrecognised:
 
 @dataclass(frozen=True)
 class Entry:
-    """The function that a caller of the wrapper runs.
+    """A function that a caller of the wrapper runs.
 
-    `start` is the offset of its body's first line, `inputs` the names it gives to its inputs.
+    `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
+    `inputs_at` the offset of a line where all of them have values, if there is one.
     """
 
     name: str
     start: int
     indent: bytes
     inputs: tuple[str, ...]
+    inputs_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class Located:
 
     launches: tuple[Launch, ...]
     unrecognised: tuple[Unrecognised, ...]
-    entry: Entry | None
+    entries: tuple[Entry, ...]
     header: int
     loader_globals: tuple[str, ...] = ()
 
@@ -126,6 +132,7 @@ class Wrapper:
 
     name: str
     source: bytes
+    language: Language = "python"
 
 
 @dataclass(frozen=True)

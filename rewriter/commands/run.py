@@ -110,7 +110,7 @@ def _crash(ran: Ran) -> str:
     how = f"signal {signal.Signals(ran.signal).name}" if ran.signal else ran.message
     text = f"{ran.path}: the wrapper crashed: {how}"
     if (last := ran.last_launch) is not None:
-        state = "at" if ran.events[-1]["phase"] == "before" else "after"
+        state = "at" if ran.last_phase == "before" else "after"
         text += f"\n  {state} launch #{last.index} {last.kernel} (line {last.line})"
     elif ran.dump is None:
         text += "\n  `rewriter run --probe names` tells at which launch."
@@ -148,6 +148,8 @@ def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
     """Each launch that ran, how often, and what its last run wrote."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
+        if "launch" not in row:
+            continue  # the inputs of the call
         seen.setdefault(row["launch"], {}).setdefault(row.get("iteration", 0), []).append(row)
     for launch in ran.launches:
         if runs := seen.get(launch.index):

@@ -7,19 +7,20 @@ roles that their kernels declare meet what data flow knows of their buffers.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from rewriter import grammar as grammars
 from rewriter import provenance
-from rewriter.arguments import distinct, settle
+from rewriter.arguments import Declared, distinct, settle
 from rewriter.flow import Flow
 from rewriter.grammar import Grammar
 from rewriter.python import outline as outlines
 from rewriter.python.call import Reading, Written, code, elements, parse_calls, reading
 from rewriter.python.outline import Outline, head
-from rewriter.python.roles import RESOLVERS, Called, Declared
+from rewriter.python.roles import RESOLVERS, Called
 from rewriter.python.signature import Signatures
 from rewriter.python.walk import Candidate, Walk, names
 from rewriter.source import Source
@@ -46,7 +47,7 @@ def locate(source: Source) -> Located:
     return Located(
         launches,
         tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
-        _entry(outline, source),
+        tuple(_entries(outline, source)),
         outline.header,
         outline.loader_globals,
     )
@@ -120,24 +121,27 @@ def _results(candidate: Candidate) -> Iterator[Argument]:
             yield Argument(target, target, target, "out", "tensor")
 
 
-def _entry(outline: Outline, source: Source) -> Entry | None:
+def _entries(outline: Outline, source: Source) -> Iterator[Entry]:
     for scope in outline.scopes:
         if scope.entry:
             first = scope.function.body[0]
             start = source.line_start(first.lineno)
             indent = source.data[start : source.position(first.lineno, first.col_offset)]
-            inputs = _inputs(scope.function)
-            return None if indent.strip() else Entry(scope.name, start, indent, inputs)
-    return None
+            if not indent.strip():
+                yield Entry(scope.name, start, indent, *_inputs(scope.function, source))
+            return
 
 
-def _inputs(function: outlines.Function) -> tuple[str, ...]:
-    """The names in `arg0_1, arg1_1 = args`."""
-    for node in ast.walk(function):
+def _inputs(function: outlines.Function, source: Source) -> tuple[tuple[str, ...], int | None]:
+    """The names in `arg0_1, arg1_1 = args`, and the offset of the line behind."""
+    for node in function.body:
         if (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Name)
             and node.value.id == "args"
         ):
-            return tuple(names(node.targets[0]))
-    return ()
+            end = node.end_lineno or node.lineno
+            behind = source.data[source.position(end, node.end_col_offset or 0) :]
+            alone = not re.match(rb"[ \t]*[^\s#]", behind)
+            return tuple(names(node.targets[0])), source.line_end(end) if alone else None
+    return (), None

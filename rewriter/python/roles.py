@@ -6,32 +6,20 @@ the declared role (`None`: not known) and the declared type (`None`: not known).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import libcst as cst
 
-from rewriter import grammar
+from rewriter import operators
+from rewriter.arguments import INPUT, UNKNOWN, Declared
 from rewriter.kernels import Parameter
 from rewriter.python.call import Written
 from rewriter.python.outline import head
 from rewriter.python.signature import Signatures
-from rewriter.types import Role, Type
 
 # Keyword arguments of a Triton launch that are no argument of the kernel.
 _LAUNCH_KEYWORDS = frozenset({"stream", "grid"})
-
-
-@dataclass(frozen=True)
-class Declared:
-    role: Role | None
-    type: Type | None
-
-
-UNKNOWN = Declared(None, None)
-INPUT = Declared("in", None)
 
 
 @dataclass(frozen=True)
@@ -84,10 +72,7 @@ def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
     nobody keeps runs for its mutations: data flow decides which arguments those may be.
     """
     name = called.callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
-    written = mutating_operators().get(name)
-    base = name.split(".")[1] if "." in name else name
-    if written is None and base.endswith("_") and not base.startswith("__"):
-        written = [0]
+    written = operators.written(name)
     if written is not None:
         return [
             Declared("inout", None) if _is_written(written, position, argument) else INPUT
@@ -100,18 +85,6 @@ def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
 
 def _is_written(written: Sequence[int | str], position: int, argument: Written) -> bool:
     return (argument.keyword or position) in written
-
-
-@cache
-def mutating_operators() -> dict[str, list[int | str]]:
-    """Operators of PyTorch that write arguments other than by `out=` or by the `op_` convention.
-
-    Keys are `namespace.op.overload`; values are positions and names of the
-    arguments written. Made by `fixtures/operators.py` from torch's own schemas.
-    """
-    path = grammar.folder() / "mutating_operators.json"
-    table: dict[str, list[int | str]] = json.loads(path.read_text(encoding="utf-8"))
-    return table
 
 
 Resolver = Callable[[Called, Signatures], list[Declared]]

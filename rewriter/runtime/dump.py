@@ -94,9 +94,11 @@ class Run:
 
     def write(self, event: Event) -> None:
         """Append an event: one line per value, or one line if no value was read. Flushed."""
-        base = {"launch": event.launch.index, "phase": event.phase, "kernel": event.launch.kernel}
-        if event.launch.repeats or event.iteration:
-            base["iteration"] = event.iteration
+        base: dict[str, Any] = {"phase": event.phase}
+        if event.launch is not None:
+            base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
+            if event.launch.repeats or event.iteration:
+                base["iteration"] = event.iteration
         rows = [{**base, **_described(value)} for value in event.values] or [base]
         self._events.write("".join(json.dumps(row) + "\n" for row in rows))
         self._events.flush()
@@ -104,7 +106,7 @@ class Run:
     def save(self, event: Event, value: Value) -> str:
         """Save a tensor; the path of the file, relative to the directory of this call."""
         again = f".{event.iteration}" if event.iteration else ""
-        folder = f"{event.launch.index:06d}{again}"
+        folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
         path = self._path / folder / _file_name(event, value)
         path.parent.mkdir(exist_ok=True)
         content = value.content
@@ -157,6 +159,8 @@ def _finite(value: int | float | None) -> int | float | str | None:
 def _file_name(event: Event, value: Value) -> str:
     """Upstream's documented name; a long one keeps its ends and is told apart by a hash."""
     rest = f"_{value.label.name}_{value.device}.pt".replace("/", "_")
+    if event.launch is None:
+        return f"aoti_model_inputs{rest}"
     kernel = event.launch.kernel.replace("/", "_")
     start = f"{event.phase}_launch_"
     room = _NAME_MAX - len((start + rest).encode())

@@ -86,12 +86,20 @@ class Value:
 
 @dataclass
 class Event:
-    """Everything at one phase of one launch. `iteration` counts the launch's runs in this call."""
+    """Everything at one phase of one launch. `iteration` counts the launch's runs in this call.
 
-    launch: Launch
+    The inputs of a call are an event of their own, of the phase "inputs" and without a launch.
+    """
+
+    launch: Launch | None
     phase: str
     iteration: int
     values: list[Value] = field(default_factory=list)
+
+    @property
+    def about(self) -> str:
+        """How messages name it."""
+        return self.phase if self.launch is None else f"#{self.launch.index}"
 
     @property
     def tensors(self) -> list[Value]:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from .dump import DEFAULT, Dump, Run
-from .event import Event, Launch, Value
+from .event import Event, Label, Launch, Value
 from .probes import Probe
 from .statistics import Record, collect, has_memory, measure
 from .text import HEAD, Text, Upstream
@@ -38,6 +38,9 @@ class Silent:
     """Takes every call and does nothing: `REWRITER_PROBE=off`."""
 
     def begin(self) -> None:
+        pass
+
+    def inputs(self, *values: Any) -> None:
         pass
 
     def before(self, launch: int, *values: Any) -> None:
@@ -63,13 +66,19 @@ class _Call:
 class Recorder:
     """The probes of one wrapper. Its methods never raise: a failing probe warns once."""
 
-    def __init__(self, options: dict[str, Any], launches: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        options: dict[str, Any],
+        launches: list[dict[str, Any]],
+        inputs: Sequence[str] = (),
+    ) -> None:
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdecimal() else 0
         self.style = (
             Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
         )
         self._launches = {row["launch"]: Launch.read(row) for row in launches}
+        self._inputs = tuple(Label("in", name, name) for name in inputs)
         self._probes = _probes(options)
         self._shows_values = options["values"] or options["format"] == "upstream"
         wanted = os.environ.get("REWRITER_DUMP", "")
@@ -85,6 +94,10 @@ class Recorder:
     def begin(self) -> None:
         """A call of the wrapper starts in this thread."""
         self._guarded("begin", self._begin)
+
+    def inputs(self, *values: Any) -> None:
+        """The inputs of the call."""
+        self._guarded("inputs", self._at_inputs, values)
 
     def before(self, launch: int, *values: Any) -> None:
         """The launch comes next; `values` are what the table says it reads."""
@@ -154,6 +167,10 @@ class Recorder:
         if call.directory is not None:
             call.directory.close()
 
+    def _at_inputs(self, contents: tuple[Any, ...]) -> None:
+        readers = [probe for probe in self._probes["before"] if probe.reads_values]
+        self._read(self._call(), Event(None, "inputs", 0), self._inputs, contents, readers)
+
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
         call = self._call()
         launch = self._launches[index]
@@ -163,21 +180,31 @@ class Recorder:
         for probe in self._probes[phase]:
             if not probe.reads_values:
                 self._ask(probe.at, event)
+        readers = [probe for probe in self._probes[phase] if probe.reads_values]
+        self._read(call, event, launch.labels[phase], contents, readers)
+
+    def _read(
+        self,
+        call: _Call,
+        event: Event,
+        labels: tuple[Label, ...],
+        contents: tuple[Any, ...],
+        readers: list[Probe],
+    ) -> None:
         if _is_capturing(contents):
-            self.warn(f"#{index}", "values cannot be read while a CUDA graph is being captured")
+            self.warn(event.about, "values cannot be read while a CUDA graph is being captured")
         else:
-            for label, content in zip(launch.labels[phase], contents, strict=True):
+            for label, content in zip(labels, contents, strict=True):
                 try:
                     event.values += Value.read(label, content)
                 except Exception as error:
-                    self.warn(f"#{index} {label.name}", f"{type(error).__name__}: {error}")
-        for probe in self._probes[phase]:
-            if probe.reads_values:
-                self._ask(probe.at, event)
+                    self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
+        for probe in readers:
+            self._ask(probe.at, event)
         self._measure(call, event)
 
     def _measure(self, call: _Call, event: Event) -> None:
-        wanted = self._dumping or any(probe.measures for probe in self._probes[event.phase])
+        wanted = self._dumping or any(probe.measures for probe in self._acting(event))
         records = [measure(value.content) if wanted else None for value in event.tensors]
         if self._shows_values:
             for value in event.tensors:
@@ -186,8 +213,15 @@ class Recorder:
         for value in event.values:
             value.content = None
         call.pending.append((event, records))
-        if not (on_device and event.phase == "before" and "after" in event.launch.labels):
+        follows = event.launch is None or (
+            event.phase == "before" and "after" in event.launch.labels
+        )
+        if not (on_device and follows):
             self._flush(call)
+
+    def _acting(self, event: Event) -> list[Probe]:
+        """The probes that an event concerns; inputs are what comes before everything."""
+        return self._probes["before" if event.launch is None else event.phase]
 
     def _flush(self, call: _Call) -> None:
         """Fetch the statistics that are pending, in one transfer, and report their events."""
@@ -196,7 +230,7 @@ class Recorder:
         for event, _ in pending:
             for value in event.tensors:
                 value.statistics = next(found)
-            for probe in self._probes[event.phase]:
+            for probe in self._acting(event):
                 self._ask(probe.measured, event)
             if call.directory is not None:
                 call.directory.write(event)
@@ -206,7 +240,7 @@ class Recorder:
         try:
             act(event, self)
         except Exception as error:
-            self.warn(f"#{event.launch.index}", f"{type(error).__name__}: {error}")
+            self.warn(event.about, f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
         for thread in list(self._calls):

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 HEAD = 64  # values shown at most, as upstream does
 
+_INPUTS = "aoti_model_inputs"  # what the C++ printer calls them; the Python one prints none
+
 _SHORT = (
     ("float8_", "f8"),
     ("bfloat", "bf"),
@@ -60,6 +62,8 @@ class Text:
         return line + "\n"
 
     def _start(self, event: Event) -> str:
+        if event.launch is None:
+            return f"[rewriter {self._rank}] {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
         start = f"[rewriter {self._rank}] #{event.launch.index}{again}"
         return f"{start} {event.phase:<6} {event.launch.kernel}"
@@ -85,11 +89,12 @@ class Upstream:
     """
 
     def name(self, event: Event) -> str:
-        return f"[ {event.phase}_launch: {event.launch.kernel} ]\n"
+        kernel = event.launch.kernel if event.launch else ""
+        return f"[ {event.phase}_launch: {kernel} ]\n"
 
     def value(self, event: Event, value: Value) -> str:
-        kernel, argument = event.launch.kernel, value.label.expr
-        lines = [f"inductor: {event.phase}_launch - {kernel} - {argument}"]
+        where = f"{event.phase}_launch - {event.launch.kernel}" if event.launch else _INPUTS
+        lines = [f"inductor: {where} - {value.label.expr}"]
         if not value.is_tensor:
             lines.append(f"Value:  {value.text}")
             return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ class Save(Probe):
             try:
                 value.file = recorder.save(event, value)
             except Exception as error:
-                about = f"#{event.launch.index} {value.label.name}"
+                about = f"{event.about} {value.label.name}"
                 recorder.warn(about, f"cannot be saved: {type(error).__name__}: {error}")
 
 

@@ -1,0 +1,168 @@
+"""Finds the launches of a C++ wrapper, and what their arguments are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import tree_sitter
+
+from rewriter import grammar, provenance
+from rewriter.arguments import Declared, distinct, settle
+from rewriter.cpp import embedded
+from rewriter.cpp import grammar as grammars
+from rewriter.cpp.expression import Reading
+from rewriter.cpp.outline import Body, Outline
+from rewriter.cpp.roles import RESOLVERS, Context, Operators
+from rewriter.cpp.walk import Candidate, Walk
+from rewriter.flow import Content, Flow
+from rewriter.python import outline as python
+from rewriter.source import Source
+from rewriter.types import Argument, Entry, Launch, Located, Role
+
+# Names that Inductor gives to what only hands a buffer on.
+_TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
+
+
+def locate(source: Source, operators: Operators = ()) -> Located:
+    """Locate every launch. Reads text only; nothing is compiled or run.
+
+    `operators` are the nodes of the `.wrapper.json` beside it. Raises `RewriterError` where the
+    C++ in the source does not end, or an entry does not parse.
+    """
+    text = embedded.of(source)
+    sources = _triton_sources(source) if text.start else {}
+    shapes = grammars.load()
+    outline = Outline(source, text, shapes)
+    walk = Walk(outline, shapes)
+    reading = _Reading(Context(outline, walk, sources, operators))
+    launches: list[Launch] = []
+    entries: list[Entry] = []
+    for body in outline.bodies:
+        before = len(launches)
+        for candidate, flow in walk.body(body):
+            launches.append(reading.launch(len(launches), candidate, flow))
+        entry = _entry(outline, walk, body)
+        if entry is not None and len(launches) > before:
+            entries.append(entry)
+    return Located(
+        launches=tuple(launches),
+        unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
+        entries=tuple(entries),
+        header=outline.header,
+    )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Turns candidates into launches: kernel, kind, arguments, roles."""
+
+    context: Context
+
+    def launch(self, index: int, candidate: Candidate, flow: Flow) -> Launch:
+        called = RESOLVERS[candidate.shape.roles](candidate, self.context)
+        arguments: list[Argument] = []
+        used: list[tuple[str, str]] = []
+        for node, declared in called.arguments:
+            for reading in self._members(node):
+                argument = self._argument(reading, declared, candidate, flow)
+                if argument is None:
+                    continue
+                arguments.append(argument)
+                if argument.type == "tensor":
+                    used.append((reading.name, reading.expr if reading.kind == "view" else ""))
+        arguments += [Argument(text, text, "", "in", "scalar") for text in called.literals]
+        made = (*candidate.outputs.values(), *candidate.assigned)
+        arguments += [Argument(name, name, name, "out", "tensor") for name in made]
+        settled = settle(arguments, flow)
+        for name, view in used:
+            # Whatever was handed to a launch holds values now: it did before, or was written.
+            flow.write(name, view)
+        origins, nodes = provenance.read(candidate.comments)
+        return Launch(
+            index=index,
+            scope=candidate.scope,
+            kernel=called.kernel,
+            kind=candidate.shape.kind_of(called.kernel, called.source),
+            line=self.context.outline.line(candidate.call.node),
+            args=distinct(settled),
+            origins=origins,
+            source_nodes=nodes,
+            site=candidate.site,
+            repeats=candidate.repeats,
+        )
+
+    def _members(self, node: tree_sitter.Node) -> Iterator[Reading]:
+        """What one argument hands over: itself, or the tensors of a list."""
+        walk = self.context.walk
+        for member in walk.reader.elements(node):
+            reading = walk.reader.read(member)
+            if reading.name in walk.names.lists:
+                for inner in walk.names.lists[reading.name]:
+                    yield from self._members(inner)
+            elif reading.name in walk.names.pointers:
+                pointed = walk.names.pointers[reading.name]
+                yield replace(pointed, const=reading.const)
+            else:
+                yield reading
+
+    def _argument(
+        self, reading: Reading, declared: Declared, candidate: Candidate, flow: Flow
+    ) -> Argument | None:
+        """One argument; `None` for a handle that the launch fills: it has a name of its own."""
+        name = reading.name
+        if declared.type == "other":
+            return Argument(reading.expr, reading.expr, "", "in", "other")
+        if reading.kind == "number":
+            return Argument(reading.expr, reading.expr, "", "in", "scalar")
+        known = flow.variables.get(name)
+        if reading.kind == "other" or known is None or known.type == "other":
+            return Argument(reading.expr, reading.expr, "", "in", "other")
+        if reading.address and (
+            name in candidate.outputs or (name.endswith("_handle") and known.root == name)
+        ):
+            return None
+        if reading.kind == "arithmetic" or known.type == "scalar" or declared.type == "scalar":
+            if name in candidate.local:
+                return Argument(name, reading.expr, "", "in", "other")
+            return Argument(name, reading.expr, name, "in", "scalar")
+        view = reading.expr if reading.kind == "view" else ""
+        role: Role = "in" if reading.const else flow.role(name, declared.role, view)
+        if reading.const and known.content is Content.NOTHING:
+            role = "out"
+        shown = known.root if _TEMPORARY.match(name) else name
+        if name in candidate.local:
+            if known.root in candidate.local:
+                return Argument(name, name, "", "in", "other")
+            return Argument(known.root, known.root, known.root, role, "tensor")
+        later = None
+        if reading.taken:
+            later = self.context.walk.names.made.get(name, "")
+        return Argument(shown, reading.expr, known.root, role, "tensor", later)
+
+
+def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
+    source = outline.source
+    statements = [node for node in body.node.named_children if node.type != "comment"]
+    if not statements:
+        return None
+    first = outline.position(statements[0].start_byte)
+    start = source.line_start(source.line_of(first))
+    indent = source.data[start:first]
+    if indent.strip():
+        return None
+    inputs_at = None
+    if walk.inputs_end is not None and walk.inputs:
+        inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
+    return Entry(body.name, start, indent, tuple(walk.inputs), inputs_at)
+
+
+def _triton_sources(source: Source) -> dict[str, str]:
+    """The Triton kernels that the Python around the C++ defines."""
+    definitions = python.read(source, grammar.load("python")).definitions
+    return {
+        name: definition.texts[-1]
+        for name, definition in definitions.items()
+        if definition.factory == "async_compile.triton" and definition.texts
+    }

@@ -1,0 +1,48 @@
+"""Checks what the commands promise, before anything is written.
+
+A failure here is a defect of this program, not of the input.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from rewriter import edit
+from rewriter.artifact import OpenWrapper
+from rewriter.errors import FAILED, RewriterError
+from rewriter.source import Source
+
+
+def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
+    """Check that the result parses, and that stripping it gives back the original.
+
+    In C++ the launches are located again, since a wrapper does not parse without errors to begin
+    with: they must be the same, in the same order.
+    """
+    restored = edit.strip(instrumented)
+    if restored.source != wrapper.plain.data or not restored.exact:
+        raise _failed(wrapper, "stripping the instrumented file would not give back the original")
+    if wrapper.is_module:
+        try:
+            ast.parse(instrumented.decode("utf-8-sig"))
+        except SyntaxError as error:
+            found = f"the instrumented file does not parse: line {error.lineno}: {error.msg}"
+            raise _failed(wrapper, found) from error
+    if wrapper.language == "cpp":
+        try:
+            again = wrapper.locate(Source(str(wrapper.path), instrumented))
+        except RewriterError as error:
+            raise _failed(wrapper, f"the instrumented file does not parse: {error}") from error
+        before = [(launch.kernel, launch.scope) for launch in wrapper.located.launches]
+        after = [(launch.kernel, launch.scope) for launch in again.launches]
+        if before != after:
+            raise _failed(wrapper, "the instrumented file has other launches than the original")
+
+
+def _failed(wrapper: OpenWrapper, found: str) -> RewriterError:
+    return RewriterError(
+        "verification-failed",
+        f"{wrapper.path}: {found}",
+        hint="Nothing was written. Please report this with the wrapper.",
+        code=FAILED,
+    )

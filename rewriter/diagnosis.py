@@ -21,6 +21,7 @@ from rewriter.artifact import OpenWrapper, open_artifact
 
 _CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
 _INCLUDE = re.compile(r'#include "(/[^"]+)"')
+_CUBIN = re.compile(r'loadKernel\(\s*"(/[^"]+)"')
 _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
 
@@ -46,7 +47,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
 
 def _machine() -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
-    for name in ("torch", "libcst", "triton"):
+    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "triton"):
         try:
             yield Check(name, metadata.version(name), None if name == "triton" else True)
         except metadata.PackageNotFoundError:
@@ -93,11 +94,19 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
     if wrapper.probes is not None:
         exact = wrapper.probes.sha256
         yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
-    yield _torch_interface(wrapper, text)
+    if wrapper.is_module:
+        yield _torch_interface(wrapper, text)
+    else:
+        yield Check(
+            "kind of wrapper",
+            "the source of a model compiled ahead of time",
+            None,
+            "it can be listed, instrumented and stripped; it runs as part of its package",
+        )
     yield from _devices(wrapper, text)
-    if "async_compile.triton(" in text:
+    if "async_compile.triton(" in text and wrapper.is_module:
         yield _triton()
-    yield from _includes(text)
+    yield from _files(text)
     yield from _operators(text)
     if wrapper.located.loader_globals:
         yield Check(
@@ -186,16 +195,21 @@ def _triton() -> Check:
         return Check("triton", "not installed", False, "pip install triton")
 
 
-def _includes(text: str) -> Iterator[Check]:
-    """Earlier releases included a header by its path in the cache of the machine that compiled."""
-    missing = sorted(path for path in set(_INCLUDE.findall(text)) if not Path(path).exists())
-    if missing:
-        yield Check(
-            "headers",
-            f"not on this machine: {', '.join(missing)}",
-            False,
-            "the header lies in the Inductor cache of the machine that made the wrapper",
-        )
+def _files(text: str) -> Iterator[Check]:
+    """Files that a wrapper names by their path in the cache of the machine that compiled it.
+
+    Releases up to 2.6 include a header so; C++ wrappers for GPUs load their kernels so.
+    """
+    for what, pattern in (("headers", _INCLUDE), ("kernels", _CUBIN)):
+        missing = sorted(path for path in set(pattern.findall(text)) if not Path(path).exists())
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            yield Check(
+                what,
+                f"not on this machine: {', '.join(missing[:3])}{more}",
+                False,
+                "they lie in the Inductor cache of the machine that made the wrapper",
+            )
 
 
 def _operators(text: str) -> Iterator[Check]:

@@ -97,6 +97,13 @@ def run(
     if not isinstance(artifact, Artifact):
         artifact = api.open(artifact)
     wrapper = artifact.only
+    if not wrapper.is_module:
+        raise RewriterError(
+            "not-runnable",
+            f"{wrapper.path} is the source of a model compiled ahead of time: it runs only as part "
+            "of the package that it was made for",
+            hint="Run an output_code.py; instrument, strip and list work on this file.",
+        )
     for path in (args, constants):
         if path is not None and not Path(path).is_file():
             raise RewriterError(

@@ -106,7 +106,7 @@ def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
     yield from _devices(wrapper, text)
     if "async_compile.triton(" in text and wrapper.is_module:
         yield _triton()
-    yield from _files(text)
+    yield from _files(wrapper, text)
     yield from _operators(text)
     if wrapper.located.loader_globals:
         yield Check(
@@ -195,12 +195,13 @@ def _triton() -> Check:
         return Check("triton", "not installed", False, "pip install triton")
 
 
-def _files(text: str) -> Iterator[Check]:
+def _files(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
     """Files that a wrapper names by their path in the cache of the machine that compiled it.
 
     Releases up to 2.6 include a header so; C++ wrappers for GPUs load their kernels so.
     """
-    for what, pattern in (("headers", _INCLUDE), ("kernels", _CUBIN)):
+    kernels = [("kernels", _CUBIN)] if wrapper.is_module else []  # a package brings its own
+    for what, pattern in (("headers", _INCLUDE), *kernels):
         missing = sorted(path for path in set(pattern.findall(text)) if not Path(path).exists())
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -214,9 +215,10 @@ def _files(text: str) -> Iterator[Check]:
 
 def _operators(text: str) -> Iterator[Check]:
     torch = import_module("torch")
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     missing = sorted(
         f"torch.ops.{space}.{name}"
-        for space, name in set(_CUSTOM_OPERATOR.findall(text))
+        for space, name in set(_CUSTOM_OPERATOR.findall(code))
         if not name.startswith("_") and not hasattr(getattr(torch.ops, space), name)
     )
     if missing:

@@ -7,6 +7,8 @@ The recorded ones need the torch release that wrote them: `doctor` tells which r
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,6 +105,7 @@ def _check_bit_equal(
 
 def _check_events(path: Path, rows: list[dict[str, Any]]) -> None:
     """Every launch that ran says what it wrote; other launches are in the branch not taken."""
+    rows = [row for row in rows if row["phase"] != "inputs"]
     ran = {row["launch"] for row in rows}
     for launch in rewriter.open(path).launches:
         if launch.index in ran:
@@ -129,6 +132,62 @@ def test_compiled_here_are_bit_equal(
         plain = load(graph.source.encode(), tmp_path)
         probed = _load_probed(path, plain, tmp_path, monkeypatch)
         _check_bit_equal(plain, probed, graph.args, capsys)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS.keys() - {"frozen"}))
+def test_cpp_wrappers_compiled_here_are_bit_equal(
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Their kernels are cubins, whose tile sizes were chosen when they were compiled."""
+    for number, graph in enumerate(compile_case(MODELS[model]("cuda"), cpp_wrapper=True).graphs):
+        path = tmp_path / f"output_code{number}.py"
+        path.write_text(graph.source)
+        assert rewriter.open(path).unrecognised == ()
+        plain = load(graph.source.encode(), tmp_path)
+        runs = [call_module(plain, graph.args) for _ in range(3)]
+        stable = [i for i, o in enumerate(runs[0].outputs) if all(r.outputs[i] == o for r in runs)]
+        assert stable
+        for probes in PROBES:
+            dump = tmp_path / f"dump{number}-{probes}"
+            result = rewriter.instrument(path, rewriter.select(probes))
+            assert not result.plan.skipped
+            probed = load(result.source, tmp_path)
+            # The C++ reads it when it is first called.
+            monkeypatch.setenv("REWRITER_DUMP", str(dump))
+            capfd.readouterr()
+            outcome = call_module(probed, graph.args)
+            monkeypatch.delenv("REWRITER_DUMP")
+            assert "warning" not in capfd.readouterr().err
+            assert [outcome.outputs[i] for i in stable] == [runs[0].outputs[i] for i in stable]
+            assert outcome.inputs == runs[0].inputs
+            assert outcome.random_state == runs[0].random_state
+            if probes != "names":
+                _check_events(path, events(dump))
+
+
+AOTI = sorted(RECORDED.glob("*/aoti/wrapper.cpp"))
+HEADERS = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, whose headers fit"
+)
+@pytest.mark.skipif(not (HEADERS / "cuda.h").is_file(), reason=f"no CUDA headers in {HEADERS}")
+@pytest.mark.parametrize("path", AOTI, ids=lambda path: path.parts[-3])
+def test_recorded_aoti_sources_are_sound_cpp(path: Path, tmp_path: Path) -> None:
+    """Types and names, not only syntax: what `g++ -fsyntax-only` checks."""
+    from torch.utils.cpp_extension import include_paths
+
+    probed = tmp_path / "wrapper.cpp"
+    probed.write_bytes(rewriter.instrument(path, rewriter.select("names,print,save")).source)
+    flags = ["-std=c++20", "-fsyntax-only", "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DUSE_CUDA"]
+    flags += ["-DSTANDALONE_TORCH_HEADER", "-DC10_USING_CUSTOM_GENERATED_MACROS"]
+    flags += [f"-I{folder}" for folder in (*include_paths(), HEADERS)]
+    done = subprocess.run(["g++", *flags, str(probed)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_one_transfer_per_launch(tmp_path: Path) -> None:

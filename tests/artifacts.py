@@ -23,7 +23,7 @@ class Fixture:
 
     @property
     def kind(self) -> str:
-        """The folder that it lies in: `python`, `cpp_wrapper`, `aoti`."""
+        """The folder that it lies in: `python`, `cpp_wrapper`, `aoti` or another `aoti-…`."""
         return self.path.parent.name
 
     @property
@@ -51,7 +51,7 @@ def _found(*patterns: str) -> tuple[Fixture, ...]:
 
 FIXTURES = _found("python/output_code*.py")
 # C++ inside a Python file, and C++ alone.
-CPP_FIXTURES = _found("cpp_wrapper/output_code*.py", "aoti/wrapper*.cpp")
+CPP_FIXTURES = _found("cpp_wrapper/output_code*.py", "aoti*/wrapper.cpp")
 UPSTREAM = tuple(fixture for fixture in FIXTURES if fixture.upstream.is_file())
 AOTI_UPSTREAM = tuple(fixture for fixture in CPP_FIXTURES if fixture.upstream.is_file())
 

@@ -11,6 +11,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+# Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
+# are those of Python whatever the wrapper is compiled with.
+_BEGIN = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("Og", "no-fast-math")
+#endif
+"""
+_END = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+"""
+
 SOURCES = Path(__file__).parent.parent / "runtime" / "cpp"
 
 _LOCAL = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
@@ -34,7 +48,7 @@ def text(probes: Sequence[str]) -> str:
         comment = "".join(line for line in head.splitlines(keepends=True) if line[:2] == "//")
         bodies.append(f"{comment}namespace {{\n{body}")
     bodies.append(_factory(probes))
-    return "\n".join(["".join(includes), *bodies])
+    return "\n".join(["".join(includes), _BEGIN, *bodies, _END])
 
 
 def _collect(path: Path, parts: dict[Path, str]) -> None:

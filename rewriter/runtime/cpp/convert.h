@@ -11,6 +11,11 @@
 namespace {
 namespace inductor_rewriter {
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2", "no-fast-math")
+#endif
+
 typedef double Doubles __attribute__((vector_size(64), may_alias));
 typedef int64_t Longs __attribute__((vector_size(64), may_alias));
 typedef float Floats __attribute__((vector_size(32), may_alias));
@@ -135,6 +140,10 @@ inline void convert(int32_t dtype, const char* from, int count, double* to) {
     default: return convert_float8(dtype, from, count, to);
   }
 }
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

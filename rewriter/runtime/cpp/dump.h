@@ -113,7 +113,7 @@ inline std::string command_line() {
   return text;
 }
 
-inline void write_labels(Json& json, const char* phase, const std::vector<Label>& labels) {
+inline void write_labels(Json& json, const char* phase, const Labels& labels) {
   json.key(phase).open('[');
   for (const Label& label : labels) {
     json.open('[').string(label.role).string(label.name);
@@ -172,7 +172,7 @@ class Dump {
     }
   }
 
-  std::unique_ptr<Run> start(const std::vector<Launch>& launches) {
+  std::unique_ptr<Run> start(const Fixed<Launch>& launches) {
     make_directories(root_);
     write_manifest();
     std::string path = make_directory();

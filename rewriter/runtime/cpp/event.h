@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "interface.h"
@@ -12,30 +13,65 @@
 namespace {
 namespace inductor_rewriter {
 
+// An array of a size that is known when it is made: quicker to compile than std::vector.
+template <class T>
+class Fixed {
+ public:
+  explicit Fixed(std::size_t size = 0) : all_(new T[size]), size_(size) {}
+  Fixed(Fixed&& from) noexcept : all_(from.all_), size_(from.size_) { from.all_ = nullptr; }
+  Fixed& operator=(Fixed&& from) noexcept {
+    std::swap(all_, from.all_);
+    std::swap(size_, from.size_);
+    return *this;
+  }
+  Fixed(const Fixed&) = delete;
+  Fixed& operator=(const Fixed&) = delete;
+  ~Fixed() { delete[] all_; }
+
+  std::size_t size() const { return size_; }
+  void shrink(std::size_t size) { size_ = size; }
+  T& operator[](std::size_t at) { return all_[at]; }
+  const T& operator[](std::size_t at) const { return all_[at]; }
+  T* begin() { return all_; }
+  T* end() { return all_ + size_; }
+  const T* begin() const { return all_; }
+  const T* end() const { return all_ + size_; }
+
+ private:
+  T* all_;
+  std::size_t size_;
+};
+
 struct Label {
   std::string role, name, expr;
 };
+using Labels = Fixed<Label>;
 
 // `role name[ expr]`, separated by `; `.
-inline std::vector<Label> read_labels(const char* joined) {
-  std::vector<Label> labels;
+inline Labels read_labels(const char* joined) {
   std::string all = joined ? joined : "";
+  std::size_t count = !all.empty(), place = 0;
+  for (std::size_t at = all.find("; "); at != std::string::npos; at = all.find("; ", at + 2)) {
+    ++count;
+  }
+  Labels labels(count);
   for (std::size_t start = 0; start < all.size();) {
     std::size_t end = all.find("; ", start);
     if (end == std::string::npos) end = all.size();
     std::string one = all.substr(start, end - start);
     std::size_t name = one.find(' ') + 1, expr = one.find(' ', name);
-    Label label{one.substr(0, name ? name - 1 : 0), one.substr(name, expr - name), ""};
+    Label& label = labels[place++];
+    label.role = one.substr(0, name ? name - 1 : 0);
+    label.name = one.substr(name, expr - name);
     label.expr = expr == std::string::npos ? label.name : one.substr(expr + 1);
-    labels.push_back(label);
     start = end + 2;
   }
   return labels;
 }
 
 struct Launch {
-  const Row* row;
-  std::vector<Label> before, after;
+  const Row* row = nullptr;
+  Labels before, after;
 };
 
 // A handle of our own to a tensor.
@@ -103,7 +139,7 @@ struct Event {
   const Launch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;
-  std::vector<Item> items;
+  Fixed<Item> items;
 
   std::string about() const {
     return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);

@@ -20,7 +20,7 @@ namespace inductor_rewriter {
 struct Values {
   // Raises what keeps all of them from being read.
   virtual void read(
-      Event& event, const std::vector<Label>& labels, std::initializer_list<Value> values,
+      Event& event, const Labels& labels, std::initializer_list<Value> values,
       Recorder& recorder) const = 0;
   virtual void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const = 0;
   virtual void describe(Json& json, const Item& item) const = 0;
@@ -54,10 +54,12 @@ class Recorder {
   explicit Recorder(const Wrapper& wrapper)
       : rank(read_rank()), upstream(!std::strcmp(wrapper.options.format, "upstream")),
         heads(wrapper.options.values), options_(wrapper.options), pid_(getpid()),
-        inputs_(read_labels(wrapper.inputs)) {
+        inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size) {
     for (std::size_t i = 0; i < wrapper.size; ++i) {
       const Row& row = wrapper.rows[i];
-      launches_.push_back({&row, read_labels(row.before), read_labels(row.after)});
+      launches_[i].row = &row;
+      launches_[i].before = read_labels(row.before);
+      launches_[i].after = read_labels(row.after);
       if (places_.size() <= std::size_t(row.launch)) places_.resize(row.launch + 1, -1);
       places_[row.launch] = static_cast<int>(i);
     }
@@ -154,7 +156,7 @@ class Recorder {
   using Probes = std::vector<Probe*>;
 
   void report(
-      Running& call, Event& event, const std::vector<Label>& labels,
+      Running& call, Event& event, const Labels& labels,
       std::initializer_list<Value> values, const Probes& probes) {
     Run* run = call.run.get();
     // Names first: they have to be out before anything that could fail is touched.
@@ -226,8 +228,8 @@ class Recorder {
 
   const Options& options_;
   const int pid_;
-  std::vector<Label> inputs_;
-  std::vector<Launch> launches_;
+  Labels inputs_;
+  Fixed<Launch> launches_;
   std::vector<int> places_;  // of launches, by index
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_;

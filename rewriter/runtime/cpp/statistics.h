@@ -13,6 +13,11 @@
 namespace {
 namespace inductor_rewriter {
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2", "no-fast-math")
+#endif
+
 constexpr int block_size = 2048;  // elements; as float64 they stay in the nearest cache
 constexpr int stride_8 = 32;      // elements summed at a time, in vectors of 8
 
@@ -32,41 +37,56 @@ inline int pad(T* values, int count, T with) {
   return padded;
 }
 
-// The extremes of `count` values, a multiple of `stride_8`.
+// The extremes of `count` values, a multiple of `stride_8`. Steps are spelled out: a loop over them
+// is not unrolled at every level, and then the sums are kept in memory.
 template <class T, class Vector>
 inline void extremes(const T* values, int count, T& low, T& high) {
   const Vector* all = reinterpret_cast<const Vector*>(values);
-  Vector lows[2] = {all[0], all[1]}, highs[2] = {all[0], all[1]};
+  Vector low_0 = all[0], low_1 = all[1], high_0 = all[0], high_1 = all[1];
   for (int i = 0; i < count / 8; i += 2) {
-    for (int j = 0; j < 2; ++j) {
-      lows[j] = all[i + j] < lows[j] ? all[i + j] : lows[j];
-      highs[j] = all[i + j] > highs[j] ? all[i + j] : highs[j];
-    }
+    low_0 = all[i] < low_0 ? all[i] : low_0;
+    low_1 = all[i + 1] < low_1 ? all[i + 1] : low_1;
+    high_0 = all[i] > high_0 ? all[i] : high_0;
+    high_1 = all[i + 1] > high_1 ? all[i + 1] : high_1;
   }
-  low = lows[0][0];
-  high = highs[0][0];
-  for (int i = 0; i < 16; ++i) {
-    T a = lows[i / 8][i % 8], b = highs[i / 8][i % 8];
-    low = a < low ? a : low;
-    high = b > high ? b : high;
+  low_0 = low_1 < low_0 ? low_1 : low_0;
+  high_0 = high_1 > high_0 ? high_1 : high_0;
+  low = low_0[0];
+  high = high_0[0];
+  for (int i = 1; i < 8; ++i) {
+    low = low_0[i] < low ? low_0[i] : low;
+    high = high_0[i] > high ? high_0[i] : high;
   }
 }
 
-// The sum of the values less `from`, or of the squares of that.
-template <bool squared>
-inline double sum(const double* values, int count, double from) {
+inline double total(const Doubles& sums) {
+  double result = 0;
+  for (int i = 0; i < 8; ++i) result += sums[i];
+  return result;
+}
+
+inline double sum(const double* values, int count) {
   const Doubles* all = reinterpret_cast<const Doubles*>(values);
-  Doubles sums[4] = {};
+  Doubles a = {}, b = {}, c = {}, d = {};
   for (int i = 0; i < count / 8; i += 4) {
-    for (int j = 0; j < 4; ++j) {
-      Doubles offset = all[i + j] - from;
-      sums[j] += squared ? offset * offset : offset;
-    }
+    a += all[i];
+    b += all[i + 1];
+    c += all[i + 2];
+    d += all[i + 3];
   }
-  sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  double total = 0;
-  for (int i = 0; i < 8; ++i) total += sums[0][i];
-  return total;
+  return total((a + b) + (c + d));
+}
+
+inline double sum_of_squares(const double* values, int count, double mean) {
+  const Doubles* all = reinterpret_cast<const Doubles*>(values);
+  Doubles a = {}, b = {}, c = {}, d = {};
+  for (int i = 0; i < count / 8; i += 4) {
+    a += (all[i] - mean) * (all[i] - mean);
+    b += (all[i + 1] - mean) * (all[i + 1] - mean);
+    c += (all[i + 2] - mean) * (all[i + 2] - mean);
+    d += (all[i + 3] - mean) * (all[i + 3] - mean);
+  }
+  return total((a + b) + (c + d));
 }
 
 inline bool has_special(const double* values, int count) {
@@ -166,9 +186,9 @@ class Sums {
   void merge(double* offsets, int number, double shift) {
     double size = number;
     int padded = pad(offsets, number, 0.0);
-    double mean = sum<false>(offsets, padded, 0.0) / size;
+    double mean = sum(offsets, padded) / size;
     pad(offsets, number, mean);
-    double squares = sum<true>(offsets, padded, mean);
+    double squares = sum_of_squares(offsets, padded, mean);
     double before = static_cast<double>(count), apart = mean + shift - mean_;
     count += number;
     double share = size / static_cast<double>(count);
@@ -284,6 +304,10 @@ inline Statistics measure(const Host& host, int32_t dtype, int64_t numel) {
   found.std = sums.deviation() * (found.finite > 1 ? std::sqrt(count / (count - 1)) : 0);
   return found;
 }
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 }  // namespace inductor_rewriter
 }  // namespace

@@ -3,11 +3,10 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "event.h"
@@ -158,7 +157,8 @@ inline bool read_tensor(AtenTensorHandle handle, Tensor& tensor) {
     return true;
   }
   tensor.stride.assign(from, from + dim);
-  if (type == aoti_torch_device_type_meta() || !dtype_info(tensor.dtype).size) return true;
+  constexpr int32_t meta = 14;
+  if (type == meta || !dtype_info(tensor.dtype).size) return true;
   tensor.in_memory = tensor.numel == 0;
   if (tensor.in_memory) return true;
   int64_t offset = 0, bytes = 0;
@@ -194,12 +194,14 @@ inline std::vector<Dimension> distinct(
   std::vector<Dimension> all, merged;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    if (stride[i]) all.push_back({shape[i], stride[i]});
-    else repeat *= shape[i];
+    if (!stride[i]) {
+      repeat *= shape[i];
+      continue;
+    }
+    std::size_t at = all.size();
+    all.push_back({shape[i], stride[i]});
+    for (; at && all[at - 1].stride < stride[i]; --at) std::swap(all[at], all[at - 1]);
   }
-  std::stable_sort(all.begin(), all.end(), [](const Dimension& a, const Dimension& b) {
-    return a.stride > b.stride;
-  });
   for (const Dimension& next : all) {
     if (!merged.empty() && merged.back().stride == next.size * next.stride) {
       merged.back() = {merged.back().size * next.size, next.stride};
@@ -222,7 +224,7 @@ inline bool is_dense(const Tensor& tensor) {
 inline std::vector<int64_t> dense_strides(const Tensor& tensor) {
   int dim = static_cast<int>(tensor.shape.size());
   std::vector<int> order(dim);
-  std::iota(order.rbegin(), order.rend(), 0);
+  for (int i = 0; i < dim; ++i) order[i] = dim - 1 - i;
   auto compare = [&](int a, int b) {
     int64_t first = tensor.stride[a], second = tensor.stride[b];
     if (!first || !second) return 0;

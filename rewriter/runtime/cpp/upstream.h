@@ -61,7 +61,7 @@ class Columns {
 
 inline std::string matrix_text(const double* values, int64_t rows, int64_t columns, int indent) {
   Columns style(values, static_cast<std::size_t>(rows * columns));
-  std::string margin(indent, ' '), text = margin;
+  std::string margin(indent, ' '), text;
   int64_t fit = (80 - indent) / (style.width + 1);
   for (int64_t first = 0, last; first < columns; first = last + 1) {
     last = first + fit <= columns - 1 ? first + fit - 1 : columns - 1;

@@ -89,7 +89,7 @@ inline std::string element_text(const char* from, int32_t dtype) {
 class Reading : public Values {
  public:
   void read(
-      Event& event, const std::vector<Label>& labels, std::initializer_list<Value> values,
+      Event& event, const Labels& labels, std::initializer_list<Value> values,
       Recorder& recorder) const override {
     if (is_capturing(values)) {
       throw std::runtime_error("values cannot be read while a CUDA graph is being captured");
@@ -98,15 +98,17 @@ class Reading : public Values {
       recorder.warn(event.about(), "the line and the table differ in the number of values");
     }
     std::size_t count = labels.size() < values.size() ? labels.size() : values.size();
-    event.items.reserve(count);
+    event.items = Fixed<Item>(count);
+    std::size_t read = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const Label& label = labels[i];
-      recorder.act(event.about() + " " + label.name, [&] {
-        Item item;
-        item.label = &label;
-        if (read_one(values.begin()[i], item)) event.items.push_back(std::move(item));
+      Item& item = event.items[read];
+      item.label = &labels[i];
+      item.tensor = Tensor();  // of one before it that could not be read
+      recorder.act(event.about() + " " + labels[i].name, [&] {
+        read += read_one(values.begin()[i], item);
       });
     }
+    event.items.shrink(read);
   }
 
   void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const override {

@@ -1056,3 +1056,73 @@ def test_every_probe_has_a_file_in_both_languages() -> None:
         assert ("measures = true" in module) == probe.PROBE.measures
         assert ("saves = true" in module) == probe.PROBE.saves
         assert (f'when = "{probe.PROBE.when}"' in module) == (probe.PROBE.when != "both")
+
+
+# --- On a GPU -----------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_gpu_tensors_read_and_saved_as_in_python(
+    dtype: torch.dtype, both: Callable[..., Both]
+) -> None:
+    runtimes = both("print", "save", values=True)
+    for tensor in shapes_of(tensor_of(dtype, 6000)):
+        # A copy of its own, with the same strides.
+        size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        flat = torch.zeros(max(size, 0) if tensor.numel() else 0, dtype=dtype)
+        bits = flat.as_strided(tensor.shape, tensor.stride())
+        if tensor.numel() and 0 not in tensor.stride():
+            bits.copy_(tensor)
+        there = flat.cuda().as_strided(tensor.shape, tensor.stride())
+        runtimes.check_said(lambda runtime, there=there: runtime.after(12, there))
+    runtimes.check_rows()
+    for row in runtimes.rows()[1]:
+        expected, found = (
+            torch.load(dump / "rank0/run0" / row["file"], weights_only=True)
+            for dump in runtimes.dumps
+        )
+        assert found.stride() == expected.stride()
+        assert bits_of(found) == bits_of(expected)
+
+
+@pytest.mark.gpu
+def test_gpu_statistics_cost_no_memory_there_and_read_expanded_tensors_once(
+    library: ctypes.CDLL, capfd: Any
+) -> None:
+    native = Native(library, options_of("print"), [row_of()])
+    native.begin()
+    whole = torch.arange(1 << 20, device="cuda", dtype=torch.float32).view(1024, 1024)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    native.before(12, whole.t())
+    assert torch.cuda.max_memory_allocated() == before
+    native.before(12, whole[:1].expand(1 << 20, 1024))
+    assert torch.cuda.max_memory_allocated() - before < 1 << 20
+    native.end()
+    first, second = capfd.readouterr().out.splitlines()
+    assert "f32[1024, 1024]  cuda:0  min 0 max 1.049e+06 mean 5.243e+05" in first
+    assert "f32[1048576, 1024]  cuda:0  min 0 max 1023 mean 511.5 std 295.6" in second
+
+
+@pytest.mark.gpu
+def test_gpu_values_are_not_read_while_a_graph_is_captured(
+    library: ctypes.CDLL, capfd: Any
+) -> None:
+    native = Native(library, options_of("names", "print"), [row_of()])
+    native.begin()
+    x = torch.ones(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x + 1
+        native.before(12, x)
+        native.before(12, y)
+        z = y * 2
+    graph.replay()
+    torch.cuda.synchronize()
+    assert z.tolist() == [4.0] * 8
+    native.before(12, z)
+    native.end()
+    out, err = capfd.readouterr()
+    assert [line.split("_0")[-1][:9] for line in out.splitlines()] == ["", "", "", "  in x0  "]
+    assert err.count("values cannot be read while a CUDA graph is being captured") == 1

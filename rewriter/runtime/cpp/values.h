@@ -18,7 +18,12 @@ constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
 // Inside a CUDA graph's capture a copy to the host is illegal.
 inline bool is_capturing(int device_index) {
   using GetStream = AOTITorchError (*)(int32_t, void**);
-  static const auto get_stream = find<GetStream>("aoti_torch_get_current_cuda_stream");
+  static const auto get_stream = [] {
+    const char* name = "aoti_torch_get_current_cuda_stream";
+    if (auto found = find<GetStream>(name)) return found;
+    void* torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+    return torch ? reinterpret_cast<GetStream>(dlsym(torch, name)) : GetStream{};
+  }();
   static const auto ask = [] {
     using Ask = int (*)(void*, int*);
     void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);

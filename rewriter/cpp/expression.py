@@ -13,8 +13,9 @@ from rewriter.cpp.grammar import Grammar
 from rewriter.cpp.outline import Outline
 
 _WRAPPER = "wrap_with_raii_handle_if_needed"
+_CAST = "static_cast"
 _NUMBERS = ("number_literal", "true", "false", "char_literal")
-_ARRAY = re.compile(r"(std::array|std::vector)<AtenTensorHandle\b")
+_ARRAY = re.compile(r"(std::array|std::vector)<(const )?AtenTensorHandle\b")
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,11 @@ class Reader:
 
     def elements(self, node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
         """The members of `std::array<AtenTensorHandle, 2>{a, b}.data()`; else the node itself."""
-        if node.type == "call_expression":
-            function = _field(node, "function")
+        array = node
+        if node.type == "call_expression" and self.callee(_field(node, "function")) == _CAST:
+            array = _field(node, "arguments").named_children[0]
+        if array.type == "call_expression":
+            function = _field(array, "function")
             literal = function.child_by_field_name("argument")
             if (
                 literal is not None
@@ -116,7 +120,10 @@ class Reader:
     def _first_name(self, node: tree_sitter.Node) -> str:
         if node.type == "identifier":
             return self._outline.read(node)
-        return next(filter(None, map(self._first_name, node.named_children)), "")
+        parts = node.named_children
+        if node.type == "call_expression" and _field(node, "function").type != "field_expression":
+            parts = _field(node, "arguments").named_children
+        return next(filter(None, map(self._first_name, parts)), "")
 
 
 def without_templates(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import tree_sitter
 
-from rewriter import grammar, provenance
+from rewriter import provenance
 from rewriter.arguments import Declared, distinct, settle
 from rewriter.cpp import embedded
 from rewriter.cpp import grammar as grammars
@@ -17,12 +17,18 @@ from rewriter.cpp.outline import Body, Outline
 from rewriter.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.cpp.walk import Candidate, Walk
 from rewriter.flow import Content, Flow
-from rewriter.python import outline as python
 from rewriter.source import Source
 from rewriter.types import Argument, Entry, Launch, Located, Role
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
+_TRITON = re.compile(
+    rb"^(?P<name>\w+) = async_compile\.triton\(\s*['\"]\w+['\"],\s*'''(?P<text>.*?)'''",
+    re.DOTALL | re.MULTILINE,
+)
+# A tensor that nothing is ever put into: it stands for none.
+_UNDEFINED = re.compile(r"var_\d+$")
+_WORD = re.compile(r"\w+")
 
 
 def locate(source: Source, operators: Operators = ()) -> Located:
@@ -32,7 +38,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.of(source)
-    sources = _triton_sources(source) if text.start else {}
+    sources = _triton_sources(source, text.start) if text.start else {}
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
     walk = Walk(outline, shapes)
@@ -123,6 +129,8 @@ class _Reading:
             name in candidate.outputs or (name.endswith("_handle") and known.root == name)
         ):
             return None
+        if _UNDEFINED.match(name) and known.content is Content.NOTHING and known.root == name:
+            return Argument(reading.expr, reading.expr, "", "in", "other")
         if reading.kind == "arithmetic" or known.type == "scalar" or declared.type == "scalar":
             if name in candidate.local:
                 return Argument(name, reading.expr, "", "in", "other")
@@ -131,15 +139,26 @@ class _Reading:
         role: Role = "in" if reading.const else flow.role(name, declared.role, view)
         if reading.const and known.content is Content.NOTHING:
             role = "out"
-        shown = known.root if _TEMPORARY.match(name) else name
+        shown = self._lasting(name, candidate)
         if name in candidate.local:
-            if known.root in candidate.local:
+            # Around its block there is only what it was made from.
+            if shown in candidate.local:
                 return Argument(name, name, "", "in", "other")
-            return Argument(known.root, known.root, known.root, role, "tensor")
+            expr = self.context.walk.names.made.get(name, shown)
+            if not candidate.local.isdisjoint(_WORD.findall(expr)):
+                expr = shown
+            return Argument(shown, expr, known.root, role, "tensor")
         later = None
         if reading.taken:
             later = self.context.walk.names.made.get(name, "")
         return Argument(shown, reading.expr, known.root, role, "tensor", later)
+
+    def _lasting(self, name: str, candidate: Candidate) -> str:
+        """The variable that a name stands for which only hands it on, or is gone after a block."""
+        bases = self.context.walk.names.bases
+        while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
+            name = bases[name]
+        return name
 
 
 def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
@@ -158,11 +177,12 @@ def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
     return Entry(body.name, start, indent, tuple(walk.inputs), inputs_at)
 
 
-def _triton_sources(source: Source) -> dict[str, str]:
-    """The Triton kernels that the Python around the C++ defines."""
-    definitions = python.read(source, grammar.load("python")).definitions
+def _triton_sources(source: Source, end: int) -> dict[str, str]:
+    """The Triton kernels that the Python above the C++ defines.
+
+    Up to torch 2.11 they stand in the module's docstring, with the code that tuned them.
+    """
     return {
-        name: definition.texts[-1]
-        for name, definition in definitions.items()
-        if definition.factory == "async_compile.triton" and definition.texts
+        match["name"].decode(): match["text"].decode("utf-8", "replace")
+        for match in _TRITON.finditer(source.data, 0, end)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,8 @@ _TRITON_STRING = re.compile(
 )
 _INCLUDES = re.compile(rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)[^\n]*|//[^\n]*)?\r?\n)*")
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
+# tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
+_LONG = re.compile(rb"\blong(?=\()")
 _PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
 
 
@@ -49,7 +52,7 @@ class Outline:
         self.text = text
         self.data = text.data
         self.grammar = grammar
-        self._tree = tree_sitter.Parser(LANGUAGE).parse(text.data)
+        self._tree = tree_sitter.Parser(LANGUAGE).parse(_LONG.sub(b"bool", text.data))
 
     @cached_property
     def bodies(self) -> tuple[Body, ...]:
@@ -130,7 +133,7 @@ class Outline:
             else:
                 above = [name for start, name in callers if start < match.start()]
                 owner = above[-1] if above else owner
-            found[owner] = match["text"].decode("utf-8", "replace")
+            found[owner] = textwrap.dedent(match["text"].decode("utf-8", "replace"))
         return found
 
     def _syntax_error(self, body: tree_sitter.Node) -> RewriterError:

@@ -5,8 +5,9 @@ One resolver for each value of `roles` in the grammar.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
@@ -28,8 +29,15 @@ Operators = Sequence[Json]
 _SHIM = re.compile(r"aoti_torch_(?:(?:cpu|cuda|xpu|mps|mtia|hpu|meta|privateuse1)_)?(\w+)")
 _IN_PLACE = re.compile(r"_*[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
 # Calls that put one value into a box for the dispatcher or for Python.
-_BOXES = ("torch::stable::detail::from", "from", "c10::IValue", "PyCapsule_New")
-_NUMBERS = ("PyLong_FromLongLong", "PyFloat_FromDouble", "PyBool_FromLong")
+_BOXES = (
+    "torch::stable::detail::from",
+    "from",
+    "c10::IValue",
+    "PyCapsule_New",
+    "PyLong_FromLongLong",
+    "PyFloat_FromDouble",
+    "PyBool_FromLong",
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,8 @@ def by_shim(candidate: Candidate, context: Context) -> Called:
     """
     call = candidate.call
     match = _SHIM.match(call.callee)
-    operator = match[1] if match else call.callee
+    # mkldnn's operators have names that begin with an underscore: `mkldnn::_linear_pointwise`.
+    operator = (match[1] if match else call.callee).removeprefix("mkldnn_")
     nodes = _arguments(call)
     returns = any(node.type == "pointer_expression" for node in nodes)
     arguments = []
@@ -147,27 +156,65 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
         for kind, value in given.get("arg", {}).items()
         if kind in ("as_int", "as_float", "as_bool")
     )
-    return Called(kernel, _by_schema(kernel, tensors, returns=returns), literals=literals)
+    positions = [
+        position
+        for position, given in enumerate(node.get("inputs", ()))
+        for _ in range(_tensors_in(given.get("arg", {})))
+    ]
+    return Called(
+        kernel, _by_schema(kernel, tensors, positions, returns=returns), literals=literals
+    )
+
+
+def _tensors_in(given: Json) -> int:
+    """How many tensors the executor is handed for one input; those that are none it is not."""
+    (kind, value), *_ = [*given.items(), ("", None)]
+    if kind in ("as_tensors", "as_optional_tensors"):
+        return sum("as_none" not in one for one in value)
+    if kind == "as_optional_tensor":
+        return int("as_none" not in value)
+    return int(kind == "as_tensor")
 
 
 def by_block(candidate: Candidate, context: Context) -> Called:
-    """From the block that boxes the arguments: whatever goes into a box, in order."""
-    read = context.outline.read
-    before = [
-        call for call in candidate.inside if call.node.start_byte <= candidate.call.node.start_byte
-    ]
-    boxed = []
-    end = 0
-    for call in before:
+    """From the block that boxes the arguments, one after the other, and hands over all of them."""
+    read, lists = context.outline.read, context.walk.names.lists
+    boxes: dict[str, list[tree_sitter.Node]] = {}
+    for call in candidate.inside:
         arguments = _arguments(call)
-        # A box in a box is the same value.
-        if call.callee in (*_BOXES, *_NUMBERS) and arguments and call.node.start_byte >= end:
-            boxed.append(arguments[0])
-            end = call.node.end_byte
+        if call.callee.endswith(".emplace_back"):
+            filled = call.callee.removesuffix(".emplace_back")
+        elif call.callee in ("PyTuple_SetItem", "PyList_SetItem"):
+            filled = read(arguments[0])
+        else:
+            continue
+        boxes.setdefault(filled, []).append(_unboxed(arguments[-1], context))
+    lists.update((name, tuple(nodes)) for name, nodes in boxes.items())
     kernel = _named_in(candidate.call, read) or next(
         filter(None, (_named_in(call, read) for call in candidate.inside)), "custom_op"
     )
-    return Called(kernel, _by_schema(kernel, boxed, returns=bool(candidate.assigned)))
+    # `dispatch_vars.data()`, `&dispatch_stack_0`, `py_args_0`
+    handed = read(_arguments(candidate.call)[-1]).strip("&").removesuffix(".data()")
+    boxed = [_unboxed(node, context) for node in lists.get(handed, ())]
+    if candidate.call.callee == "PyObject_CallObject":
+        boxed = boxed[1:]  # the first is the operator's name
+    return Called(
+        kernel, _by_schema(kernel, boxed, range(len(boxed)), returns=bool(candidate.assigned))
+    )
+
+
+def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
+    """What a box holds, or a box in a box."""
+    function = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if (
+        function is not None
+        and arguments is not None
+        and arguments.named_children
+        and context.walk.reader.callee(function) in _BOXES
+    ):
+        return _unboxed(arguments.named_children[0], context)
+    return node
 
 
 def _named_in(call: Call, read: Callable[[tree_sitter.Node], str]) -> str:
@@ -193,11 +240,14 @@ def _operator(name: str, overload: str) -> str:
 
 
 def _by_schema(
-    kernel: str, nodes: list[tree_sitter.Node], *, returns: bool
+    kernel: str, nodes: list[tree_sitter.Node], positions: Iterable[int], *, returns: bool
 ) -> list[tuple[tree_sitter.Node, Declared]]:
+    """`positions` are those in the operator's schema; what has none is a result."""
     written = schemas.written(kernel.removeprefix("torch.ops."))
     result = []
-    for position, node in enumerate(nodes):
+    for node, position in itertools.zip_longest(nodes, positions):
+        if node is None:
+            break
         if written is not None:
             declared = Declared("inout", None) if position in written else INPUT
         else:

@@ -34,6 +34,8 @@ _INPUT = re.compile(
 _BRANCHES = ("if_statement",)
 _LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
 _HANDLE = "_handle"
+# Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
+_MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,14 @@ class Names:
     """What the walk knows of names besides their data flow.
 
     `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
-    tensors. `made` gives an expression that makes a taken handle again.
+    tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
+    a name was made from.
     """
 
     pointers: dict[str, Reading] = field(default_factory=dict)
     lists: dict[str, tuple[tree_sitter.Node, ...]] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
+    bases: dict[str, str] = field(default_factory=dict)
 
 
 class Walk:
@@ -318,7 +322,11 @@ class Walk:
         start = call.node.start_byte
         self._apply(
             (other for other in inside if other.node.start_byte < start),
-            (change for change in changes if change.start < start and self._name(change) in local),
+            (
+                change
+                for change in changes
+                if change.start < start and change.effect != "free" and self._name(change) in local
+            ),
             flow,
         )
         outputs, end = self._taken_over(call, statement, rest)
@@ -417,6 +425,7 @@ class Walk:
                 base = self.reader.read(arguments[0])
                 flow.alias(name, base.name, reuse=False)
                 self.names.made.pop(name, None)
+                self.names.bases[name] = base.name
             elif call.effect == "copy":
                 flow.compute(name, "tensor")
             elif call.effect == "scalar":
@@ -474,25 +483,32 @@ class Walk:
             line = self._line_after(value)
             flow.alias(name, reading.name, reuse="reuse" in line, fresh="// alias" in line)
             self.names.made[name] = reading.expr
+            self.names.bases[name] = reading.name
         elif _SCALARS.match(declared) or reading.kind in ("number", "arithmetic"):
             flow.compute(name, "scalar")
             if known is not None and known.type == "tensor" and reading.kind == "variable":
                 flow.compute(name, "tensor")
         elif reading.kind == "variable" and known is not None:
             self._rename(name, reading.name, "reuse" in self._line_after(value), flow)
+            if node.parent is not None and node.parent.type == "assignment_expression":
+                # `buf1 = std::move(true_graph_0_buf1)`: what it was called in there is gone.
+                flow.variables[name] = replace(flow.variables[name], root=name)
             if reading.name in self.names.made:
                 self.names.made[name] = self.names.made[reading.name]
-        elif reading.kind == "variable" and "Handle" in declared:
+        elif reading.kind in ("variable", "other") and "AtenTensorHandle" in declared:
             flow.compute(name, "tensor")
         else:
             flow.compute(name, "other")
 
     def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
         """`name` takes over what `old` held: a handle, or a moved buffer."""
-        before = flow.get(old)
+        root = flow.get(old).root
         flow.alias(name, old, reuse=reuse)
-        if before.root == old and old.endswith(_HANDLE):
+        self.names.bases.pop(name, None)
+        if _MADE.match(root):
             flow.variables[name] = replace(flow.variables[name], root=name)
+        else:
+            self.names.bases[name] = old
 
     def _bind_list(self, name: str, value: tree_sitter.Node, flow: Flow) -> None:
         members = value

@@ -17,7 +17,8 @@ from rewriter.source import Source, check_text
 from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrapper
 
 _EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
-_CPP = re.compile(rb"\bAOTInductorModel\w*::run_impl\b|\binductor_entry_impl\s*\(")
+_CPP = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
+_JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -191,7 +192,8 @@ def _open_directory(path: Path) -> Artifact:
             "no-artifacts",
             f"no wrapper of Inductor's in {path} or below"
             + (f"; what is there, this version does not read:{also}" if also else ""),
-            hint="Expected an output_code.py; TORCH_COMPILE_DEBUG=1 makes torch.compile leave one.",
+            hint="Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) "
+            "or the wrapper.cpp of AOTInductor.",
         )
     return Artifact(path, tuple(wrappers), tuple(unread))
 
@@ -254,8 +256,10 @@ def _check_supported(path: Path, data: bytes) -> None:
 
 def _not_a_wrapper(path: Path, data: bytes) -> RewriterError:
     if path.suffix in _CPP_SUFFIXES:
-        found = "it has neither AOTInductorModel::run_impl nor inductor_entry_impl"
-        if b"cpp_fused" in data:
+        found = "it has no AOTInductorModel::run_impl"
+        if _JIT_TEXT.search(data):
+            found = "it is what a Python file gave to the compiler: that is the wrapper"
+        elif b"cpp_fused" in data:
             found += ": the kernels of a wrapper, or a kernel file of the cache"
     elif b"@triton.jit" in data and not _ENTRY.search(data):
         found = "it holds Triton kernels but no function `call`: a kernel file of the cache"

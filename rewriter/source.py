@@ -74,7 +74,7 @@ def check_text(name: str, data: bytes) -> None:
         raise RewriterError(
             "binary-file",
             f"{name}: a binary file (a zero byte at offset {data.index(0)})",
-            hint="Expected Python source, such as output_code.py.",
+            hint="Expected source, such as output_code.py or wrapper.cpp.",
         )
     try:
         data.decode("utf-8")

@@ -60,22 +60,32 @@ DRIVER = r"""
 
 using namespace inductor_rewriter;
 
-static Value make_value(int kind, uint64_t bits) {
+// Values point to what they were made of.
+struct Held {
+  AtenTensorHandle handle;
+  int64_t integer;
   double number;
-  std::memcpy(&number, &bits, sizeof number);
+  bool truth;
+  uint64_t bits;
+};
+
+static Value make_value(Held& held, int kind, uint64_t bits) {
+  held = {reinterpret_cast<AtenTensorHandle>(bits), static_cast<int64_t>(bits), 0, bits != 0, bits};
+  std::memcpy(&held.number, &bits, sizeof bits);
   switch (kind) {
-    case 0: return Value(reinterpret_cast<AtenTensorHandle>(bits));
-    case 1: return Value(static_cast<int64_t>(bits));
-    case 2: return Value(number);
-    case 3: return Value(bits != 0);
-    case 4: return Value(bits);
+    case 0: return Value(held.handle);
+    case 1: return Value(held.integer);
+    case 2: return Value(held.number);
+    case 3: return Value(held.truth);
+    case 4: return Value(held.bits);
     default: return Value("text");
   }
 }
 
 template <class Act>
 static void with_values(int count, const int* kinds, const uint64_t* bits, Act act) {
-  auto at = [&](int i) { return make_value(kinds[i], bits[i]); };
+  Held held[4];
+  auto at = [&](int i) { return make_value(held[i], kinds[i], bits[i]); };
   switch (count) {
     case 0: return act({});
     case 1: return act({at(0)});

@@ -32,7 +32,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--standalone",
         action="store_true",
-        help="embed the runtime, for machines without inductor-rewriter",
+        help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
     )
     add_probe_options(parser)
     parser.set_defaults(act=act)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,10 @@ from rewriter.dialect import Header, expression
 from rewriter.types import Argument, Json, Phase
 
 _SPACE = "inductor_rewriter"
+_VIEW = re.compile(
+    r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
+    r"(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,14 @@ class Cpp:
     def around(
         self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
     ) -> str:
-        values = ", ".join(expression(argument, phase) for argument in arguments)
+        values = ", ".join(self._value(expression(argument, phase)) for argument in arguments)
         return f"{variable}.{phase}({launch}{f', {{{values}}}' if values else ''});"
+
+    def _value(self, expr: str) -> str:
+        """A view as the arguments that make it: a thousand temporaries cost time to compile."""
+        if b"ArrayRefTensor<" in self.text.data:
+            return expr  # here a name may be no handle, which decides what makes a view of it
+        return _VIEW.sub(r"{\1}", expr)
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

@@ -10,7 +10,7 @@ from typing import Literal
 import tree_sitter
 
 from rewriter.cpp.grammar import Grammar
-from rewriter.cpp.outline import Outline
+from rewriter.cpp.outline import Outline, without_templates
 
 _WRAPPER = "wrap_with_raii_handle_if_needed"
 _CAST = "static_cast"
@@ -124,18 +124,6 @@ class Reader:
         if node.type == "call_expression" and _field(node, "function").type != "field_expression":
             parts = _field(node, "arguments").named_children
         return next(filter(None, map(self._first_name, parts)), "")
-
-
-def without_templates(text: str) -> str:
-    """`text` less what stands between angle brackets; the arrow of `a->b` is none."""
-    kept = []
-    depth = 0
-    for position, character in enumerate(text):
-        depth += character == "<"
-        if depth == 0:
-            kept.append(character)
-        depth -= character == ">" and depth > 0 and text[position - 1] != "-"
-    return "".join(kept)
 
 
 def _field(node: tree_sitter.Node, name: str) -> tree_sitter.Node:

@@ -57,6 +57,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
         entries=tuple(entries),
         header=outline.header,
+        loader_globals=tuple(dict.fromkeys(walk.constants)),
     )
 
 

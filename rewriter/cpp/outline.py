@@ -33,6 +33,11 @@ _INCLUDES = re.compile(rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)[^\n]*|//[^\
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
 # tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
 _LONG = re.compile(rb"\blong(?=\()")
+# An entry as it is defined, not called or declared.
+_DEFINITION = re.compile(
+    rb"^void (?:AOTInductorModel\w*::)?(?P<name>run_impl|inductor_entry_impl)\([^;{}]*\)\s*\{",
+    re.MULTILINE,
+)
 _PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
 
 
@@ -67,8 +72,20 @@ class Outline:
             (name,), (body,) = captures["name"], captures["body"]
             if body.has_error:
                 raise self._syntax_error(body)
-            found.append(Body(self.read(name).split("<")[0].rsplit("::", 1)[-1], body))
+            found.append(Body(without_templates(self.read(name)).strip().split("::")[-1], body))
+        self._require_entries({body.name for body in found})
         return tuple(sorted(found, key=lambda body: body.node.start_byte))
+
+    def _require_entries(self, found: set[str]) -> None:
+        """A function that goes on to the end of the file is none to the parser."""
+        for match in _DEFINITION.finditer(self.data):
+            if (name := match["name"].decode()) not in found:
+                line = self.source.line_of(self.position(match.start("name")))
+                raise RewriterError(
+                    "truncated",
+                    f"{self.source.name}:{line}: the file ends too early: {name} never ends",
+                    hint="Expected a complete wrapper; copy it again.",
+                )
 
     def read(self, node: tree_sitter.Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
@@ -145,6 +162,18 @@ class Outline:
             f"    {self.source.line_text(line).strip()}",
             hint="Expected a wrapper as Inductor wrote it; the file may be truncated.",
         )
+
+
+def without_templates(text: str) -> str:
+    """`text` less what stands between angle brackets; the arrow of `a->b` is none."""
+    kept = []
+    depth = 0
+    for position, character in enumerate(text):
+        depth += character == "<"
+        if depth == 0:
+            kept.append(character)
+        depth -= character == ">" and depth > 0 and text[position - 1] != "-"
+    return "".join(kept)
 
 
 def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from rewriter.errors import FAILED, RewriterError
+
 # Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
 # are those of Python whatever the wrapper is compiled with.
 _BEGIN = """\
@@ -39,6 +41,14 @@ def text(probes: Sequence[str]) -> str:
     """
     parts: dict[Path, str] = {}
     for name in probes:
+        if not (SOURCES / "probes" / f"{name}.h").is_file():
+            raise RewriterError(
+                "probe-invalid",
+                f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
+                "cannot have it",
+                hint="See CONTRIBUTING.md for what a probe's file holds.",
+                code=FAILED,
+            )
         _collect(SOURCES / "probes" / f"{name}.h", parts)
     includes: dict[str, None] = {}
     bodies = []

@@ -106,6 +106,7 @@ class Walk:
         self.unrecognised: list[Unrecognised] = []
         self.inputs: list[str] = []
         self.inputs_end: int | None = None
+        self.constants: list[str] = []
 
     def body(self, body: Body) -> Iterator[tuple[Candidate, Flow]]:
         """The launches of one entry, each with its variables as they are just before it."""
@@ -462,7 +463,7 @@ class Walk:
         declared = self._type(change)
         if _INPUT.match(text):
             flow.compute(name, "tensor")
-            self.inputs.append(name)
+            (self.constants if self._is_optional(change) else self.inputs).append(name)
             return
         if text.startswith("constants_->at("):
             flow.compute(name, "tensor")
@@ -499,6 +500,11 @@ class Walk:
             flow.compute(name, "tensor")
         else:
             flow.compute(name, "other")
+
+    def _is_optional(self, change: Change) -> bool:
+        """Whether it need not be used: what a JIT wrapper adds to its inputs, frozen weights."""
+        declaration = change.captures["type"][0].parent if "type" in change.captures else None
+        return declaration is not None and self.outline.read(declaration).startswith("[[maybe_")
 
     def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
         """`name` takes over what `old` held: a handle, or a moved buffer."""

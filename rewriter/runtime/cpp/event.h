@@ -121,6 +121,7 @@ struct Host {
 
 struct Item {
   const Label* label = nullptr;
+  Content content;
   std::string kind;  // tensor, int, float, bool, other
   std::string text;  // of what is no tensor
   Tensor tensor;

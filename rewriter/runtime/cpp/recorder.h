@@ -273,7 +273,7 @@ Call::~Call() {
   delete running_;
 }
 
-void Call::inputs(std::initializer_list<Value> values) noexcept {
+[[maybe_unused]] void Call::inputs(std::initializer_list<Value> values) noexcept {
   if (!running_ || running_->recorder.is_fork("inputs")) return;
   try {
     running_->recorder.at_inputs(*running_, values);
@@ -281,7 +281,7 @@ void Call::inputs(std::initializer_list<Value> values) noexcept {
   }
 }
 
-void Call::before(int launch, std::initializer_list<Value> values) noexcept {
+[[maybe_unused]] void Call::before(int launch, std::initializer_list<Value> values) noexcept {
   if (!running_ || running_->recorder.is_fork("before")) return;
   try {
     running_->recorder.at_launch(*running_, launch, true, values);
@@ -289,7 +289,7 @@ void Call::before(int launch, std::initializer_list<Value> values) noexcept {
   }
 }
 
-void Call::after(int launch, std::initializer_list<Value> values) noexcept {
+[[maybe_unused]] void Call::after(int launch, std::initializer_list<Value> values) noexcept {
   if (!running_ || running_->recorder.is_fork("after")) return;
   try {
     running_->recorder.at_launch(*running_, launch, false, values);

@@ -72,13 +72,13 @@ Array view_array(const void* from) {
       tensor.device_idx()};
 }
 
-// Cheap to make, since a wrapper makes thousands; it borrows, and is gone after its line.
-class Value {
- public:
+// What a value is, once somebody looks at it. It may own its handle: that of a view made for it.
+struct Content {
   enum class Kind : char { tensor, array, integer, unsigned_integer, floating, boolean, other };
 
+  Content() : integer(0) {}
   template <class T>
-  Value(const T& from) {
+  explicit Content(const T& from) {
     if constexpr (std::is_same_v<T, bool>) {
       kind = Kind::boolean;
       integer = from;
@@ -93,21 +93,71 @@ class Value {
       handle = from;
     } else if constexpr (IsArrayRef<T>::value) {
       kind = Kind::array;
-      address = &from;
-      view = view_array<T>;
+      array = view_array<T>(&from);
     } else {
-      kind = Kind::other;
+      integer = 0;
     }
   }
+  Content(Content&& from) noexcept { *this = std::move(from); }
+  Content& operator=(Content&& from) noexcept {
+    std::swap(kind, from.kind);
+    std::swap(owned, from.owned);
+    std::swap(array, from.array);
+    std::swap(integer, from.integer);
+    return *this;
+  }
+  ~Content() {
+    if (owned) aoti_torch_delete_tensor_object(handle);
+  }
 
+  Kind kind = Kind::other;
+  bool owned = false;
+  Array array{};
   union {
     AtenTensorHandle handle;
     int64_t integer;
     double floating;
-    const void* address;
   };
-  Array (*view)(const void*);  // of an array
-  Kind kind;
+};
+
+// Two pointers, since a wrapper makes thousands of them and has to be compiled: where the value
+// stands, and how to read one of its type. Gone after its line, like what it points to.
+class Value {
+ public:
+  template <class T>
+  Value(const T& from) : from_(&from), read_(&read<T>) {}
+
+  // The view that `reinterpret_tensor_wrapper` makes of the same arguments, made when it is read.
+  template <class T>
+  Value(
+      const T& base, int64_t dim, const int64_t* sizes, const int64_t* strides, int64_t offset)
+      : from_(&base), read_(&read_view<T>), sizes_(sizes), strides_(strides), dim_(dim),
+        offset_(offset) {}
+
+  // Of a tensor that cannot be viewed (the wrapper would fail at it, too), something without value.
+  Content content() const { return read_(*this); }
+
+ private:
+  template <class T>
+  static Content read(const Value& value) {
+    return Content(*static_cast<const T*>(value.from_));
+  }
+  template <class T>
+  static Content read_view(const Value& value) {
+    Content base = read<T>(value), view;
+    if (base.kind != Content::Kind::tensor || !base.handle) return view;
+    view.owned = !aoti_torch__reinterpret_tensor(
+        base.handle, value.dim_, value.sizes_, value.strides_, value.offset_, &view.handle);
+    view.kind = view.owned ? Content::Kind::tensor : Content::Kind::other;
+    return view;
+  }
+
+  const void* from_;
+  Content (*read_)(const Value&);
+  const int64_t* sizes_;  // these of a view only
+  const int64_t* strides_;
+  int64_t dim_;
+  int64_t offset_;
 };
 
 }  // namespace inductor_rewriter

@@ -38,11 +38,12 @@ inline bool is_capturing(int device_index) {
 inline bool is_capturing(std::initializer_list<Value> values) {
   for (const Value& value : values) {
     int32_t type = -1, index = 0;
-    if (value.kind != Value::Kind::tensor || !value.handle) continue;
-    if (aoti_torch_get_dtype(value.handle, &type) || !is_defined(value.handle, type)) continue;
-    aoti_torch_get_device_type(value.handle, &type);
+    Content content = value.content();
+    AtenTensorHandle handle = content.kind == Content::Kind::tensor ? content.handle : nullptr;
+    if (!handle || aoti_torch_get_dtype(handle, &type) || !is_defined(handle, type)) continue;
+    aoti_torch_get_device_type(handle, &type);
     if (type != aoti_torch_device_type_cuda()) continue;
-    aoti_torch_get_device_index(value.handle, &index);
+    aoti_torch_get_device_index(handle, &index);
     if (is_capturing(index)) return true;
   }
   return false;
@@ -166,30 +167,31 @@ class Reading : public Values {
 
  private:
   static bool read_one(const Value& value, Item& item) {
-    using Kind = Value::Kind;
-    switch (value.kind) {
+    using Kind = Content::Kind;
+    const Content& content = item.content = value.content();
+    switch (content.kind) {
       case Kind::tensor:
         item.kind = "tensor";
-        return read_tensor(value.handle, item.tensor);
+        return read_tensor(content.handle, item.tensor);
       case Kind::array:
         item.kind = "tensor";
-        read_array(value.view(value.address), item.tensor);
+        read_array(content.array, item.tensor);
         return true;
       case Kind::integer:
         item.kind = "int";
-        item.text = std::to_string(value.integer);
+        item.text = std::to_string(content.integer);
         return true;
       case Kind::unsigned_integer:
         item.kind = "int";
-        item.text = std::to_string(static_cast<uint64_t>(value.integer));
+        item.text = std::to_string(static_cast<uint64_t>(content.integer));
         return true;
       case Kind::floating:
         item.kind = "float";
-        item.text = python_repr(value.floating);
+        item.text = python_repr(content.floating);
         return true;
       case Kind::boolean:
         item.kind = "bool";
-        item.text = value.integer ? "True" : "False";
+        item.text = content.integer ? "True" : "False";
         return true;
       case Kind::other:
         break;

@@ -98,8 +98,15 @@ def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:
     moved = {old + end: new + end for end in (".cpp", ".o", ".so")}
     for command in (exported.compile_command, exported.link_command):
         here = [moved.get(part, part) for part in command]
-        # With `package_cpp_only`, the kernels are in the wrapper and have no object.
-        here = [part for part in here if not part.endswith("kernel.o") or Path(part).exists()]
+        if exported.so is None:
+            # The kernels are in the wrapper and have no object. Who compiles such a package has no
+            # precompiled header either, and with it, g++ 12 crashes on the plain file.
+            here = [part for part in here if not part.endswith("kernel.o")]
+            here = [
+                part
+                for before, part in itertools.pairwise(["", *here])
+                if "-include" not in (before, part)
+            ]
         done = subprocess.run(here, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     return folder / "wrapper.so"

@@ -1,0 +1,366 @@
+"""C++ wrappers compiled by this torch, here and now: probed runs equal plain ones bit for bit.
+
+JIT C++ wrappers are imported as Python wrappers are. A wrapper of AOTInductor is compiled again and
+linked with the kernels and constants of the plain one. All run in a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import rewriter
+from capture import Compiled, Exported
+from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
+from models import VARIANTS, models_for
+
+ALL = "names,print,save"
+JIT = [name for name in models_for("cpp_wrapper") if name != "frozen"]
+AOTI = list(models_for("aoti"))
+# The other models have no form of launch that these or the JIT wrappers lack.
+AOTI_FIRST = [
+    "buffers", "cond", "customop", "decompositions", "dynamic", "folded", "frozen",
+    "mixed_arguments", "mlp", "nested", "random", "scalars", "subgraph",
+]  # fmt: skip
+VARIANT_MODELS = [
+    pytest.param(kind, name, marks=[] if name == names[0] else pytest.mark.exhaustive)
+    for kind, names in VARIANTS.items()
+    for name in names
+]
+# A branch that the inputs of a model do not take.
+NOT_TAKEN = {"cond": "false_graph"}
+# What is laid out as oneDNN likes it can be named, and neither measured nor saved.
+OPAQUE = re.compile(r"\[rewriter 0\] warning: .*: its layout is not strided\n")
+LINE = re.compile(r"\[rewriter 0\] #(\d+)(?:\.\d+)? (before|after ) (\S+)(  .*)?")
+INPUT_LINE = re.compile(r"\[rewriter 0\] inputs  in \S+  .*")
+
+
+class Jit:
+    """The graphs of one model, as `torch.compile` makes them."""
+
+    suffix = ".py"
+    _ran: ClassVar[dict[bytes, Mapping[str, str]]] = {}
+
+    def __init__(self, compiled: Compiled, folder: Path, apart: Apart) -> None:
+        self.sources = [graph.source.encode() for graph in compiled.graphs]
+        self._graphs, self._folder, self._apart = compiled.graphs, folder, apart
+
+    def run(self, number: int, source: bytes, environment: Mapping[str, str] = {}) -> Ran:
+        # A process loads a library once, and that reads the environment once.
+        if self._ran.setdefault(source, environment) != environment:
+            self._apart.close()
+            self._ran.clear()
+        return self._apart(call, source, self.args(number), self._folder, environment=environment)
+
+    def args(self, number: int) -> list[Any]:
+        return self._graphs[number].args
+
+    def run_plain(self, number: int) -> Outcome:
+        """In this process, which has the library already."""
+        return call(self.sources[number], self.args(number), self._folder)
+
+
+class Ahead:
+    """One model, as AOTInductor makes it."""
+
+    suffix = ".cpp"
+
+    def __init__(self, exported: Exported, folder: Path, apart: Apart) -> None:
+        self.sources = [exported.source]
+        self._exported, self._folder, self._apart = exported, folder, apart
+
+    def run(self, number: int, source: bytes, environment: Mapping[str, str] = {}) -> Ran:
+        # A library that is loaded already would be found in its stead.
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        so = rebuild_aoti(self._exported, source, folder)
+        return self._apart(run_aoti, so, self.args(number), environment=environment)
+
+    def args(self, number: int) -> list[Any]:
+        return list(self._exported.inputs)
+
+    def run_plain(self, number: int) -> Outcome:
+        so = self._exported.so
+        if so is None:
+            outcome: Outcome = self.run(number, self.sources[number]).outcome
+            return outcome
+        return run_aoti(so, self.args(number))
+
+
+Subject = Jit | Ahead
+
+
+@pytest.fixture
+def jit(
+    compiled_cpp: Callable[[str], Compiled], tmp_path: Path, apart: Apart
+) -> Callable[[str], Jit]:
+    return lambda model: Jit(compiled_cpp(model), tmp_path, apart)
+
+
+@pytest.fixture
+def ahead(
+    exported: Callable[[str, str], Exported], tmp_path: Path, apart: Apart
+) -> Callable[..., Ahead]:
+    return lambda model, kind="aoti": Ahead(exported(model, kind), tmp_path, apart)
+
+
+def plain_of(subject: Subject, number: int, cache: dict[Any, Outcome] = {}) -> Outcome:  # noqa: B006
+    """What the wrapper does without probes; run once in a session."""
+    key = subject.sources[number]
+    if key not in cache:
+        cache[key] = subject.run_plain(number)
+    return cache[key]
+
+
+def written(subject: Subject, number: int, folder: Path) -> Path:
+    path = folder / f"plain{number}{subject.suffix}"
+    path.write_bytes(subject.sources[number])
+    return path
+
+
+def probed(
+    subject: Subject, number: int, probes: str, folder: Path, **options: Any
+) -> tuple[rewriter.Artifact, bytes]:
+    path = written(subject, number, folder)
+    artifact = rewriter.open(path)
+    result = rewriter.instrument(artifact, rewriter.select(probes, **options))
+    assert not result.plan.skipped
+    assert not result.plan.unrecognised
+    assert len(result.plan.probed) == len(artifact.launches) > 0
+    return artifact, result.source
+
+
+def check_equal_and_seen(subject: Subject, model: str, probes: str, folder: Path) -> None:
+    """Run every graph plain and probed: nothing differs, and every launch was reported."""
+    for number in range(len(subject.sources)):
+        artifact, source = probed(subject, number, probes, folder)
+        dump = folder / f"dump{number}"
+        ran = subject.run(number, source, {"REWRITER_DUMP": str(dump)})
+        plain = plain_of(subject, number)
+        assert ran.outcome.outputs == plain.outputs
+        assert ran.outcome.inputs == plain.inputs
+        assert ran.outcome.random_state == plain.random_state
+        assert "rewriter" not in (OPAQUE.sub("", ran.err) if model == "frozen" else ran.err)
+        branch = NOT_TAKEN.get(model, "\n")
+        taken = [launch for launch in artifact.launches if branch not in launch.scope]
+        if "names" in probes or "print" in probes:
+            check_lines(ran.out, taken, probes)
+        else:
+            assert ran.out == ""
+        rows = dumped(dump)
+        if probes != "names":
+            check_events(rows, taken, save="save" in probes)
+        if "save" in probes:
+            check_inputs(rows, subject.args(number))
+
+
+def dumped(dump: Path) -> list[dict[str, Any]]:
+    """Every event of a dump, with `path` where its file is."""
+    return [
+        {**row, "path": file.parent / row["file"]} if "file" in row else row
+        for file in sorted(dump.glob("rank0/run*/events.jsonl"))
+        for row in map(json.loads, file.read_text().splitlines())
+    ]
+
+
+def check_lines(out: str, taken: Sequence[Any], probes: str) -> None:
+    every = out.splitlines()
+    lines = [LINE.fullmatch(line) for line in every if not INPUT_LINE.fullmatch(line)]
+    assert all(lines), out
+    seen = defaultdict(set)
+    for line in lines:
+        assert line
+        seen[int(line[1])].add((line[2].strip(), bool(line[4])))
+        assert line[3] == next(x.kernel for x in taken if x.index == int(line[1]))
+    for launch in taken:
+        if "names" in probes:
+            assert ("before", False) in seen[launch.index], launch
+        if "print" in probes:
+            assert ("after", True) in seen[launch.index], launch
+
+
+def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], *, save: bool) -> None:
+    """Each launch left what it wrote; nothing was read before it was there."""
+    for launch in taken:
+        after = {
+            row["arg"]
+            for row in rows
+            if (row.get("launch"), row["phase"]) == (launch.index, "after")
+        }
+        assert {a.name for a in launch.args if a.type == "tensor" and a.role != "in"} <= after
+    files = 0
+    for row in rows:
+        assert (row["phase"], row.get("role")) != ("before", "out")
+        if "file" in row:
+            files += 1
+            saved = torch.load(row["path"], weights_only=True)
+            assert list(saved.shape) == row["shape"]
+            assert str(saved.dtype) == f"torch.{row['dtype']}"
+    assert (files > 0) == save
+
+
+def check_inputs(rows: Sequence[Mapping[str, Any]], args: Sequence[Any]) -> None:
+    """What came in is kept first, in order, untouched by launches that write to it."""
+    saved = [row for row in rows if row["phase"] == "inputs" and "file" in row]
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    assert len(saved) == len(given)
+    for row, value in zip(saved, given, strict=True):
+        # A view is saved without what lies between its elements.
+        left, right = torch.load(row["path"], weights_only=True).contiguous(), value.contiguous()
+        assert frozen(left) == frozen(right)
+
+
+def test_every_call_with_frozen_weights_is_recognised(
+    jit: Callable[[str], Jit], tmp_path: Path
+) -> None:
+    """In a JIT wrapper they are attributes that only torch's loader sets: it cannot run alone."""
+    artifact = rewriter.open(written(jit("frozen"), 0, tmp_path))
+    assert len(artifact.launches) == 3
+    assert artifact.unrecognised == ()
+
+
+@pytest.mark.parametrize("model", JIT)
+def test_jit_outputs_are_bit_equal(model: str, jit: Callable[[str], Jit], tmp_path: Path) -> None:
+    check_equal_and_seen(jit(model), model, ALL, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=[] if name in AOTI_FIRST else pytest.mark.exhaustive)
+        for name in AOTI
+    ],
+)
+def test_aoti_outputs_are_bit_equal(
+    model: str, ahead: Callable[..., Ahead], tmp_path: Path
+) -> None:
+    check_equal_and_seen(ahead(model), model, ALL, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "model"), VARIANT_MODELS)
+def test_outputs_of_other_modes_of_aoti_are_bit_equal(
+    kind: str, model: str, ahead: Callable[..., Ahead], tmp_path: Path
+) -> None:
+    check_equal_and_seen(ahead(model, kind), model, ALL, tmp_path)
+
+
+@pytest.mark.parametrize("probes", ["names", "print", "save"])
+def test_each_probe_alone(
+    probes: str, jit: Callable[[str], Jit], ahead: Callable[..., Ahead], tmp_path: Path
+) -> None:
+    for subject in (jit("customop"), ahead("customop")):
+        folder = tmp_path / subject.suffix[1:]
+        folder.mkdir()
+        check_equal_and_seen(subject, "customop", probes, folder)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("model", JIT)
+def test_each_probe_alone_in_every_jit_wrapper(
+    model: str, probes: str, jit: Callable[[str], Jit], tmp_path: Path
+) -> None:
+    check_equal_and_seen(jit(model), model, probes, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("model", AOTI)
+def test_each_probe_alone_in_every_aoti_wrapper(
+    model: str, probes: str, ahead: Callable[..., Ahead], tmp_path: Path
+) -> None:
+    check_equal_and_seen(ahead(model), model, probes, tmp_path)
+
+
+def test_a_plain_rebuild_is_the_same_library(ahead: Callable[..., Ahead]) -> None:
+    """What the tests above take for granted: only the wrapper is another one."""
+    subject = ahead("mlp")
+    assert subject.run(0, subject.sources[0]).outcome == plain_of(subject, 0)
+
+
+Run = tuple[int, int]
+
+
+def saved_writes(dump: Path) -> dict[Run, dict[str, torch.Tensor]]:
+    """What each run of a launch left in buffers, by name, in the order of the runs."""
+    writes: dict[Run, dict[str, torch.Tensor]] = defaultdict(dict)
+    for row in dumped(dump):
+        if row["phase"] == "after" and row.get("role") in ("out", "inout") and "file" in row:
+            run = row["launch"], row.get("iteration", 0)
+            writes[run][row["arg"]] = torch.load(row["path"], weights_only=True)
+    return writes
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv", "customop", "scatter", "cond", "while_loop"])
+def test_saved_values_are_those_of_the_python_wrapper(
+    model: str,
+    compiled: Callable[[str], Compiled],
+    jit: Callable[[str], Jit],
+    apart: Apart,
+    tmp_path: Path,
+) -> None:
+    """Launches run in the same order. Operators of the library have other names, buffers may."""
+    dumps = {name: {"REWRITER_DUMP": str(tmp_path / name)} for name in ("python", "cpp")}
+    graph = compiled(model).graphs[0]
+    (tmp_path / "output_code.py").write_text(graph.source)
+    selection = rewriter.select("save", when="after")
+    source = rewriter.instrument(tmp_path / "output_code.py", selection).source
+    apart(call, source, graph.args, tmp_path, environment=dumps["python"])
+    subject = jit(model)
+    subject.run(0, probed(subject, 0, "save", tmp_path, when="after")[1], dumps["cpp"])
+    python, cpp = (saved_writes(tmp_path / name) for name in dumps)
+    assert len(python) > 1
+    for expected, actual in zip(python.values(), cpp.values(), strict=True):
+        # An output that nobody reads has a name in C++ only.
+        ours = [actual.get(name) for name in expected]
+        ours = list(actual.values()) if None in ours else ours
+        for (name, theirs), tensor in zip(expected.items(), ours, strict=True):
+            assert tensor is not None
+            assert tensor.stride() == theirs.stride()
+            torch.testing.assert_close(tensor, theirs, msg=name)
+
+
+def test_saved_values_of_aoti_are_those_of_eager(
+    ahead: Callable[..., Ahead], tmp_path: Path
+) -> None:
+    """The first layer of the MLP, and what topk returned."""
+    subject = ahead("mlp")
+    artifact, source = probed(subject, 0, "save", tmp_path)
+    outcome = subject.run(0, source, {"REWRITER_DUMP": str(tmp_path / "dump")}).outcome
+    writes = saved_writes(tmp_path / "dump")
+    case = models_for("aoti")["mlp"]("cpu")
+    with torch.no_grad():
+        hidden = case.fn.up(case.inputs[0])
+    first = next(launch for launch in artifact.launches if launch.kind == "extern_out")
+    (saved,) = writes[first.index, 0].values()
+    torch.testing.assert_close(saved, hidden)
+    topk = next(launch for launch in artifact.launches if "topk" in launch.kernel)
+    assert frozen(next(iter(writes[topk.index, 0].values()))) == outcome.outputs[1]
+
+
+def test_each_call_is_a_run_of_its_own(
+    jit: Callable[[str], Jit], apart: Apart, tmp_path: Path
+) -> None:
+    """Two calls in one process; the wrapper is the same file, so it is compiled once."""
+    subject = jit("mlp")
+    source = probed(subject, 0, "names,save", tmp_path)[1]
+    for _ in range(2):
+        subject.run(0, source, {"REWRITER_DUMP": str(tmp_path / "dump")})
+    assert len(list((tmp_path / "dump/rank0").iterdir())) == 2
+    assert (tmp_path / "dump/manifest.json").is_file()
+
+
+def test_a_silenced_wrapper_is_silent(jit: Callable[[str], Jit], tmp_path: Path) -> None:
+    subject = jit("mlp")
+    source = probed(subject, 0, ALL, tmp_path)[1]
+    ran = subject.run(0, source, {"REWRITER_DUMP": str(tmp_path / "dump"), "REWRITER_PROBE": "off"})
+    assert (ran.out, ran.err) == ("", "")
+    assert not (tmp_path / "dump").exists()
+    assert ran.outcome == plain_of(subject, 0)

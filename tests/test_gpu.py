@@ -134,6 +134,13 @@ def test_compiled_here_are_bit_equal(
         _check_bit_equal(plain, probed, graph.args, capsys)
 
 
+# What torch 2.11 cannot compile with cpp_wrapper=True for a GPU.
+CANNOT = {
+    "while_loop": "declares stream0 twice",
+    "subgraph": "codegen_invoke_subgraph is not implemented",
+}
+
+
 @pytest.mark.parametrize("model", sorted(MODELS.keys() - {"frozen"}))
 def test_cpp_wrappers_compiled_here_are_bit_equal(
     model: str,
@@ -142,6 +149,8 @@ def test_cpp_wrappers_compiled_here_are_bit_equal(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Their kernels are cubins, whose tile sizes were chosen when they were compiled."""
+    if model in CANNOT and torch.__version__.startswith("2.11"):
+        pytest.skip(f"torch itself: {CANNOT[model]}")
     for number, graph in enumerate(compile_case(MODELS[model]("cuda"), cpp_wrapper=True).graphs):
         path = tmp_path / f"output_code{number}.py"
         path.write_text(graph.source)

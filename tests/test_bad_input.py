@@ -46,11 +46,6 @@ DAMAGED = {
         "not-a-wrapper",
         "Triton",
     ),
-    "a C++ wrapper": (
-        lambda data: data + b"cpp_wrapper_src = (r'''x''')\n",
-        "unsupported-artifact",
-        "C++ wrapper",
-    ),
 }
 
 
@@ -61,15 +56,169 @@ def test_damaged_files_are_refused(
 ) -> None:
     change, slug, says = DAMAGED[damage]
     plain.write_bytes(change(plain.read_bytes()))
-    before = plain.read_bytes()
-    code = main([command, str(plain)])
+    _refused(command, plain, slug, says, capsys)
+
+
+# --- C++ ----------------------------------------------------------------------------------------
+
+CPP = SAMPLE.parent.parent / "aoti/wrapper.cpp"
+EMBEDDED = SAMPLE.parent.parent / "cpp_wrapper/output_code.py"
+_ENTRY = b"void AOTInductorModel::run_impl("
+_LAUNCH = b"aoti_torch_cuda_mm_out("
+
+
+def _cut_in(marker: bytes) -> Callable[[bytes], bytes]:
+    return lambda data: data[: data.index(marker) + len(marker)]
+
+
+DAMAGED_CPP = {
+    "empty": (lambda data: b"", "empty-file", "empty"),
+    "binary": (lambda data: data[:200] + b"\0" + data[200:], "binary-file", "offset 200"),
+    "latin-1": (lambda data: data + b"// caf\xe9\n", "not-utf8", "0xe9"),
+    "cut before the entry": (_cut(_ENTRY), "not-a-wrapper", "run_impl"),
+    "cut in the entry's head": (_cut_in(_ENTRY), "truncated", "run_impl"),
+    "cut in a launch": (_cut_in(_LAUNCH), "truncated", "ends too early"),
+    "cut behind a launch": (_cut(b"output_handles[0] ="), "truncated", "ends too early"),
+    "cut before the last brace": (_cut(b"} // AOTInductorModel::run_impl"), "truncated", "early"),
+    "a parenthesis too many": (
+        lambda data: data.replace(_LAUNCH, _LAUNCH + b"(", 1),
+        "syntax-error",
+        "aoti_torch_cuda_mm_out((",
+    ),
+    "no operator": (
+        lambda data: data.replace(b"stream, kernels,", b"stream kernels,"),
+        "syntax-error",
+        "as C++",
+    ),
+    "its kernels": (
+        lambda data: (CPP.parent / "kernel.cpp").read_bytes(),
+        "not-a-wrapper",
+        "no AOTInductorModel::run_impl",
+    ),
+    "the kernels of a CPU wrapper": (
+        lambda data: b'extern "C" void cpp_fused_relu_0(const float* x, float* y)\n{\n}\n',
+        "not-a-wrapper",
+        "the kernels of a wrapper",
+    ),
+    "another program": (lambda data: b"int main() {}\n", "not-a-wrapper", "run_impl"),
+}
+
+
+@pytest.mark.parametrize("command", ["list", "instrument", "strip"])
+@pytest.mark.parametrize("damage", DAMAGED_CPP)
+def test_damaged_cpp_is_refused(
+    damage: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, slug, says = DAMAGED_CPP[damage]
+    path = tmp_path / "model.wrapper.cpp"
+    path.write_bytes(change(CPP.read_bytes()))
+    _refused(command, path, slug, says, capsys)
+
+
+DAMAGED_EMBEDDED = {
+    "cut in the C++": (_cut(b"output_handles[0] ="), "syntax-error", "does not end"),
+    "no entry in it": (
+        lambda data: data.replace(b"inductor_entry_impl", b"other_impl"),
+        "truncated",
+        "inductor_entry_impl",
+    ),
+    "nothing in it": (lambda data: b"cpp_wrapper_src = (r'''x''')\n", "truncated", "no run_impl"),
+    "no string": (lambda data: b"cpp_wrapper_src = 3\n", "truncated", "inductor_entry_impl"),
+    "a parenthesis too many": (
+        lambda data: data.replace(_LAUNCH, _LAUNCH + b"(", 1),
+        "syntax-error",
+        "output_code.py:369",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["list", "instrument", "strip"])
+@pytest.mark.parametrize("damage", DAMAGED_EMBEDDED)
+def test_damaged_cpp_in_a_string_is_refused(
+    damage: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, slug, says = DAMAGED_EMBEDDED[damage]
+    path = tmp_path / "output_code.py"
+    path.write_bytes(change(EMBEDDED.read_bytes()))
+    _refused(command, path, slug, says, capsys)
+
+
+def _refused(
+    command: str, path: Path, slug: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = path.read_bytes()
+    code = main([command, str(path)])
     output = capsys.readouterr()
     assert code == 2
-    assert f"error[{slug}]: {plain}" in output.err
+    assert f"error[{slug}]: {path}" in output.err
     assert says in output.err
     assert output.out == ""
-    assert plain.read_bytes() == before
-    assert [path.name for path in plain.parent.iterdir()] == ["output_code.py"]
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_python_around_the_cpp_that_does_not_parse_is_not_made_worse(tmp_path: Path) -> None:
+    """Listing needs only the C++. What would be written is checked, and it does not parse."""
+    path = tmp_path / "output_code.py"
+    broken = EMBEDDED.read_bytes().replace(b"inductor_entry = ", b"inductor_entry = = ")
+    path.write_bytes(broken)
+    assert main(["list", str(path)]) == 0
+    assert main(["instrument", str(path)]) != 0
+    assert [file.name for file in tmp_path.iterdir()] == ["output_code.py"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"nodes": 3}', '{"other": []}', "\udcff"])
+def test_a_broken_file_of_operators_is_named(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.wrapper.cpp"
+    path.write_bytes(CPP.read_bytes())
+    beside = tmp_path / "model.wrapper.json"
+    beside.write_bytes(text.encode("utf-8", "surrogateescape"))
+    for command in ("list", "instrument", "strip"):
+        assert main([command, str(path)]) == 2
+        error = capsys.readouterr().err
+        assert f"error[bad-operators-file]: {beside}" in error
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([path.name, beside.name])
+
+
+def test_a_directory_names_the_wrappers_of_both_languages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, source in {
+        "a/output_code.py": SAMPLE,
+        "b/output_code.py": EMBEDDED,
+        "c/model.wrapper.cpp": CPP,
+        "c/model.kernel.cpp": CPP.parent / "kernel.cpp",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(source.read_bytes())
+    assert main(["instrument", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "error[several-wrappers]" in error
+    assert "holds 3 wrappers:" in error
+    for name in ("a/output_code.py", "b/output_code.py", "c/model.wrapper.cpp"):
+        assert f"\n    {name}" in error
+
+
+def test_an_instrumented_cpp_wrapper_is_refused_where_a_plain_one_is_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source in (CPP, EMBEDDED):
+        plain = tmp_path / source.name
+        plain.write_bytes(source.read_bytes())
+        probed = plain.with_name(f"{plain.stem}.instrumented{plain.suffix}")
+        assert main(["instrument", str(plain)]) == 0
+        assert main(["instrument", str(probed), "-o", str(tmp_path / "twice")]) == 2
+        assert "error[already-instrumented]" in capsys.readouterr().err
+        assert not (tmp_path / "twice").exists()
+        # Whatever happened to the rest of it, the probes come out.
+        cut = probed.read_bytes()[: probed.read_bytes().index(b"output_handles[0] =")]
+        probed.write_bytes(cut)
+        back = tmp_path / f"back{plain.suffix}"
+        assert main(["strip", str(probed), "-o", str(back)]) == 0
+        assert "was edited" in capsys.readouterr().err
+        assert source.read_bytes().startswith(back.read_bytes())
 
 
 def test_a_syntax_error_shows_line_and_caret(

@@ -543,8 +543,14 @@ def test_list_json_has_the_schema_of_the_contract(
 
 def test_list_json_of_a_directory_names_each_wrapper(capsys: pytest.CaptureFixture[str]) -> None:
     folder = ARTIFACTS / "cuda-torch2.11" / "gpt_train"
+    # A Python wrapper and a C++ one for each of its two graphs.
     assert main(["list", "--json", str(folder)]) == 0
     wrappers = Counter(
         launch["wrapper"] for launch in json.loads(capsys.readouterr().out)["launches"]
     )
-    assert wrappers == {"python/output_code.py": 46, "python/output_code1.py": 20}
+    assert wrappers == {
+        "cpp_wrapper/output_code.py": 46,
+        "cpp_wrapper/output_code1.py": 19,
+        "python/output_code.py": 46,
+        "python/output_code1.py": 20,
+    }

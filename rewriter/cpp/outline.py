@@ -35,9 +35,12 @@ _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
 _LONG = re.compile(rb"\blong(?=\()")
 # An entry as it is defined, not called or declared.
 _DEFINITION = re.compile(
-    rb"^void (?:AOTInductorModel\w*::)?(?P<name>run_impl|inductor_entry_impl)\([^;{}]*\)\s*\{",
+    rb"^void (?:AOTInductorModel\w*::)?(?P<name>run_impl|inductor_entry_impl)\("
+    rb"(?:[^;{}/]|//[^\r\n]*)*\)\s*\{",
     re.MULTILINE,
 )
+# Runs before the model, to fold its constants; often there is nothing in it.
+_FOLDING = "_const_run_impl"
 _PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
 
 
@@ -63,8 +66,8 @@ class Outline:
     def bodies(self) -> tuple[Body, ...]:
         """The bodies of the entries, in file order.
 
-        Raises `RewriterError` where one does not parse. The rest of a wrapper never parses without
-        errors: it is full of macros.
+        Raises `RewriterError` where one does not parse, or does not end, or where there is none.
+        The rest of a wrapper never parses without errors: it is full of macros.
         """
         found = []
         cursor = tree_sitter.QueryCursor(self.grammar.scopes)
@@ -86,6 +89,12 @@ class Outline:
                     f"{self.source.name}:{line}: the file ends too early: {name} never ends",
                     hint="Expected a complete wrapper; copy it again.",
                 )
+        if not found - {_FOLDING}:
+            raise RewriterError(
+                "truncated",
+                f"{self.source.name}: the file ends too early: no inductor_entry_impl, no run_impl",
+                hint="Expected a complete wrapper; copy it again.",
+            )
 
     def read(self, node: tree_sitter.Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")

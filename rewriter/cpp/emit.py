@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rewriter.cpp import runtime
 from rewriter.cpp.embedded import Embedded
@@ -14,7 +15,7 @@ from rewriter.types import Argument, Json, Phase
 _SPACE = "inductor_rewriter"
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
-    r"(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
+    r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
 )
 
 
@@ -39,9 +40,13 @@ class Cpp:
 
     def _value(self, expr: str) -> str:
         """A view as the arguments that make it: a thousand temporaries cost time to compile."""
-        if b"ArrayRefTensor<" in self.text.data:
+        if self._has_array_refs:
             return expr  # here a name may be no handle, which decides what makes a view of it
         return _VIEW.sub(r"{\1}", expr)
+
+    @cached_property
+    def _has_array_refs(self) -> bool:
+        return b"ArrayRefTensor<" in self.text.data
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ _DEFINITION = re.compile(
 )
 # Runs before the model, to fold its constants; often there is nothing in it.
 _FOLDING = "_const_run_impl"
+_BREAK = re.compile(r"\s*[\r\n]\s*")
 _PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
 
 
@@ -97,7 +99,9 @@ class Outline:
             )
 
     def read(self, node: tree_sitter.Node) -> str:
-        return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        """The text of a node, on one line however a formatter broke it."""
+        text = self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        return _BREAK.sub(" ", text) if "\n" in text or "\r" in text else text
 
     def position(self, offset: int) -> int:
         """The offset in the file of an offset in the C++."""
@@ -148,18 +152,14 @@ class Outline:
     def triton_sources(self) -> dict[str, str]:
         """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
         strings = list(_TRITON_STRING.finditer(self.data))
-        callers = [(match.start(), match["name"].decode()) for match in _CALL.finditer(self.data)]
+        callers = list(_CALL.finditer(self.data))
         found = {}
         for match in _TRITON.finditer(self.data):
-            owner = match["name"].decode()
-            for string in strings:
-                if string.start() < match.start() < string.end():
-                    owner = string["name"].decode()
-                    break
-            else:
-                above = [name for start, name in callers if start < match.start()]
-                owner = above[-1] if above else owner
-            found[owner] = textwrap.dedent(match["text"].decode("utf-8", "replace"))
+            owner = _last_above(strings, match.start())
+            if owner is None or owner.end() < match.start():
+                owner = _last_above(callers, match.start()) or match
+            text = match["text"].decode("utf-8", "replace")
+            found[owner["name"].decode()] = textwrap.dedent(text)
         return found
 
     def _syntax_error(self, body: tree_sitter.Node) -> RewriterError:
@@ -175,6 +175,8 @@ class Outline:
 
 def without_templates(text: str) -> str:
     """`text` less what stands between angle brackets; the arrow of `a->b` is none."""
+    if "<" not in text:
+        return text
     kept = []
     depth = 0
     for position, character in enumerate(text):
@@ -183,6 +185,11 @@ def without_templates(text: str) -> str:
             kept.append(character)
         depth -= character == ">" and depth > 0 and text[position - 1] != "-"
     return "".join(kept)
+
+
+def _last_above(matches: list[re.Match[bytes]], offset: int) -> re.Match[bytes] | None:
+    above = bisect.bisect_left(matches, offset, key=lambda match: match.start())
+    return matches[above - 1] if above else None
 
 
 def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:

@@ -459,7 +459,7 @@ class Walk:
 
     def _bind(self, name: str, change: Change, flow: Flow) -> None:
         value = change.captures["value"][0]
-        text = self.outline.read(value)
+        text = "".join(self.outline.read(value).split())
         declared = self._type(change)
         if _INPUT.match(text):
             flow.compute(name, "tensor")

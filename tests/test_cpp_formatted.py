@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rewriter
-from artifacts import CPP_FIXTURES, Fixture
+from artifacts import CPP_FIXTURES, Fixture, get
 from rewriter.types import Launch
 
 STANDALONE = [fixture for fixture in CPP_FIXTURES if fixture.path.suffix == ".cpp"]
@@ -60,3 +60,19 @@ def test_layout_does_not_matter(
 def described(launch: Launch) -> tuple[object, ...]:
     arguments = [(a.name, a.buffer, a.role, a.type) for a in launch.args if a.type != "other"]
     return launch.kernel, launch.kind, launch.scope, arguments
+
+
+@pytest.mark.parametrize("comment", [" // foo \\", " \\"], ids=["in a comment", "bare"])
+def test_no_line_goes_behind_a_continued_one(comment: str, tmp_path: Path) -> None:
+    fixture = get("cpu-torch2.15/cond aoti")
+    lines = fixture.data.decode().splitlines(keepends=True)
+    first = rewriter.open(fixture.path).launches[0]
+    lines[first.line - 1] = lines[first.line - 1].rstrip("\n") + comment + "\n"
+    file = tmp_path / "wrapper.cpp"
+    file.write_text("".join(lines))
+    result = rewriter.instrument(file)
+    assert [(s.launch.index, s.reason) for s in result.plan.skipped] == [
+        (0, "a backslash joins its line to another")
+    ]
+    assert b"before(0" not in result.source
+    assert b"after(0" not in result.source

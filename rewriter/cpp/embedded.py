@@ -17,9 +17,10 @@ from rewriter.errors import RewriterError
 from rewriter.source import Source
 
 _STRING = re.compile(
-    rb"^cpp_wrapper_src[ \t]*=[ \t]*\(?\s*(?P<prefix>[rRbBuU]{0,2})(?P<quote>'''|\"\"\")",
+    rb"(?:^|(?<=\r))cpp_wrapper_src[ \t]*=[ \t]*\(?\s*(?P<prefix>[rRbBuU]{0,2})(?P<quote>'''|\"\"\")",
     re.MULTILINE,
 )
+_CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 # A backslash and a newline join two lines; the other escapes stand for one character.
 _ESCAPE = re.compile(
     rb"\\(?:\r\n|[\n\r]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|[0-7]{1,3}|.)",
@@ -76,7 +77,8 @@ def of(source: Source) -> Embedded:
             "not end; the file may be truncated",
             hint="Expected the output_code.py of a model compiled with cpp_wrapper=True.",
         )
-    text = source.data[start:end]
+    # Python ends lines at a carriage return, too, and hands a line feed to the compiler.
+    text = _CARRIAGE_RETURN.sub(b"\n", source.data[start:end])
     if raw or b"\\" not in text:
         return Embedded(text, start, raw, quote.decode(), ((0, start),))
     return _unescaped(text, start, quote.decode())

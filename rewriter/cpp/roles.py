@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tree_sitter
 
@@ -61,6 +61,14 @@ class Context:
     walk: Walk
     sources: Sources
     operators: Operators
+    _read: dict[str, tuple[str, tuple[Parameter, ...]]] = field(default_factory=dict)
+
+    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
+        """A Triton kernel's source and parameters, as far as known; each source is read once."""
+        if kernel not in self._read:
+            source = self.outline.triton_sources.get(kernel) or self.sources.get(kernel, "")
+            self._read[kernel] = source, kernels.triton(source) or ()
+        return self._read[kernel]
 
 
 def by_signature(candidate: Candidate, context: Context) -> Called:
@@ -71,11 +79,10 @@ def by_signature(candidate: Candidate, context: Context) -> Called:
         return _inline(call, nodes, context)
     callee = context.outline.read(call.captures["callee"][0])
     if not callee.startswith("call_"):
-        parameters = context.outline.cpp_kernels.get(callee, ())
-        return Called(callee, _paired(nodes, parameters))
+        return Called(callee, _paired(nodes, context.outline.cpp_kernels.get(callee, ())))
     kernel = callee.removeprefix("call_")
-    source = context.outline.triton_sources.get(kernel) or context.sources.get(kernel, "")
-    declared = {parameter.name: parameter for parameter in kernels.triton(source) or ()}
+    source, parameters = context.triton(kernel)
+    declared = {parameter.name: parameter for parameter in parameters}
     names = context.outline.callers.get(kernel, ())
     arguments = []
     for position, node in enumerate(nodes):
@@ -93,11 +100,10 @@ def by_signature(candidate: Candidate, context: Context) -> Called:
 def _inline(call: Call, nodes: list[tree_sitter.Node], context: Context) -> Called:
     """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to what is handed over."""
     kernel = context.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
-    source = context.outline.triton_sources.get(kernel) or context.sources.get(kernel, "")
+    source, parameters = context.triton(kernel)
     handed: tuple[tree_sitter.Node, ...] = ()
     for node in nodes:
         handed = handed or context.walk.names.lists.get(context.outline.read(node), ())
-    parameters = kernels.triton(source) or ()
     if len(parameters) != len(handed):
         # Arguments that are 1 are compiled in, and the source does not say which.
         parameters = ()

@@ -33,6 +33,7 @@ _INPUT = re.compile(
 )
 _BRANCHES = ("if_statement",)
 _LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
+_CONTINUED = re.compile(rb"\\\r?\n\Z")
 _HANDLE = "_handle"
 # Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
 _MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
@@ -398,6 +399,10 @@ class Walk:
         after = source.data[last:stop].strip()
         if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
             obstacle = "another statement shares its line"
+        if not obstacle and (
+            after.endswith(b"\\") or _CONTINUED.search(source.data, max(0, start - 3), start)
+        ):
+            obstacle = "a backslash joins its line to another"
         return Site(start, stop, before if not before.strip() else b"", obstacle)
 
     # What statements do to names.

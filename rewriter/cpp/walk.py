@@ -397,12 +397,11 @@ class Walk:
         stop = source.line_end(source.line_of(last))
         before = source.data[start:first]
         after = source.data[last:stop].strip()
+        continued = _CONTINUED.search(source.data, max(0, start - 3), start)
+        if not obstacle and (continued or after.endswith(b"\\")):
+            obstacle = "a backslash joins its line to another"
         if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
             obstacle = "another statement shares its line"
-        if not obstacle and (
-            after.endswith(b"\\") or _CONTINUED.search(source.data, max(0, start - 3), start)
-        ):
-            obstacle = "a backslash joins its line to another"
         return Site(start, stop, before if not before.strip() else b"", obstacle)
 
     # What statements do to names.

@@ -17,7 +17,8 @@ from rewriter.errors import RewriterError
 from rewriter.source import Source
 
 _STRING = re.compile(
-    rb"(?:^|(?<=\r))cpp_wrapper_src[ \t]*=[ \t]*\(?\s*(?P<prefix>[rRbBuU]{0,2})(?P<quote>'''|\"\"\")",
+    rb"(?:^|(?<=\r))cpp_wrapper_src[ \t]*=[ \t]*\(?\s*"
+    rb"(?P<prefix>[rRbBuU]{0,2})(?P<quote>'''|\"\"\")",
     re.MULTILINE,
 )
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")

@@ -28,7 +28,7 @@ _TRITON = re.compile(
     rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
 )
 _TRITON_STRING = re.compile(
-    rb"(?P<name>\w+)_source\s*=\s*R\"TRITON\((?P<text>.*?)\)TRITON\"", re.DOTALL
+    rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\((?P<text>.*?)\)TRITON\"", re.DOTALL
 )
 _INCLUDES = re.compile(rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)[^\n]*|//[^\n]*)?\r?\n)*")
 _LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)

@@ -8,7 +8,6 @@ statements do to names, so that a launch is met together with what its arguments
 from __future__ import annotations
 
 import bisect
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -188,7 +187,7 @@ class Walk:
             launches = [call for call in self._calls_in(statement) if call.shape]
             if top and self.inputs_end is None and (launches or self._frees_input(statement)):
                 self.inputs_end = statement.start_byte
-            rest = itertools.islice(statements, position + 1, None)
+            rest = map(statements.__getitem__, range(position + 1, len(statements)))
             if len(launches) == 1 and self._is_made_for(launches[0], statement):
                 yield from self._launch(launches[0], statement, rest, flow)
             elif statement.type == "compound_statement":
@@ -237,6 +236,11 @@ class Walk:
         condition = statement.child_by_field_name("condition")
         if condition is not None:
             yield from self._head(condition, flow)
+        calls = self._calls_in(statement)
+        if not self._changes_in(statement) and not any(call.shape for call in calls):
+            # A check: copying what is known of every name for each of them would be quadratic.
+            self._apply(calls, (), flow)
+            return
         alternative = flow.branch()
         consequence = statement.child_by_field_name("consequence")
         otherwise = statement.child_by_field_name("alternative")

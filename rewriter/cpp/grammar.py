@@ -46,12 +46,16 @@ LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 
 @dataclass(frozen=True)
 class Shape:
-    """One launch shape. `kinds` refine its kind by the kernel's name, `sources` by its source."""
+    """One launch shape. `kinds` refine its kind by the kernel's name, `sources` by its source.
+
+    `query` has so many `patterns`.
+    """
 
     kind: str
     order: int
     roles: Roles
     query: str
+    patterns: int
     kinds: tuple[tuple[re.Pattern[str], str], ...]
     sources: tuple[tuple[str, str], ...]
     valid: tuple[str, ...]
@@ -89,11 +93,7 @@ class Grammar:
         ]
         # One query for all shapes: a body is searched once. Its patterns belong to their shapes.
         self.launches = tree_sitter.Query(LANGUAGE, "\n".join(shape.query for shape in shapes))
-        self.owners = [
-            shape
-            for shape in shapes
-            for _ in range(tree_sitter.Query(LANGUAGE, shape.query).pattern_count)
-        ]
+        self.owners = [shape for shape in shapes for _ in range(shape.patterns)]
         self._not_launches = not_launches
         self._effects: dict[str, str | None] = {}
 
@@ -197,6 +197,7 @@ def _shape(declared: dict[str, Any]) -> Shape:
         order=declared["order"],
         roles=declared["roles"],
         query=declared["query"],
+        patterns=found.pattern_count,
         kinds=tuple((compile_glob(kernel), kind) for kernel, kind in kinds),
         sources=tuple(sources),
         valid=texts(declared["examples"], "valid"),

@@ -15,6 +15,12 @@ from rewriter.cpp.outline import Outline, without_templates
 _WRAPPER = "wrap_with_raii_handle_if_needed"
 _CAST = "static_cast"
 _NUMBERS = ("number_literal", "true", "false", "char_literal")
+_ARITHMETIC = (
+    "binary_expression",
+    "unary_expression",
+    "conditional_expression",
+    "subscript_expression",
+)
 _ARRAY = re.compile(r"(std::array|std::vector)<(const )?AtenTensorHandle\b")
 
 
@@ -67,9 +73,7 @@ class Reader:
             return replace(self.read(inner), address=True)
         if kind == "call_expression":
             return self._call(node, text)
-        if kind in ("binary_expression", "unary_expression", "conditional_expression"):
-            return Reading("arithmetic", self._first_name(node), text)
-        if kind == "subscript_expression":
+        if kind in _ARITHMETIC:
             return Reading("arithmetic", self._first_name(node), text)
         return Reading("other", "", text)
 

@@ -42,13 +42,13 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
     walk = Walk(outline, shapes)
-    reading = _Reading(Context(outline, walk, sources, operators))
+    builder = _Builder(Context(outline, walk, sources, operators))
     launches: list[Launch] = []
     entries: list[Entry] = []
     for body in outline.bodies:
         before = len(launches)
         for candidate, flow in walk.body(body):
-            launches.append(reading.launch(len(launches), candidate, flow))
+            launches.append(builder.launch(len(launches), candidate, flow))
         entry = _entry(outline, walk, body)
         if entry is not None and len(launches) > before:
             entries.append(entry)
@@ -62,7 +62,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Builder:
     """Turns candidates into launches: kernel, kind, arguments, roles."""
 
     context: Context

@@ -96,7 +96,7 @@ class Names:
 
 
 class Walk:
-    """One walk through one wrapper. `launches()` yields in file order."""
+    """One walk through one wrapper, body by body. What is known of names is known within one."""
 
     def __init__(self, outline: Outline, grammar: Grammar) -> None:
         self.outline = outline

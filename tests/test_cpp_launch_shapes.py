@@ -1784,6 +1784,17 @@ PROXY = (
 )
 
 
+# They go into the C++ as they are written, where there is no `True` and no `inf`.
+NUMBERS = [
+    {"name": "a", "arg": {"as_tensors": [{"name": "arg0_1"}, {"name": "arg1_1"}]}},
+    {"name": "b", "arg": {"as_bool": True}},
+    {"name": "c", "arg": {"as_int": -2}},
+    {"name": "d", "arg": {"as_float": 1e-05}},
+    {"name": "e", "arg": {"as_float": float("inf")}},
+    {"name": "f", "arg": {"as_float": float("nan")}},
+]
+
+
 @pytest.mark.parametrize(
     ("operators", "expected"),
     [
@@ -1795,8 +1806,13 @@ PROXY = (
             ({}, {"node": {"target": "aten::median.dim", "outputs": [{"as_tensor": {}}]}}),
             "fallback torch.ops.aten.median.dim: in arg0_1 | in arg1_1",
         ),
+        (
+            ({}, {"node": {"target": "corp::f", "inputs": NUMBERS, "outputs": [{}]}}),
+            "custom_op torch.ops.corp.f.default: in arg0_1 | in arg1_1"
+            " | in scalar true | in scalar -2 | in scalar 1e-05",
+        ),
     ],
-    ids=["none", "too few", "there", "empty nodes", "an overload"],
+    ids=["none", "too few", "there", "empty nodes", "an overload", "numbers"],
 )
 def test_operators_by_number(operators: tuple[Json, ...], expected: str) -> None:
     artifact = opened(text_of("aoti", PROXY), jit=False, operators=operators)

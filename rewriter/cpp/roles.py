@@ -6,6 +6,8 @@ One resolver for each value of `roles` in the grammar.
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,10 +159,10 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
     tensors = list(context.walk.reader.elements(nodes[-1])) if nodes else []
     returns = bool(node.get("outputs")) if node else False
     literals = tuple(
-        str(value)
+        json.dumps(value)  # as C++ writes it, too: `true`
         for given in node.get("inputs", ())
         for kind, value in given.get("arg", {}).items()
-        if kind in ("as_int", "as_float", "as_bool")
+        if kind in ("as_int", "as_float", "as_bool") and math.isfinite(value)
     )
     positions = [
         position

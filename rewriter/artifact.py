@@ -55,7 +55,7 @@ class OpenWrapper:
         """What the launches are written in; C++ may stand in a Python file: see `is_module`."""
         return self.wrapper.language
 
-    @property
+    @cached_property
     def is_module(self) -> bool:
         """Whether the file is a Python module, which can be imported and called."""
         return self.language == "python" or bool(_EMBEDDED.search(self.source))

@@ -13,7 +13,7 @@ from rewriter.arguments import Declared, distinct, settle
 from rewriter.cpp import embedded
 from rewriter.cpp import grammar as grammars
 from rewriter.cpp.expression import Reading
-from rewriter.cpp.outline import Body, Outline
+from rewriter.cpp.outline import Body, Outline, without_templates
 from rewriter.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.cpp.walk import Candidate, Walk
 from rewriter.flow import Content, Flow
@@ -59,6 +59,19 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         header=outline.header,
         loader_globals=tuple(dict.fromkeys(walk.constants)),
     )
+
+
+def count(source: Source) -> int:
+    """How many launches there are, without what they are. Raises as `locate` does."""
+    grammar = grammars.load()
+    outline = Outline(source, embedded.of(source), grammar)
+    found = set()
+    for body in outline.bodies:
+        for _, captures in tree_sitter.QueryCursor(grammar.launches).matches(body.node):
+            callee = without_templates("".join(outline.read(captures["callee"][0]).split()))
+            if grammar.effect(callee) is None:
+                found.add(captures["launch"][0].start_byte)
+    return len(found)
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,12 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     builder = _Builder(Context(outline, walk, sources, operators))
     launches: list[Launch] = []
     entries: list[Entry] = []
+    constants: dict[str, None] = {}
     for body in outline.bodies:
         before = len(launches)
         for candidate, flow in walk.body(body):
             launches.append(builder.launch(len(launches), candidate, flow))
+        constants |= dict.fromkeys(walk.names.constants)
         entry = _entry(outline, walk, body)
         if entry is not None and len(launches) > before:
             entries.append(entry)
@@ -57,7 +59,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
         entries=tuple(entries),
         header=outline.header,
-        loader_globals=tuple(dict.fromkeys(walk.constants)),
+        loader_globals=tuple(constants),
     )
 
 
@@ -186,9 +188,9 @@ def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
     if indent.strip():
         return None
     inputs_at = None
-    if walk.inputs_end is not None and walk.inputs:
+    if walk.inputs_end is not None and walk.names.inputs:
         inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
-    return Entry(body.name, start, indent, tuple(walk.inputs), inputs_at)
+    return Entry(body.name, start, indent, tuple(walk.names.inputs), inputs_at)
 
 
 def _triton_sources(source: Source, end: int) -> dict[str, str]:

@@ -17,8 +17,9 @@ import tree_sitter
 from rewriter import kernels
 from rewriter import operators as schemas
 from rewriter.arguments import INPUT, UNKNOWN, Declared
+from rewriter.cpp.names import Call
 from rewriter.cpp.outline import Outline
-from rewriter.cpp.walk import Call, Candidate, Walk
+from rewriter.cpp.walk import Candidate, Walk
 from rewriter.kernels import Parameter
 from rewriter.types import Json
 

@@ -10,53 +10,22 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import tree_sitter
 
-from rewriter.cpp.expression import Reader, Reading
+from rewriter.cpp.expression import Reader
 from rewriter.cpp.grammar import Grammar, Shape
+from rewriter.cpp.names import Call, Captures, Change, Names
 from rewriter.cpp.outline import Body, Outline
 from rewriter.flow import Flow
 from rewriter.types import Site, Unrecognised
 
-Captures = dict[str, list[tree_sitter.Node]]
-
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
-_SCALARS = re.compile(
-    r"(const )?(u?int\d*(_t)?|long|float|double|bool|size_t|half|bfloat16|c10::Sym\w+)$"
-)
-# What an entry is given: a handle; in arrayref mode a member of a tuple, or of an array of structs.
-_INPUT = re.compile(
-    r"std::move\(inputs\[|std::get<\d+>\(inputs\)|torch::aot_inductor::c_to_arrayref_tensor\b"
-)
 _BRANCHES = ("if_statement",)
 _LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
 _CONTINUED = re.compile(rb"\\\r?\n\Z")
 _HANDLE = "_handle"
-# Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
-_MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call as it is written, and what it was sorted into: a launch, or an effect."""
-
-    node: tree_sitter.Node
-    callee: str
-    arguments: tree_sitter.Node | None
-    shape: Shape | None
-    effect: str | None
-    captures: Captures
-
-
-@dataclass(frozen=True)
-class Change:
-    """Something that a statement does to a name: see `grammars/cpp/data_flow.scm`."""
-
-    start: int
-    effect: str
-    captures: Captures
 
 
 @dataclass(frozen=True)
@@ -80,21 +49,6 @@ class Candidate:
     comments: tuple[bytes, ...]
 
 
-@dataclass
-class Names:
-    """What the walk knows of names besides their data flow.
-
-    `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
-    tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
-    a name was made from.
-    """
-
-    pointers: dict[str, Reading] = field(default_factory=dict)
-    lists: dict[str, tuple[tree_sitter.Node, ...]] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
-    bases: dict[str, str] = field(default_factory=dict)
-
-
 class Walk:
     """One walk through one wrapper, body by body. What is known of names is known within one."""
 
@@ -102,16 +56,13 @@ class Walk:
         self.outline = outline
         self.grammar = grammar
         self.reader = Reader(outline, grammar)
-        self.names = Names()
+        self.names = Names(outline, self.reader)
         self.unrecognised: list[Unrecognised] = []
-        self.inputs: list[str] = []
         self.inputs_end: int | None = None
-        self.constants: list[str] = []
 
     def body(self, body: Body) -> Iterator[tuple[Candidate, Flow]]:
         """The launches of one entry, each with its variables as they are just before it."""
-        self.names = Names()
-        self.inputs = []
+        self.names = Names(self.outline, self.reader)
         self.inputs_end = None
         self._scope = body.name
         self._loops = 0
@@ -239,7 +190,7 @@ class Walk:
         calls = self._calls_in(statement)
         if not self._changes_in(statement) and not any(call.shape for call in calls):
             # A check: copying what is known of every name for each of them would be quadratic.
-            self._apply(calls, (), flow)
+            self.names.apply(calls, (), flow)
             return
         alternative = flow.branch()
         consequence = statement.child_by_field_name("consequence")
@@ -288,17 +239,7 @@ class Walk:
                 self._simple(node, flow)
 
     def _simple(self, statement: tree_sitter.Node, flow: Flow) -> None:
-        self._apply(self._calls_in(statement), self._changes_in(statement), flow)
-
-    def _apply(self, calls: Iterable[Call], changes: Iterable[Change], flow: Flow) -> None:
-        """What calls that are no launches, and statements, do to names, in file order."""
-        steps: list[tuple[int, Call | Change]] = [(call.node.start_byte, call) for call in calls]
-        steps += [(change.start, change) for change in changes]
-        for _, step in sorted(steps, key=lambda step: step[0]):
-            if isinstance(step, Call):
-                self._apply_call(step, flow)
-            else:
-                self._apply_change(step, flow)
+        self.names.apply(self._calls_in(statement), self._changes_in(statement), flow)
 
     def _launch(
         self,
@@ -316,7 +257,7 @@ class Walk:
         local: set[str] = set()
         assigned = []
         for change in changes:
-            name = self._name(change)
+            name = self.names.of(change)
             if "type" in change.captures:
                 local.add(name)
             elif (
@@ -326,12 +267,14 @@ class Walk:
             ):
                 assigned.append(name)
         start = call.node.start_byte
-        self._apply(
+        self.names.apply(
             (other for other in inside if other.node.start_byte < start),
             (
                 change
                 for change in changes
-                if change.start < start and change.effect != "free" and self._name(change) in local
+                if change.start < start
+                and change.effect != "free"
+                and self.names.of(change) in local
             ),
             flow,
         )
@@ -357,8 +300,7 @@ class Walk:
         for handle in outputs:
             flow.compute(handle, "tensor")
         if not boxed:
-            for change in self._changes_in(statement):
-                self._apply_change(change, flow)
+            self.names.apply((), self._changes_in(statement), flow)
         for name in local:
             flow.forget(name)
 
@@ -384,7 +326,7 @@ class Walk:
             if following.type != "declaration":
                 break
             taken = {
-                self.outline.read(change.captures["value"][0]).strip("()"): self._name(change)
+                self.outline.read(change.captures["value"][0]).strip("()"): self.names.of(change)
                 for change in self._changes_in(following)
                 if "value" in change.captures
             }
@@ -408,138 +350,9 @@ class Walk:
             obstacle = "another statement shares its line"
         return Site(start, stop, before if not before.strip() else b"", obstacle)
 
-    # What statements do to names.
-
-    def _name(self, change: Change) -> str:
-        node = change.captures["name"][0]
-        while node.type != "identifier" and node.named_children:
-            declared = node.child_by_field_name("declarator")
-            node = declared if declared is not None else node.named_children[0]
-        return self.outline.read(node)
-
-    def _apply_call(self, call: Call, flow: Flow) -> None:
-        """What a call that is no launch does: to what it is given the address of, or first."""
-        if call.arguments is None:
-            return
-        if call.effect == "memory" and call.arguments.named_children:
-            flow.write(self.reader.read(call.arguments.named_children[0]).name)
-        arguments = call.arguments.named_children
-        for argument in arguments:
-            if argument.type != "pointer_expression" or call.effect in ("cast", "plumbing"):
-                continue
-            name = self.reader.read(argument).name
-            if call.effect == "allocation":
-                flow.allocate(name)
-            elif call.effect == "view":
-                base = self.reader.read(arguments[0])
-                flow.alias(name, base.name, reuse=False)
-                self.names.made.pop(name, None)
-                self.names.bases[name] = base.name
-            elif call.effect == "copy":
-                flow.compute(name, "tensor")
-            elif call.effect == "scalar":
-                flow.compute(name, "scalar")
-        if call.effect == "scalar" and any("inputs[" in self.outline.read(a) for a in arguments):
-            # JIT wrappers get numbers as tensors: `aoti_torch_item_int64(inputs[1], &arg1_1)`.
-            self.inputs += [
-                self.reader.read(argument).name
-                for argument in arguments
-                if argument.type == "pointer_expression"
-            ]
-
-    def _apply_change(self, change: Change, flow: Flow) -> None:
-        name = self._name(change)
-        if change.effect == "free":
-            flow.forget(name)
-        elif change.effect == "declare":
-            if _SCALARS.match(self._type(change)):
-                flow.compute(name, "scalar")
-            elif "Handle" in self._type(change):
-                flow.allocate(name)
-            else:
-                flow.compute(name, "other")
-        else:
-            self._bind(name, change, flow)
-
-    def _type(self, change: Change) -> str:
-        captured = change.captures.get("type")
-        return self.outline.read(captured[0]) if captured else ""
-
-    def _bind(self, name: str, change: Change, flow: Flow) -> None:
-        value = change.captures["value"][0]
-        text = "".join(self.outline.read(value).split())
-        declared = self._type(change)
-        if _INPUT.match(text):
-            flow.compute(name, "tensor")
-            (self.constants if self._is_optional(change) else self.inputs).append(name)
-            return
-        if text.startswith("constants_->at("):
-            flow.compute(name, "tensor")
-            return
-        if declared.startswith("ArrayRefTensor"):
-            flow.allocate(name)
-            return
-        if value.type in ("initializer_list", "compound_literal_expression"):
-            self._bind_list(name, value, flow)
-            return
-        reading = self.reader.read(value)
-        node = change.captures["name"][0]
-        if "CUdeviceptr" in declared or node.type == "pointer_declarator":
-            self.names.pointers[name] = reading
-            return
-        known = flow.variables.get(reading.name)
-        if reading.kind == "view":
-            line = self._line_after(value)
-            flow.alias(name, reading.name, reuse="reuse" in line, fresh="// alias" in line)
-            self.names.made[name] = reading.expr
-            self.names.bases[name] = reading.name
-        elif _SCALARS.match(declared) or reading.kind in ("number", "arithmetic"):
-            flow.compute(name, "scalar")
-            if known is not None and known.type == "tensor" and reading.kind == "variable":
-                flow.compute(name, "tensor")
-        elif reading.kind == "variable" and known is not None:
-            self._rename(name, reading.name, "reuse" in self._line_after(value), flow)
-            if node.parent is not None and node.parent.type == "assignment_expression":
-                # `buf1 = std::move(true_graph_0_buf1)`: what it was called in there is gone.
-                flow.variables[name] = replace(flow.variables[name], root=name)
-            if reading.name in self.names.made:
-                self.names.made[name] = self.names.made[reading.name]
-        elif reading.kind in ("variable", "other") and "AtenTensorHandle" in declared:
-            flow.compute(name, "tensor")
-        else:
-            flow.compute(name, "other")
-
-    def _is_optional(self, change: Change) -> bool:
-        """Whether it need not be used: what a JIT wrapper adds to its inputs, frozen weights."""
-        declaration = change.captures["type"][0].parent if "type" in change.captures else None
-        return declaration is not None and self.outline.read(declaration).startswith("[[maybe_")
-
-    def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
-        """`name` takes over what `old` held: a handle, or a moved buffer."""
-        root = flow.get(old).root
-        flow.alias(name, old, reuse=reuse)
-        self.names.bases.pop(name, None)
-        if _MADE.match(root):
-            flow.variables[name] = replace(flow.variables[name], root=name)
-        else:
-            self.names.bases[name] = old
-
-    def _bind_list(self, name: str, value: tree_sitter.Node, flow: Flow) -> None:
-        members = value
-        if value.type == "compound_literal_expression":
-            members = value.child_by_field_name("value") or value
-        self.names.lists[name] = tuple(members.named_children)
-        flow.compute(name, "other")
-
-    def _line_after(self, node: tree_sitter.Node) -> str:
-        """What follows a node on its line: `// reuse` or `// alias`."""
-        data = self.outline.data
-        end = data.find(b"\n", node.end_byte)
-        return data[node.end_byte : end if end >= 0 else len(data)].decode("utf-8", "replace")
-
     def _frees_input(self, statement: tree_sitter.Node) -> bool:
         return any(
-            change.effect == "free" and self._name(change) in self.inputs
+            change.effect == "free" and self.names.of(change) in self.names.inputs
             for change in self._changes_in(statement)
         )
 

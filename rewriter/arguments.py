@@ -26,7 +26,8 @@ def settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
 
     What one argument reads and another writes is updated. But a kernel that reads memory without a
     value, which another argument writes, reads what it has written itself, as one that fills the
-    parts of a concatenation does; and a part that nothing has written yet is no update.
+    parts of a concatenation does; and a part that nothing has written yet is no update. So does one
+    that reads the whole and writes a part that holds nothing: before it, the whole had no value.
     """
     content = {a.name: flow.get(a.name).content for a in arguments if a.type == "tensor"}
     tensors = [a for a in arguments if a.type == "tensor"]
@@ -36,7 +37,15 @@ def settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
     }
     read = {a.buffer for a in tensors if a.role != "out" and content[a.name] is Content.WRITTEN}
 
+    filled = {
+        a.buffer
+        for a in tensors
+        if a.role != "in" and content[a.name] is Content.NOTHING and a.name != a.buffer
+    }
+
     def role(argument: Argument) -> Role:
+        if argument.name == argument.buffer and argument.buffer in filled:
+            return "out"
         if content[argument.name] is Content.NOTHING and argument.buffer in written:
             return "out"
         if content[argument.name] is Content.STALE and argument.buffer in written - read:

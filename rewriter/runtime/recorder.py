@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections import Counter
@@ -123,9 +124,13 @@ class Recorder:
         return directory.save(event, value)
 
     def warn(self, about: str, message: str) -> None:
-        """Say something once to standard error, about the first launch that it befell."""
-        if message not in self._warned:
-            self._warned.add(message)
+        """Say something once to standard error, about the first launch that it befell.
+
+        Paths and numbers in a message make it no other message.
+        """
+        said = re.sub(r"\S*/\S*|\d+", "", message)
+        if said not in self._warned:
+            self._warned.add(said)
             say(f"[rewriter {self.rank}] warning: {about}: {message}\n")
 
     def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:

@@ -89,10 +89,20 @@ class Recorder {
   // Say something once to standard error, about the first launch that it befell.
   void warn(const std::string& about, const std::string& message) {
     std::lock_guard<std::mutex> guard(warning_);
-    for (const std::string& said : warned_) {
-      if (said == message) return;
+    // Paths and numbers in a message make it no other message.
+    std::string said, word;
+    for (char letter : message + " ") {
+      if (letter != ' ') {
+        if (letter < '0' || letter > '9') word += letter;
+        continue;
+      }
+      if (word.find('/') == std::string::npos) said += word + letter;
+      word.clear();
     }
-    warned_.push_back(message);
+    for (const std::string& before : warned_) {
+      if (before == said) return;
+    }
+    warned_.push_back(said);
     say(rank, about, message);
   }
 
@@ -223,7 +233,7 @@ class Recorder {
   static int read_rank() {
     const char* text = std::getenv("RANK");
     if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
-    return std::atoi(text);
+    return std::strlen(text) < 10 ? std::atoi(text) : 0;
   }
 
   const Options& options_;

@@ -122,6 +122,26 @@ void test_array(void* from, int launch) {
   call.before(launch, {wrap_with_raii_handle_if_needed(
       reinterpret_tensor_wrapper(whole, 2, sizes, strides, 0L)), owner, constant, int32_t{7}});
 }
+// As injected lines make calls: every type, by value.
+void test_types(void* from, int launch, AtenTensorHandle handle) {
+  using namespace torch::aot_inductor;
+  static float numbers[6] = {1, 2, 3, 4, 5, 6};
+  static const int64_t sizes[] = {2, 3}, strides[] = {3, 1}, row[] = {3}, step[] = {1};
+  static const int64_t turned[] = {3, 2}, across[] = {1, 3};
+  ArrayRefTensor<float> array(
+      MiniArrayRef<float>(numbers, 6), MiniArrayRef<const int64_t>(sizes, 2),
+      MiniArrayRef<const int64_t>(strides, 2), aoti_torch_device_type_cpu(), 0);
+  RAIIAtenTensorHandle empty;
+  ConstantHandle constant(handle);
+  Call& _rw = *static_cast<Call*>(from);
+  _rw.before(
+      launch, handle, constant, _rw.view(constant, 2, turned, across, 0L), array,
+      _rw.view(array, 1, row, step, 3L), empty, nullptr, 5L, int32_t{-6}, uint8_t{7},
+      uint64_t{1} << 63, 2.5f, 0.1, true, "text", _rw.view(empty, 1, row, step, 0L));
+  _rw.after(launch);
+  _rw.after(launch, 1.5);
+  _rw.inputs(handle, 3L);
+}
 void test_throw(void* wrapper) {
   try {
     Call call(*static_cast<Wrapper*>(wrapper));
@@ -600,6 +620,39 @@ def test_tensors_of_arrayref_mode(library: ctypes.CDLL, capfd: Any) -> None:
     assert last.endswith("in d  int 7")
 
 
+def test_every_type_that_a_line_may_hold(library: ctypes.CDLL, capfd: Any) -> None:
+    before = [["in", f"v{i}"] for i in range(16)]
+    rows = [row_of(before=before, after=[["out", "y"]])]
+    native = Native(library, options_of("print"), rows, [["in", "a"], ["in", "s"]])
+    native.begin()
+    handle = handle_of(torch.arange(6.0).view(2, 3))
+    library.test_types(ctypes.c_void_p(native.call), 12, ctypes.c_void_p(handle))
+    native.end()
+    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    out, err = capfd.readouterr()
+    tensor = "min 0 max 5 mean 2.5 std 1.871 nan 0 inf 0"
+    assert [line.split("#12 ")[-1].split("  ", 1)[-1] for line in out.splitlines()] == [
+        f"in v0  f32[2, 3]  cpu  {tensor}",
+        f"in v1  f32[2, 3]  cpu  {tensor}",
+        f"in v2  f32[3, 2]  cpu  {tensor}",
+        "in v3  f32[2, 3]  cpu  min 1 max 6 mean 3.5 std 1.871 nan 0 inf 0",
+        "in v4  f32[3]  cpu  min 4 max 6 mean 5 std 1 nan 0 inf 0",
+        "in v7  int 5",
+        "in v8  int -6",
+        "in v9  int 7",
+        "in v10  int 9223372036854775808",
+        "in v11  float 2.5",
+        "in v12  float 0.1",
+        "in v13  bool True",
+        "in v14  other ?",
+        "triton_poi_fused_0  out y  float 1.5",
+        f"in a  f32[2, 3]  cpu  {tensor}",
+        "in s  int 3",
+    ]
+    # A line without values after one that has some: the table says one.
+    assert err.count("the line and the table differ") == err.count("\n") == 1
+
+
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(
     library: ctypes.CDLL, capfd: Any
 ) -> None:
@@ -1013,6 +1066,8 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
         "void run(AtenTensorHandle x) {\n"
         "  inductor_rewriter::Call _rw(inductor_rewriter::wrapper);\n"
         "  _rw.before(1);\n"
+        "  static const int64_t sizes[] = {1};\n"
+        '  _rw.after(1, x, _rw.view(x, 1, sizes, sizes, 0L), 5L, 2.5f, true, nullptr, "text");\n'
         '  _rw.after(1, {x, 5L, 2.5f, true, nullptr, "text"});\n'
         "}\n"
     )

@@ -46,6 +46,7 @@ struct Label {
   std::string role, name, expr;
 };
 using Labels = Fixed<Label>;
+using Contents = Fixed<Content>;
 
 // `role name[ expr]`, separated by `; `.
 inline Labels read_labels(const char* joined) {

@@ -1,9 +1,9 @@
 // What the injected lines and the table in the header are made of.
 //
 //     Call _rw(wrapper);                first in an entry's body
-//     _rw.inputs({arg0_1, arg1_1});     once the inputs have names
-//     _rw.before(12, {arg0_1, s0});     around a launch
-//     _rw.after(12, {buf1});
+//     _rw.inputs(arg0_1, arg1_1);       once the inputs have names
+//     _rw.before(12, arg0_1, _rw.view(buf0, 2, int_array_0, int_array_1, 0L), s0);
+//     _rw.after(12, buf1);              around a launch
 //
 // Everything here has internal linkage: many instrumented libraries meet in one process.
 #pragma once
@@ -62,6 +62,8 @@ struct Wrapper {
   std::mutex starting;
 };
 
+enum class Phase { before, after, inputs };
+
 // One call of a wrapper. Nothing here throws, and nothing is done under REWRITER_PROBE=off.
 class Call {
  public:
@@ -70,13 +72,64 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  __attribute__((noinline)) void inputs(std::initializer_list<Value> values = {}) noexcept;
+  template <class... T>
+  __attribute__((always_inline)) void inputs(const T&... values) noexcept {
+    send(Phase::inputs, 0, Codes<T...>::text, pass(values)...);
+  }
+  template <class... T>
+  __attribute__((always_inline)) void before(int launch, const T&... values) noexcept {
+    send(Phase::before, launch, Codes<T...>::text, pass(values)...);
+  }
+  template <class... T>
+  __attribute__((always_inline)) void after(int launch, const T&... values) noexcept {
+    send(Phase::after, launch, Codes<T...>::text, pass(values)...);
+  }
+
+  // As `reinterpret_tensor_wrapper`, but without anything that has to be destroyed.
+  template <class T>
+  __attribute__((always_inline)) Kept view(
+      const T& base, int64_t dim, const int64_t* sizes, const int64_t* strides,
+      int64_t offset) noexcept {
+    if constexpr (IsArrayRef<T>::value) {
+      Array array = view_array<T>(&base);
+      array.data = base.data() + offset;
+      array.sizes = sizes;
+      array.strides = strides;
+      array.dim = dim;
+      return keep(array);
+    } else {
+      return keep(base, dim, sizes, strides, offset);
+    }
+  }
+
+  // The same in braces: for few lines, since each makes those after it slower to compile.
+  __attribute__((noinline)) void inputs(std::initializer_list<Value> values) noexcept;
   __attribute__((noinline)) void before(
-      int launch, std::initializer_list<Value> values = {}) noexcept;
-  __attribute__((noinline)) void after(
-      int launch, std::initializer_list<Value> values = {}) noexcept;
+      int launch, std::initializer_list<Value> values) noexcept;
+  __attribute__((noinline)) void after(int launch, std::initializer_list<Value> values) noexcept;
 
  private:
+  template <class T>
+  __attribute__((always_inline)) auto pass(const T& value) noexcept {
+    if constexpr (std::is_same_v<T, Kept>) return value.place;
+    else if constexpr (std::is_floating_point_v<T>) return static_cast<double>(value);
+    else if constexpr (std::is_integral_v<T>) return static_cast<int64_t>(value);
+    else if constexpr (std::is_convertible_v<const T&, AtenTensorHandle>) {
+      return static_cast<AtenTensorHandle>(value);
+    } else if constexpr (IsArrayRef<T>::value) {
+      return keep(view_array<T>(&value)).place;
+    } else {
+      return int64_t{0};
+    }
+  }
+
+  __attribute__((noinline)) void send(Phase phase, int launch, const char* codes, ...) noexcept;
+  __attribute__((noinline)) Kept keep(
+      AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
+      int64_t offset) noexcept;
+  __attribute__((noinline)) Kept keep(const Array& array) noexcept;
+  void report(Phase phase, int launch, std::initializer_list<Value> values) noexcept;
+
   Running* running_ = nullptr;
 };
 

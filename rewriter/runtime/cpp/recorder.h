@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -20,7 +21,7 @@ namespace inductor_rewriter {
 struct Values {
   // Raises what keeps all of them from being read.
   virtual void read(
-      Event& event, const Labels& labels, std::initializer_list<Value> values,
+      Event& event, const Labels& labels, Contents& contents,
       Recorder& recorder) const = 0;
   virtual void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const = 0;
   virtual void describe(Json& json, const Item& item) const = 0;
@@ -47,6 +48,7 @@ struct Running {
   Recorder& recorder;
   std::unique_ptr<Run> run;
   std::vector<int> before, after;
+  std::vector<Content> kept;  // for the line that comes next
 };
 
 class Recorder {
@@ -113,17 +115,18 @@ class Recorder {
   }
 
   // A fork inherits the recorder, but is not the program that is probed.
-  bool is_fork(const char* about) {
+  bool is_fork(const char* about, int launch = -1) {
     int pid = getpid();
     if (pid == pid_) return false;
     if (fork_.exchange(pid) != pid) {
-      say(rank, about, "this process is a fork of the one that is probed, and is not");
+      std::string where = launch < 0 ? about : "#" + std::to_string(launch);
+      say(rank, where, "this process is a fork of the one that is probed, and is not");
     }
     return true;
   }
 
   Running* begin() {
-    auto call = std::make_unique<Running>(Running{*this, nullptr, {}, {}});
+    auto call = std::make_unique<Running>(Running{*this, nullptr, {}, {}, {}});
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
     if (dump_) {
@@ -132,14 +135,14 @@ class Recorder {
     return call.release();
   }
 
-  void at_inputs(Running& call, std::initializer_list<Value> values) {
+  void at_inputs(Running& call, Contents& contents) {
     Event event;
     event.phase = "inputs";
     if (readers_.empty()) return;
-    report(call, event, inputs_, values, readers_);
+    report(call, event, inputs_, contents, readers_);
   }
 
-  void at_launch(Running& call, int index, bool before, std::initializer_list<Value> values) {
+  void at_launch(Running& call, int index, bool before, Contents& contents) {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
     Event event;
     const Launch& launch = launches_[places_[index]];
@@ -147,7 +150,7 @@ class Recorder {
     event.phase = before ? "before" : "after";
     event.iteration = (before ? call.before : call.after)[places_[index]]++;
     const auto& probes = before ? before_ : after_;
-    report(call, event, before ? launch.before : launch.after, values, probes);
+    report(call, event, before ? launch.before : launch.after, contents, probes);
   }
 
   // Let one part act; its failure is not that of the others.
@@ -166,8 +169,8 @@ class Recorder {
   using Probes = std::vector<Probe*>;
 
   void report(
-      Running& call, Event& event, const Labels& labels,
-      std::initializer_list<Value> values, const Probes& probes) {
+      Running& call, Event& event, const Labels& labels, Contents& contents,
+      const Probes& probes) {
     Run* run = call.run.get();
     // Names first: they have to be out before anything that could fail is touched.
     for (Probe* probe : probes) {
@@ -180,7 +183,7 @@ class Recorder {
       measures = measures || probe->measures;
     }
     if (reader) {
-      act(event.about(), [&] { reader->read(event, labels, values, *this); });
+      act(event.about(), [&] { reader->read(event, labels, contents, *this); });
       for (Probe* probe : probes) {
         if (probe->values) act(event.about(), [&] { probe->at(event, *this, run); });
       }
@@ -283,28 +286,92 @@ Call::~Call() {
   delete running_;
 }
 
-[[maybe_unused]] void Call::inputs(std::initializer_list<Value> values) noexcept {
-  if (!running_ || running_->recorder.is_fork("inputs")) return;
+inline void report_to(Running& call, Phase phase, int launch, Contents& contents) {
+  if (call.recorder.is_fork("inputs", phase == Phase::inputs ? -1 : launch)) return;
+  if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
+  else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
+}
+
+[[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
+  if (!running_) return;
+  va_list from;
+  va_start(from, codes);
   try {
-    running_->recorder.at_inputs(*running_, values);
+    Contents contents(std::strlen(codes));
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      using Kind = Content::Kind;
+      Content& content = contents[i];
+      switch (codes[i]) {
+        case 't':
+          content.kind = Kind::tensor;
+          content.handle = va_arg(from, AtenTensorHandle);
+          continue;
+        case 'f':
+          content.kind = Kind::floating;
+          content.floating = va_arg(from, double);
+          continue;
+      }
+      content.integer = va_arg(from, int64_t);
+      switch (codes[i]) {
+        case 'i': content.kind = Kind::integer; break;
+        case 'u': content.kind = Kind::unsigned_integer; break;
+        case 'b': content.kind = Kind::boolean; break;
+        case 'k': content = std::move(running_->kept[content.integer]); break;
+        default: break;
+      }
+    }
+    report_to(*running_, phase, launch, contents);
+    running_->kept.clear();
+  } catch (...) {
+    // No memory: the model goes on without this event.
+  }
+  va_end(from);
+}
+
+[[maybe_unused]] Kept Call::keep(
+    AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
+    int64_t offset) noexcept {
+  if (!running_) return {0};
+  Content view;
+  view.handle = nullptr;
+  // A tensor that cannot be viewed is one that the wrapper would fail at, too.
+  view.owned = base &&
+      !aoti_torch__reinterpret_tensor(base, dim, sizes, strides, offset, &view.handle);
+  if (view.owned || !base) view.kind = Content::Kind::tensor;
+  running_->kept.push_back(std::move(view));
+  return {static_cast<int64_t>(running_->kept.size()) - 1};
+}
+
+[[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
+  if (!running_) return {0};
+  Content content;
+  content.kind = Content::Kind::array;
+  content.array = array;
+  running_->kept.push_back(std::move(content));
+  return {static_cast<int64_t>(running_->kept.size()) - 1};
+}
+
+[[maybe_unused]] void Call::report(
+    Phase phase, int launch, std::initializer_list<Value> values) noexcept {
+  if (!running_) return;
+  try {
+    Contents contents(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) contents[i] = values.begin()[i].content();
+    report_to(*running_, phase, launch, contents);
   } catch (...) {
   }
+}
+
+[[maybe_unused]] void Call::inputs(std::initializer_list<Value> values) noexcept {
+  report(Phase::inputs, 0, values);
 }
 
 [[maybe_unused]] void Call::before(int launch, std::initializer_list<Value> values) noexcept {
-  if (!running_ || running_->recorder.is_fork("before")) return;
-  try {
-    running_->recorder.at_launch(*running_, launch, true, values);
-  } catch (...) {
-  }
+  report(Phase::before, launch, values);
 }
 
 [[maybe_unused]] void Call::after(int launch, std::initializer_list<Value> values) noexcept {
-  if (!running_ || running_->recorder.is_fork("after")) return;
-  try {
-    running_->recorder.at_launch(*running_, launch, false, values);
-  } catch (...) {
-  }
+  report(Phase::after, launch, values);
 }
 
 }  // namespace inductor_rewriter

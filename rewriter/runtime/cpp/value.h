@@ -160,5 +160,27 @@ class Value {
   int64_t offset_;
 };
 
+// A view or an array that its call keeps until the line is over.
+struct Kept {
+  int64_t place;
+};
+
+// How a value travels to a call: by value, through `...`. The addresses of thousands of variables
+// in one function, or arrays of them, make a compiler's work grow with their square.
+template <class T>
+constexpr char code_of() {
+  if constexpr (std::is_same_v<T, Kept>) return 'k';
+  else if constexpr (std::is_same_v<T, bool>) return 'b';
+  else if constexpr (std::is_floating_point_v<T>) return 'f';
+  else if constexpr (std::is_integral_v<T>) return std::is_signed_v<T> ? 'i' : 'u';
+  else if constexpr (std::is_convertible_v<const T&, AtenTensorHandle>) return 't';
+  else return IsArrayRef<T>::value ? 'k' : 'o';
+}
+
+template <class... T>
+struct Codes {
+  static constexpr char text[] = {code_of<T>()..., 0};
+};
+
 }  // namespace inductor_rewriter
 }  // namespace

@@ -35,10 +35,9 @@ inline bool is_capturing(int device_index) {
   return ask(stream, &state) == 0 && state == 1;
 }
 
-inline bool is_capturing(std::initializer_list<Value> values) {
-  for (const Value& value : values) {
+inline bool is_capturing(const Contents& contents) {
+  for (const Content& content : contents) {
     int32_t type = -1, index = 0;
-    Content content = value.content();
     AtenTensorHandle handle = content.kind == Content::Kind::tensor ? content.handle : nullptr;
     if (!handle || aoti_torch_get_dtype(handle, &type) || !is_defined(handle, type)) continue;
     aoti_torch_get_device_type(handle, &type);
@@ -95,15 +94,15 @@ inline std::string element_text(const char* from, int32_t dtype) {
 class Reading : public Values {
  public:
   void read(
-      Event& event, const Labels& labels, std::initializer_list<Value> values,
+      Event& event, const Labels& labels, Contents& contents,
       Recorder& recorder) const override {
-    if (is_capturing(values)) {
+    if (is_capturing(contents)) {
       throw std::runtime_error("values cannot be read while a CUDA graph is being captured");
     }
-    if (labels.size() != values.size()) {
+    if (labels.size() != contents.size()) {
       recorder.warn(event.about(), "the line and the table differ in the number of values");
     }
-    std::size_t count = labels.size() < values.size() ? labels.size() : values.size();
+    std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
     event.items = Fixed<Item>(count);
     std::size_t read = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -111,7 +110,7 @@ class Reading : public Values {
       item.label = &labels[i];
       item.tensor = Tensor();  // of one before it that could not be read
       recorder.act(event.about() + " " + labels[i].name, [&] {
-        read += read_one(values.begin()[i], item);
+        read += read_one(contents[i], item);
       });
     }
     event.items.shrink(read);
@@ -166,9 +165,9 @@ class Reading : public Values {
   }
 
  private:
-  static bool read_one(const Value& value, Item& item) {
+  static bool read_one(Content& given, Item& item) {
     using Kind = Content::Kind;
-    const Content& content = item.content = value.content();
+    const Content& content = item.content = std::move(given);
     switch (content.kind) {
       case Kind::tensor:
         item.kind = "tensor";

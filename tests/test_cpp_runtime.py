@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import json
 import math
+import os
 import re
 import struct
 import subprocess
@@ -596,7 +597,9 @@ def test_what_is_no_value_or_cannot_be_read(
     dense, mkldnn = torch.ones(2), torch.ones(2, 2).to_mkldnn()
     for four in ((None, freed, quantized, packed), (meta, sparse, dense, None)):
         runtimes.check_said(lambda runtime, four=four: runtime.before(12, *four))
-    runtimes.check_said(lambda runtime: runtime.before(12, mkldnn, dense, None, None))
+    shrunk = torch.ones(4)
+    shrunk.untyped_storage().resize_(8)
+    runtimes.check_said(lambda runtime: runtime.before(12, mkldnn, dense, None, shrunk))
     runtimes.check_rows()
     undefined = ctypes.c_void_p()
     library.aoti_torch_new_uninitialized_tensor(ctypes.byref(undefined))
@@ -946,6 +949,7 @@ def run_script(built: Callable[[str], Path], more: str) -> subprocess.CompletedP
         text=True,
         timeout=60,
         cwd=HERE.parent,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
 
 

@@ -65,6 +65,11 @@ class Flow:
         """`name` was deleted."""
         self.variables.pop(name, None)
 
+    def outdate(self, name: str) -> None:
+        """What `name` holds is no value of its own: it was that of a buffer that is gone."""
+        if name in self.variables and self.variables[name].content is Content.WRITTEN:
+            self.variables[name] = replace(self.variables[name], content=Content.STALE)
+
     def get(self, name: str) -> Variable:
         """A variable; one that was never seen here comes from outside and is written."""
         return self.variables.get(name) or Variable(name, Content.WRITTEN, self._outside(name))

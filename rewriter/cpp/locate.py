@@ -16,7 +16,9 @@ from rewriter.cpp.expression import Reading
 from rewriter.cpp.outline import Body, Outline, without_templates
 from rewriter.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.cpp.walk import Candidate, Walk
+from rewriter.errors import RewriterError
 from rewriter.flow import Content, Flow
+from rewriter.python import outline as python
 from rewriter.source import Source
 from rewriter.types import Argument, Entry, Launch, Located, Role
 
@@ -28,6 +30,7 @@ _TRITON = re.compile(
 )
 # A tensor that nothing is ever put into: it stands for none.
 _UNDEFINED = re.compile(r"var_\d+$")
+_CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
 
@@ -38,6 +41,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.of(source)
+    if text.start:
+        _require_module(source)
     sources = _triton_sources(source, text.start) if text.start else {}
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
@@ -191,6 +196,17 @@ def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
     if walk.inputs_end is not None and walk.names.inputs:
         inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
     return Entry(body.name, start, indent, tuple(walk.names.inputs), inputs_at)
+
+
+def _require_module(source: Source) -> None:
+    """Refuse a Python file that could not be imported, or has nothing to call."""
+    python.parse(source)
+    if not _CALL.search(source.data):
+        raise RewriterError(
+            "truncated",
+            f"{source.name}: the file ends too early: nothing is bound to `call`",
+            hint="Expected a complete output_code.py; copy it again.",
+        )
 
 
 def _triton_sources(source: Source, end: int) -> dict[str, str]:

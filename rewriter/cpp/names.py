@@ -119,6 +119,10 @@ class Names:
     def _apply_change(self, change: Change, flow: Flow) -> None:
         name = self.of(change)
         if change.effect == "free":
+            if "reuse" in self._line_after(change.captures["name"][0]):
+                # `auto buf10 = …buf3…; buf3.reset();  // reuse`, on one line or on two.
+                for other in (other for other, base in self.bases.items() if base == name):
+                    flow.outdate(other)
             flow.forget(name)
         elif change.effect == "declare":
             if _SCALARS.match(self._type(change)):

@@ -77,7 +77,7 @@ class Outline:
             (name,), (body,) = captures["name"], captures["body"]
             if body.has_error:
                 raise self._syntax_error(body)
-            found.append(Body(without_templates(self.read(name)).strip().split("::")[-1], body))
+            found.append(Body(without_templates(self.read(name)).split("::")[-1].strip(), body))
         self._require_entries({body.name for body in found})
         return tuple(sorted(found, key=lambda body: body.node.start_byte))
 

@@ -226,6 +226,7 @@ void inductor_entry_impl(
 inductor_entry = CppWrapperCodeCache.load_pybinding(
     argtypes=["std::vector<AtenTensorHandle>"], main_code=cpp_wrapper_src, num_outputs=1
 )
+call = _wrap_func(inductor_entry)
 """
 FRAMES = {"aoti": AOTI, "arrayref": ARRAYREF, "jit": JIT}
 

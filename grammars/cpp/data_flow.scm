@@ -29,8 +29,8 @@
 ; buf0.reset();   output_handles[0] = buf4.release();
 ((call_expression
   function: (field_expression argument: (identifier) @name field: (field_identifier) @method))
- (#any-of? @method "reset" "release")
- (#set! effect "free"))
+ (#set! effect "free")
+ (#any-of? @method "reset" "release"))
 
 ; [&](auto&& _t) { … }(arg1_1);   arrayref mode: what a name is depends on its type
 ((call_expression

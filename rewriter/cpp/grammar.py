@@ -35,11 +35,22 @@ GROUPS = (
     "plumbing",
 )
 
-# tree-sitter takes a predicate that it does not know for one that always holds.
-_PREDICATES = frozenset(
-    {"eq?", "not-eq?", "match?", "not-match?", "any-of?", "not-any-of?", "set!"}
-)
+# What a statement does to a name, as `data_flow.scm` says it.
+EFFECTS = ("bind", "declare", "free")
+
+# What the other queries have to capture.
+_QUERIES = {
+    "scopes": frozenset({"name", "body"}),
+    "calls": frozenset({"call", "callee", "arguments"}),
+    "data_flow": frozenset({"name", "type", "value"}),
+}
+
+# tree-sitter takes a predicate that it does not know for one that always holds, and `not-any-of?`
+# for one that holds wherever one text differs.
+_PREDICATES = frozenset({"eq?", "not-eq?", "match?", "not-match?", "any-of?", "set!"})
 _PREDICATE = re.compile(r"\(#([\w-]+[?!]?)")
+# py-tree-sitter 0.26.1 corrupts memory when it frees a query with these in this order.
+_CRASHES = re.compile(r"\(#(?!set!)[^()]*\)\s*\(#set!")
 
 LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 
@@ -138,7 +149,7 @@ def load() -> Grammar:
             code=FAILED,
         )
     scopes, calls, data_flow = (
-        _query_file(root / f"{name}.scm") for name in ("scopes", "calls", "data_flow")
+        _query_file(root / f"{name}.scm", captures) for name, captures in _QUERIES.items()
     )
     return Grammar(
         tuple(sorted(shapes, key=lambda shape: shape.order)),
@@ -150,18 +161,40 @@ def load() -> Grammar:
 
 
 def query(text: str) -> tree_sitter.Query:
-    """Compile a query. Raises `ValueError` for a predicate that tree-sitter would ignore."""
+    """Compile a query.
+
+    Raises `ValueError` for a predicate that tree-sitter would ignore, or crash at.
+    """
     for predicate in _PREDICATE.findall(text):
         if predicate not in _PREDICATES:
-            raise ValueError(f"unknown predicate #{predicate}; known are {', '.join(_PREDICATES)}")
+            raise ValueError(
+                f"unknown predicate #{predicate}; known are {', '.join(sorted(_PREDICATES))}"
+            )
+    if _CRASHES.search(text):
+        raise ValueError("#set! has to stand before the other predicates of a pattern")
     return tree_sitter.Query(LANGUAGE, text)
 
 
-def _query_file(file: Path) -> tree_sitter.Query:
+def _query_file(file: Path, captures: frozenset[str]) -> tree_sitter.Query:
     try:
-        return query(file.read_text(encoding="utf-8"))
+        found = query(file.read_text(encoding="utf-8"))
+        _require_captures(found, captures)
+        if file.stem == "data_flow":
+            for pattern in range(found.pattern_count):
+                effect = found.pattern_settings(pattern).get("effect")
+                if effect not in EFFECTS:
+                    raise ValueError(
+                        f"pattern {pattern}: effect {effect!r} is none of {', '.join(EFFECTS)}"
+                    )
     except (OSError, ValueError, tree_sitter.QueryError) as error:
         raise _invalid(file, error) from error
+    return found
+
+
+def _require_captures(found: tree_sitter.Query, captures: frozenset[str]) -> None:
+    present = {found.capture_name(index) for index in range(found.capture_count)}
+    if missing := captures - present:
+        raise ValueError(f"the query captures no @{', @'.join(sorted(missing))}")
 
 
 def _invalid(file: Path, error: Exception) -> RewriterError:
@@ -184,9 +217,7 @@ def _shape(declared: dict[str, Any]) -> Shape:
     if not isinstance(declared["order"], int):
         raise TypeError(f"order {declared['order']!r} is no whole number")
     found = query(declared["query"])
-    captures = {found.capture_name(index) for index in range(found.capture_count)}
-    if missing := {"launch", "callee"} - captures:
-        raise ValueError(f"the query captures no @{', @'.join(sorted(missing))}")
+    _require_captures(found, frozenset({"launch", "callee"}))
     kinds = [(row["kernel"], row["kind"]) for row in declared.get("kinds", [])]
     sources = [(row["text"], row["kind"]) for row in declared.get("sources", [])]
     for kind in (declared["kind"], *(kind for _, kind in (*kinds, *sources))):

@@ -272,10 +272,10 @@ OPERATORS: tuple[Json, ...] = (
 )
 
 _INJECTED = re.compile(
-    r"^(?P<indent> *)_rw\.(?P<phase>before|after)\(\d+(?:, \{(?P<values>.*)\})?\);  // rewriter:\w+$"
+    r"^(?P<indent> *)_rw\.(?P<phase>before|after)\(\d+(?:, (?P<values>.*))?\);  // rewriter:\w+$"
 )
 # A view is written as what makes it; the rows have it as the launch does.
-_VIEW = re.compile(r"\{(\w+, \d+, \w+, \w+, [^(){},]+)\}")
+_VIEW = re.compile(r"_rw\.view\((\w+, \d+, \w+, \w+, [^(){},]+)\)")
 _MADE = r"wrap_with_raii_handle_if_needed(reinterpret_tensor_wrapper(\1))"
 _MARK = re.compile(r"^ *@(before|after)\b")
 
@@ -1639,7 +1639,7 @@ def test_launches_of_constant_folding_are_in_a_scope_of_their_own() -> None:
     source = rewriter.instrument(artifact, rewriter.select("print", when="both")).source.decode()
     # Each entry begins a call; the inputs are those of the one that has some.
     assert source.count("inductor_rewriter::Call _rw(") == 2
-    assert source.count("_rw.inputs({arg0_1, arg1_1, arg2_1});  // rewriter:") == 1
+    assert source.count("_rw.inputs(arg0_1, arg1_1, arg2_1);  // rewriter:") == 1
 
 
 def test_the_two_copies_of_the_arrayref_interface() -> None:
@@ -1663,7 +1663,7 @@ def test_the_two_copies_of_the_arrayref_interface() -> None:
     ]
     assert [launch.index for launch in artifact.launches] == [0, 1]
     source = rewriter.instrument(artifact, rewriter.select("print", when="both")).source.decode()
-    assert source.count("_rw.inputs({arg0_1, arg1_1, arg2_1});  // rewriter:") == 2
+    assert source.count("_rw.inputs(arg0_1, arg1_1, arg2_1);  // rewriter:") == 2
 
 
 def test_kernels_in_the_wrapper_s_own_file() -> None:

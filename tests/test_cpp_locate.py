@@ -879,7 +879,7 @@ def test_the_reader_of_names_sees_what_is_gone() -> None:
     names -= set(re.findall(r"^ *(\w+) = std::move", text, re.MULTILINE))
     assert names
     for name in names:
-        line = f"    _rw.after(0, {{{name}}});  // rewriter:0123abcd\n"
+        line = f"    _rw.after(0, {name});  // rewriter:0123abcd\n"
         at = text.rindex("} // AOTInductorModel::run_impl")
         assert name in {found for _, found, _ in unreadable(text[:at] + line + text[at:])}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from rewriter.cpp import runtime
 from rewriter.cpp.embedded import Embedded
@@ -30,23 +29,17 @@ class Cpp:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
 
     def inputs(self, variable: str, names: Sequence[str]) -> str:
-        return f"{variable}.inputs({{{', '.join(names)}}});"
+        return f"{variable}.inputs({', '.join(names)});"
 
     def around(
         self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
     ) -> str:
-        values = ", ".join(self._value(expression(argument, phase)) for argument in arguments)
-        return f"{variable}.{phase}({launch}{f', {{{values}}}' if values else ''});"
-
-    def _value(self, expr: str) -> str:
-        """A view as the arguments that make it: a thousand temporaries cost time to compile."""
-        if self._has_array_refs:
-            return expr  # here a name may be no handle, which decides what makes a view of it
-        return _VIEW.sub(r"{\1}", expr)
-
-    @cached_property
-    def _has_array_refs(self) -> bool:
-        return b"ArrayRefTensor<" in self.text.data
+        # A view as the arguments that make it: temporaries with destructors take long to compile.
+        values = [
+            _VIEW.sub(rf"{variable}.view(\1)", expression(argument, phase))
+            for argument in arguments
+        ]
+        return f"{variable}.{phase}({', '.join([str(launch), *values])});"
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

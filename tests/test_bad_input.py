@@ -122,7 +122,7 @@ DAMAGED_EMBEDDED = {
         "truncated",
         "inductor_entry_impl",
     ),
-    "nothing in it": (lambda data: b"cpp_wrapper_src = (r'''x''')\n", "truncated", "no run_impl"),
+    "nothing in it": (lambda data: b"cpp_wrapper_src = (r'''x''')\ncall = f\n", "truncated", "no run_impl"),
     "no string": (lambda data: b"cpp_wrapper_src = 3\n", "truncated", "inductor_entry_impl"),
     "a parenthesis too many": (
         lambda data: data.replace(_LAUNCH, _LAUNCH + b"(", 1),

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import get
+from artifacts import Fixture, get
 
 ROOT = Path(__file__).parent.parent
 WRAPPER = get("cuda-torch2.11/gpt_train")
+CPP = [get("cuda-torch2.11/gpt_train cpp_wrapper"), get("cuda-torch2.11/gpt aoti")]
 HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
 
 
@@ -44,7 +45,7 @@ for standalone in (False, True):
     for style in ("text", "upstream"):
         selection = rewriter.select("names,print,save", when="both", format=style)
         result = rewriter.instrument(artifact, selection, standalone=standalone)
-        out = folder / "out.py"
+        out = folder / f"out{path.suffix}"
         out.write_bytes(result.source)
         assert rewriter.strip(out).source == path.read_bytes()
         assert rewriter.instrument(out, replace=True).source
@@ -82,6 +83,33 @@ def test_instrument_and_strip(tmp_path: Path) -> None:
     for step in steps:
         assert imported(COMMAND_LINE, *step).isdisjoint(HEAVY), step[0]
     assert back.read_bytes() == WRAPPER.data
+
+
+@pytest.mark.parametrize("fixture", CPP, ids=str)
+def test_cpp(fixture: Fixture, tmp_path: Path) -> None:
+    """C++ is read by tree-sitter, and Python is not by libcst."""
+    suffix = fixture.path.suffix
+    out, back = tmp_path / f"out{suffix}", tmp_path / f"back{suffix}"
+    probes = ["--probe", "names,print,save", "--when", "both"]
+    steps = [
+        ["list", fixture.path],
+        ["list", "--json", "--strict", fixture.path],
+        ["instrument", fixture.path, *probes, "-o", out],
+        ["instrument", out, "--replace", *probes, "-o", out, "--overwrite"],
+        ["list", out],
+        ["strip", out, "-o", back],
+    ]
+    for step in steps:
+        modules = imported(COMMAND_LINE, *step)
+        assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), step[0]
+        assert "tree_sitter" in modules or step[0] == "strip"
+    assert back.read_bytes() == fixture.data
+
+
+@pytest.mark.parametrize("fixture", CPP, ids=str)
+def test_api_with_cpp(fixture: Fixture, tmp_path: Path) -> None:
+    code = API.replace("(False, True)", "(False,)")
+    assert imported(code, fixture.path, tmp_path).isdisjoint({*HEAVY} - {"tree_sitter"})
 
 
 def test_diff_and_check() -> None:

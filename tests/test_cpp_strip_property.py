@@ -1,0 +1,408 @@
+"""`strip(instrument(x)) == x`, byte for byte, on C++ wrappers that are laid out otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rewriter
+from artifacts import CPP_FIXTURES, get
+from rewriter import markers
+from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.cli import main
+from rewriter.cpp import embedded
+from rewriter.errors import BAD_INPUT, RewriterError
+from rewriter.source import Source
+from rewriter.types import Instrumented, Wrapper
+
+PROBES = [
+    ",".join(probes)
+    for count in (1, 2, 3)
+    for probes in itertools.combinations(("names", "print", "save"), count)
+]
+# Just in time, C++ of its own, arrays for tensors, a string that is not raw.
+SMALL = {
+    name: get(name).data
+    for name in (
+        "cpu-torch2.13/cond cpp_wrapper",
+        "cpu-torch2.15/customop cpp_wrapper",
+        "cpu-torch2.6/mlp cpp_wrapper",
+        "cpu-torch2.13/while_loop aoti",
+        "cpu-torch2.13/float8 aoti-arrayref",
+    )
+}
+Change = Callable[[bytes, st.DataObject], bytes]
+
+
+@lru_cache(maxsize=64)
+def opened(data: bytes) -> Artifact:
+    """An artifact that is not in a file, located once."""
+    path = Path("output_code.py" if b"cpp_wrapper_src" in data else "model.wrapper.cpp")
+    return Artifact(path, (OpenWrapper(Wrapper(path.name, data, "cpp"), path),))
+
+
+def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrumented:
+    return rewriter.instrument(opened(data), rewriter.select(probes, **options))
+
+
+def check(data: bytes, result: Instrumented) -> None:
+    """Everything that is promised of an instrumented file."""
+    again = opened(result.source)
+    stripped = rewriter.strip(again)
+    assert stripped.source == data
+    assert stripped.exact
+    plain = opened(data)
+    assert [one.args for one in again.launches] == [one.args for one in plain.launches]
+    before, after = markers.lines(data), markers.lines(result.source)
+    for now, then in zip(again.launches, plain.launches, strict=True):
+        assert after[now.line - 1].rstrip(b"\r\n") == before[then.line - 1].rstrip(b"\r\n")
+    with pytest.raises(RewriterError) as caught:
+        rewriter.instrument(again, result.selection)
+    assert caught.value.slug == "already-instrumented"
+
+
+# --- Text that is laid out otherwise ------------------------------------------------------------
+
+
+def body_lines(data: bytes) -> list[int]:
+    """Where the lines start on which a launch does, or a statement at the depth of one."""
+    source = Source("wrapper", data)
+    found = set()
+    for launch in opened(data).launches:
+        found |= {launch.site.start, launch.site.end}
+    return sorted(offset for offset in found if source.line_of(offset) > 1)
+
+
+def insert(data: bytes, offset: int, text: bytes) -> bytes:
+    return data[:offset] + text + data[offset:]
+
+
+COMMENTS = [
+    b"// rewriter:0123abcd",
+    b"// rewriter:0123abcd begin",
+    b"// rewriter:0123abcd end",
+    b"// rewriter:0123abcd +newline",
+    b"// What the probes need:  // rewriter:0123abcd begin",
+    b"/* _rw.before(0);  // rewriter:0123abcd */",
+    b"// [rewriter 0] #12 after  cpp_fused_0",
+    "// größer \u2028 naïve \U0001f600 日本語".encode(),
+    b"// " + b"x" * 20_000,
+    b"//\x0c form feed",
+    b'// } { ( R"(',
+]
+
+
+def comment(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from(COMMENTS))
+    at = draw.draw(st.sampled_from(body_lines(data)))
+    return insert(data, at, b" " * draw.draw(st.integers(0, 9)) + text + b"\n")
+
+
+def trailing_comment(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from([one for one in COMMENTS if one.startswith(b"//")]))
+    end = draw.draw(st.sampled_from(opened(data).launches)).site.end
+    bare = data[:end].rstrip(b"\r\n")
+    return bare + b"  " + text + data[len(bare) :]
+
+
+def raw_string(data: bytes, draw: st.DataObject) -> bytes:
+    """Lines that look like ours, in a string of the wrapper."""
+    text = draw.draw(st.sampled_from(COMMENTS[:5]))
+    at = draw.draw(st.sampled_from(body_lines(data)))
+    return insert(data, at, b'    auto quoted = R"(\n' + text + b"\nint x;\n" + text + b'\n)";\n')
+
+
+def header_like(data: bytes, draw: st.DataObject) -> bytes:
+    match = re.search(rb"// Instrumented by inductor-rewriter.*", instrumented(data).source)
+    assert match
+    at = draw.draw(st.sampled_from(body_lines(data)))
+    return insert(data, at, b"    " + match.group() + b"\n")
+
+
+def block_like(data: bytes, draw: st.DataObject) -> bytes:
+    """A whole block of another file's, quoted in this one."""
+    other = instrumented(SMALL["cpu-torch2.13/while_loop aoti"], "names").source
+    tag = markers.find_header(other)
+    assert tag is not None
+    block = (
+        b"    // x  // rewriter:%s begin\n    int unused = 0;\n    // y  // rewriter:%s end\n"
+        % (tag.tag.encode(), tag.tag.encode())
+    )
+    return insert(data, draw.draw(st.sampled_from(body_lines(data))), block)
+
+
+def blank_lines(data: bytes, draw: st.DataObject) -> bytes:
+    text = draw.draw(st.sampled_from([b"\n", b"\n\n\n", b"   \n", b"\t\n", b"\x0c\n", b" \x0c\n"]))
+    return insert(data, draw.draw(st.sampled_from(body_lines(data))), text)
+
+
+def trailing_space(data: bytes, draw: st.DataObject) -> bytes:
+    end = draw.draw(st.sampled_from(opened(data).launches)).site.end
+    bare = data[:end].rstrip(b"\r\n")
+    return bare + draw.draw(st.sampled_from([b" ", b"\t", b"   "])) + data[len(bare) :]
+
+
+def crlf(data: bytes, draw: st.DataObject) -> bytes:
+    return re.sub(rb"\r\n|\r|\n", b"\r\n", data)
+
+
+def lone_cr(data: bytes, draw: st.DataObject) -> bytes:
+    return re.sub(rb"\r\n|\r|\n", b"\r", data)
+
+
+def mixed_ends(data: bytes, draw: st.DataObject) -> bytes:
+    random = draw.draw(st.randoms(use_true_random=False))
+    return re.sub(rb"\r\n|\n", lambda _: random.choice([b"\r\n", b"\n"]), data)
+
+
+def tabs(data: bytes, draw: st.DataObject) -> bytes:
+    return tabbed(data)
+
+
+def tabbed(data: bytes) -> bytes:
+    """`data` with tabs for every four spaces of indentation in the C++."""
+    text = embedded.of(Source("wrapper", data))
+    end = text.position(len(text.data))
+    inner = re.sub(
+        rb"^(?:    )+",
+        lambda m: b"\t" * (len(m[0]) // 4),
+        data[text.start : end],
+        flags=re.MULTILINE,
+    )
+    return data[: text.start] + inner + data[end:]
+
+
+def byte_order_mark(data: bytes, draw: st.DataObject) -> bytes:
+    return data if data.startswith(b"\xef\xbb\xbf") else b"\xef\xbb\xbf" + data
+
+
+def no_final_newline(data: bytes, draw: st.DataObject) -> bytes:
+    return data.rstrip(b"\r\n \t\x0c")
+
+
+def no_includes(data: bytes, draw: st.DataObject) -> bytes:
+    """The header has no includes to stand behind."""
+    return re.sub(rb"^#include[^\n]*\n", b"", data, flags=re.MULTILINE)
+
+
+def renamed(data: bytes, draw: st.DataObject) -> bytes:
+    names = sorted(set(re.findall(rb"\b(?:buf|arg)\d+(?:_1)?\b", data)))
+    old = draw.draw(st.sampled_from(names))
+    new = draw.draw(st.sampled_from(["_rw", "_rw_", "tmp9", "inductor_rewriter", "x" * 300]))
+    return re.sub(rb"\b" + old + rb"\b", new.encode(), data)
+
+
+def comment_at_the_top(data: bytes, draw: st.DataObject) -> bytes:
+    text = embedded.of(Source("wrapper", data))
+    at = text.start if text.start else (3 if data.startswith(b"\xef\xbb\xbf") else 0)
+    lines = draw.draw(
+        st.sampled_from([b"\n// a comment\n", b"\n/* more\nof one */\n", b"\n\n\n#pragma once\n"])
+    )
+    return insert(data, at, lines)
+
+
+CHANGES: list[Change] = [
+    comment, trailing_comment, raw_string, header_like, block_like, blank_lines, trailing_space,
+    crlf, lone_cr, mixed_ends, tabs, byte_order_mark, no_final_newline, no_includes, renamed,
+    comment_at_the_top,
+]  # fmt: skip
+
+
+def attempt(data: bytes, probes: str, **options: Any) -> bool:
+    """Instrument what may be refused, but only as wrong input; whether it was not."""
+    try:
+        result = instrumented(data, probes, **options)
+    except RewriterError as error:
+        if error.code != BAD_INPUT:
+            raise
+        return False
+    check(data, result)
+    return True
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@settings(derandomize=True, deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_each_change(change: Change, draw: st.DataObject) -> None:
+    data = change(SMALL[draw.draw(st.sampled_from(sorted(SMALL)))], draw)
+    probes = draw.draw(st.sampled_from(PROBES))
+    when = draw.draw(st.sampled_from([None, "before", "after", "both"]))
+    style = draw.draw(st.sampled_from(["text", "upstream"]))
+    done = attempt(data, probes, when=when, format=style)
+    # A file that was only laid out otherwise is no reason to refuse. To C++ a carriage return
+    # alone ends no line: everything behind the first `//` is a comment.
+    assert done or change in (header_like, lone_cr)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_several_changes(draw: st.DataObject) -> None:
+    data = SMALL[draw.draw(st.sampled_from(sorted(SMALL)))]
+    for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4)):
+        try:
+            if not opened(data).launches:
+                break
+        except RewriterError:
+            break
+        data = change(data, draw)
+    attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
+
+
+@settings(derandomize=True, deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_any_selection(draw: st.DataObject) -> None:
+    fixture = draw.draw(st.sampled_from(CPP_FIXTURES))
+    launches = opened(fixture.data).launches
+    options: dict[str, Any] = {
+        "when": draw.draw(st.sampled_from([None, "before", "after", "both"])),
+        "format": draw.draw(st.sampled_from(["text", "upstream"])),
+        "values": draw.draw(st.booleans()),
+    }
+    if draw.draw(st.booleans()):
+        indices = st.integers(0, len(launches) - 1)
+        options["launches"] = draw.draw(st.lists(indices, min_size=1, max_size=3))
+    elif draw.draw(st.booleans()):
+        options["kernels"] = [draw.draw(st.sampled_from(launches)).kernel[:12] + "*"]
+    result = instrumented(fixture.data, draw.draw(st.sampled_from(PROBES)), **options)
+    assert rewriter.strip(opened(result.source)).source == fixture.data
+
+
+# --- Files that somebody edited -----------------------------------------------------------------
+
+
+def marked(source: bytes, what: bytes) -> list[bytes]:
+    return [line for line in markers.lines(source) if line.rstrip().endswith(what)]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_block_that_lost_its_end_costs_no_text(name: str) -> None:
+    """Nobody knows how far it went: what is left of it stays, and so does everything below."""
+    data = SMALL[name]
+    source = instrumented(data, "names").source
+    (end,) = marked(source, b" end")
+    stripped = rewriter.strip(opened(source.replace(end, b"")))
+    assert not stripped.exact
+    # What was there is there still, in its order; the runtime is what is left over.
+    lines = iter(markers.lines(stripped.source))
+    assert all(line in lines for line in markers.lines(data))
+    assert b"rewriter:" not in stripped.source
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_block_that_lost_its_begin_costs_no_text(name: str) -> None:
+    data = SMALL[name]
+    source = instrumented(data, "names").source
+    (begin,) = marked(source, b" begin")
+    stripped = rewriter.strip(opened(source.replace(begin, b"")))
+    assert not stripped.exact
+    lines = iter(markers.lines(stripped.source))
+    assert all(line in lines for line in markers.lines(data))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_somebody_wrote_outside_the_block_stays(name: str) -> None:
+    data = SMALL[name]
+    source = instrumented(data, "names,save", when="both").source
+    (end,) = marked(source, b" end")
+    mine = b"// my own line\n"
+    for at in (0, source.index(end) + len(end), source.rindex(b"_rw"), len(source)):
+        at = source.rfind(b"\n", 0, at) + 1
+        stripped = rewriter.strip(opened(insert(source, at, mine)))
+        assert not stripped.exact
+        assert stripped.source.count(mine) == 1
+        assert stripped.source.replace(mine, b"") == data
+
+
+@settings(derandomize=True, deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@given(draw=st.data())
+def test_any_line_that_is_deleted(draw: st.DataObject) -> None:
+    """Of the user's text nothing goes but what was deleted, and it is said that it is not all."""
+    data = SMALL[draw.draw(st.sampled_from(sorted(SMALL)))]
+    lines = markers.lines(instrumented(data, "names", when="both").source)
+    tag = markers.find_header(b"".join(lines))
+    assert tag is not None
+    ours = [n for n, line in enumerate(lines) if b"rewriter:" + tag.tag.encode() in line]
+    some = st.one_of(st.integers(0, len(lines) - 1), st.sampled_from(ours))
+    gone = draw.draw(some)
+    left = [line for number, line in enumerate(lines) if number != gone]
+    stripped = rewriter.strip(opened(b"".join(left)))
+    if gone == ours[0] and lines[gone].startswith(b"// Instrumented"):
+        # Without its header it is no file of ours: everything stays.
+        assert stripped.source == b"".join(left)
+        return
+    assert stripped.exact == (stripped.source == data)
+    found = iter(markers.lines(stripped.source))
+    missing = [line for line in markers.lines(data) if line not in found]
+    if lines[gone] in markers.lines(data):
+        assert stripped.source.count(b"\n") >= data.count(b"\n") - 1
+    else:
+        assert missing == []
+
+
+def test_a_mark_that_is_in_the_file_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = SMALL["cpu-torch2.13/while_loop aoti"]
+    first = markers.draw_tag(data)
+    real = hashlib.sha256
+
+    def collide(text: bytes = b"") -> Any:
+        return real(b"0:" + data) if text.startswith(b"0:") else real(text)
+
+    monkeypatch.setattr(markers.hashlib, "sha256", collide)
+    for kind in ("", " begin", " end", " +newline"):
+        changed = data + f"// rewriter:{first}{kind}\n".encode()
+        assert markers.draw_tag(changed) != first
+        assert attempt(changed, "print")
+
+
+def test_a_quoted_header_is_refused_or_restored() -> None:
+    data = SMALL["cpu-torch2.13/while_loop aoti"]
+    quoted = instrumented(SMALL["cpu-torch2.13/float8 aoti-arrayref"]).source
+    match = re.search(rb"^// Instrumented by.*$", quoted, re.MULTILINE)
+    assert match is not None
+    # At the start of a line nobody can tell it from ours: refused, and nothing is made of it.
+    assert not attempt(match.group() + b"\n" + data, "print")
+    assert not rewriter.strip(opened(match.group() + b"\n" + data)).exact
+    # Anywhere else it is text.
+    assert attempt(b"  " + match.group() + b"\n" + data, "print")
+
+
+# --- Through files and the command line ---------------------------------------------------------
+
+FILES: dict[str, Callable[[bytes], bytes]] = {
+    "as it is": lambda data: data,
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "BOM": lambda data: b"\xef\xbb\xbf" + data,
+    "no final newline": lambda data: data.rstrip(),
+    "tabs": tabbed,
+    "blank lines at the end": lambda data: data + b"\n\n  \n",
+}
+
+
+@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize(
+    "name", ["cpu-torch2.13/cond cpp_wrapper", "cpu-torch2.13/while_loop aoti"]
+)
+def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
+    data = FILES[layout](SMALL[name])
+    suffix = get(name).path.suffix
+    plain, probed, back = (tmp_path / f"{stem}{suffix}" for stem in ("plain", "probed", "back"))
+    plain.write_bytes(data)
+    options = ["--probe", "names,print,save", "--when", "both"]
+    assert main(["instrument", str(plain), *options, "-o", str(probed)]) == 0
+    if layout == "CRLF":
+        assert b"\n" not in probed.read_bytes().replace(b"\r\n", b"")
+    assert main(["instrument", str(probed), "--replace", *options, "--in-place"]) == 0
+    assert main(["strip", str(probed), "-o", str(back)]) == 0
+    assert back.read_bytes() == data
+    assert main(["instrument", str(plain), "--in-place"]) == 0
+    assert main(["strip", str(plain), "--in-place"]) == 0
+    assert plain.read_bytes() == data

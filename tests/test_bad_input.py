@@ -122,7 +122,11 @@ DAMAGED_EMBEDDED = {
         "truncated",
         "inductor_entry_impl",
     ),
-    "nothing in it": (lambda data: b"cpp_wrapper_src = (r'''x''')\ncall = f\n", "truncated", "no run_impl"),
+    "nothing in it": (
+        lambda data: b"cpp_wrapper_src = (r'''x''')\ncall = f\n",
+        "truncated",
+        "no run_impl",
+    ),
     "no string": (lambda data: b"cpp_wrapper_src = 3\n", "truncated", "inductor_entry_impl"),
     "a parenthesis too many": (
         lambda data: data.replace(_LAUNCH, _LAUNCH + b"(", 1),
@@ -157,14 +161,13 @@ def _refused(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_python_around_the_cpp_that_does_not_parse_is_not_made_worse(tmp_path: Path) -> None:
-    """Listing needs only the C++. What would be written is checked, and it does not parse."""
+@pytest.mark.parametrize("command", ["list", "instrument", "strip"])
+def test_python_around_the_cpp_that_does_not_parse_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "output_code.py"
-    broken = EMBEDDED.read_bytes().replace(b"inductor_entry = ", b"inductor_entry = = ")
-    path.write_bytes(broken)
-    assert main(["list", str(path)]) == 0
-    assert main(["instrument", str(path)]) != 0
-    assert [file.name for file in tmp_path.iterdir()] == ["output_code.py"]
+    path.write_bytes(EMBEDDED.read_bytes().replace(b"inductor_entry = ", b"inductor_entry = = "))
+    _refused(command, path, "syntax-error", "invalid syntax", capsys)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"nodes": 3}', '{"other": []}', "\udcff"])

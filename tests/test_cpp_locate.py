@@ -583,7 +583,7 @@ def unreadable(text: str) -> list[tuple[int, str, str]]:
                     (number, name, names[name])
                     for name in _NAME.findall(match[1])
                     if names[name] != "there"
-                    and not name.startswith("cached_torch_")
+                    and not name.startswith(("cached_torch_", "_rw"))
                     and name not in ("this", "true", "false")
                 ]
     return found

@@ -928,7 +928,9 @@ def compiles(text: str, folder: Path, *flags: str) -> str:
     source = folder / "wrapper.cpp"
     source.write_text(text)
     includes = [torch, torch / "torch/csrc/api/include", sysconfig.get_paths()["include"]]
+    # Kernels just in time stand in the same text, and are written for a capability.
     command = ["g++", "-std=c++20", "-fsyntax-only", "-w", "-march=native", *flags]
+    command.append("-DCPU_CAPABILITY_AVX2")
     done = subprocess.run(
         [*command, *(f"-I{include}" for include in includes), str(source)],
         capture_output=True,

@@ -262,7 +262,9 @@ def test_upstream_format_is_what_upstream_prints(
     theirs = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     start = ours.index("Size:  torch.Size([8, 32])")
     block = dict(line.split(": ", 1) for line in ours[start:].splitlines()[:6])
-    assert ours.startswith("inductor: before_launch - ")
+    inputs, start, rest = ours.partition("inductor: before_launch - ")
+    assert inputs.count("inductor: aoti_model_inputs - ") == len(graph.args)
+    ours = start + rest
     assert block.pop("Dtype") == " torch.float32"
     for key, value in block.items():
         if key != "Size":

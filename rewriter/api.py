@@ -11,12 +11,13 @@ from rewriter.errors import RewriterError
 from rewriter.types import Format, Instrumented, Selection, Stripped, When
 
 
-def open(path: str | Path) -> Artifact:
-    """Open a wrapper, or a directory of them, without importing torch or running anything.
+def open(path: str | Path, *, models: Iterable[str] | None = None) -> Artifact:
+    """Open a wrapper, a package, or a directory, without importing torch or running anything.
 
-    `.launches` and `.unrecognised` are what was found in it.
+    `.launches` and `.unrecognised` are what was found in it. `models` chooses models of a package
+    by their names.
     """
-    return open_artifact(path)
+    return open_artifact(path, None if models is None else tuple(models))
 
 
 def select(
@@ -69,7 +70,15 @@ def instrument(
     of a file that has some, which is an error otherwise. `standalone` embeds the runtime, so that
     the file runs where inductor-rewriter is not installed.
     """
-    wrapper = _only_wrapper(artifact)
+    return instrument_wrapper(
+        _only_wrapper(artifact), selection or select(), replace=replace, standalone=standalone
+    )
+
+
+def instrument_wrapper(
+    wrapper: OpenWrapper, selection: Selection, *, replace: bool = False, standalone: bool = False
+) -> Instrumented:
+    """Put probes around the launches of one wrapper of an artifact; as `instrument`."""
     source = wrapper.plain
     if wrapper.probes is not None:
         if not replace:
@@ -77,7 +86,6 @@ def instrument(
                 wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."
             )
         _require_unedited(wrapper)
-    selection = selection or select()
     dialect = wrapper.dialect(standalone=standalone)
     plan = planning.plan(source, wrapper.located, selection, dialect)
     result = edit.apply(source.data, plan.insertions)

@@ -13,6 +13,8 @@ from rewriter.dialect import Dialect
 from rewriter.edit import Restored
 from rewriter.errors import RewriterError
 from rewriter.markers import Header
+from rewriter.package.container import is_folder
+from rewriter.package.model import Package, open_package, select
 from rewriter.source import Source, check_text
 from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrapper
 
@@ -21,6 +23,7 @@ _CPP = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
 _JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
+_ZIP = b"PK"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
 _SUFFIXES = (".py", ".pt2", *_CPP_SUFFIXES)  # of what a directory is searched for
 _DEVICE = re.compile(
@@ -126,12 +129,14 @@ class OpenWrapper:
 class Artifact:
     """A file or a directory, and the wrappers in it.
 
-    `unread` are the wrappers of a directory that this version does not read, and what they are.
+    `unread` are files of a directory that were not looked into, and what they are. `package` is
+    what a `.pt2` holds beside its wrappers, which are in the order of its models.
     """
 
     path: Path
     wrappers: tuple[OpenWrapper, ...]
     unread: tuple[tuple[str, str], ...] = ()
+    package: Package | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -146,20 +151,30 @@ class Artifact:
     def only(self) -> OpenWrapper:
         """The wrapper of an artifact that holds one; several are an error that names them."""
         if len(self.wrappers) > 1:
-            names = "\n    ".join(wrapper.name for wrapper in self.wrappers)
+            names = [wrapper.name for wrapper in self.wrappers]
+            hint = "Name one of these files instead of the directory."
+            if self.package is not None:
+                names = [model.name for model in self.package.models]
+                hint = "Pass --model with one of these names."
+            found = "\n    ".join(names)
             raise RewriterError(
                 "several-wrappers",
-                f"{self.path} holds {len(self.wrappers)} wrappers:\n    {names}",
-                hint="Name one of these files instead of the directory.",
+                f"{self.path} holds {len(self.wrappers)} wrappers:\n    {found}",
+                hint=hint,
             )
         return self.wrappers[0]
 
 
-def open_artifact(path: str | Path) -> Artifact:
-    """Open an artifact. Raises `RewriterError` saying what the file is where it is none."""
+def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Artifact:
+    """Open an artifact. Raises `RewriterError` saying what the file is where it is none.
+
+    `models` chooses models of a package by their names.
+    """
     path = Path(path)
     if path.is_dir():
-        return _open_directory(path)
+        return _open_package(path, models) if is_folder(path) else _open_directory(path)
+    if _starts_as_zip(path):
+        return _open_package(path, models)
     data = _read(path)
     _check_supported(path, data)
     check_text(str(path), data)
@@ -170,8 +185,25 @@ def open_artifact(path: str | Path) -> Artifact:
 
 
 def _opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrapper:
-    operators = _operators(path) if language == "cpp" else ()
+    operators: tuple[Json, ...] = ()
+    beside = path.with_suffix(".json")
+    if language == "cpp" and beside.is_file():
+        operators = _operators(beside, _read(beside))
     return OpenWrapper(Wrapper(name, data, language), path, operators)
+
+
+def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:
+    package = open_package(path)
+    package = replace(package, models=select(package, models))
+    wrappers = []
+    for model in package.models:
+        file = path / model.wrapper
+        check_text(str(file), model.source)
+        operators: tuple[Json, ...] = ()
+        if model.operators is not None:
+            operators = _operators(path / model.operators, package.container.read(model.operators))
+        wrappers.append(OpenWrapper(Wrapper(model.wrapper, model.source, "cpp"), file, operators))
+    return Artifact(path, tuple(wrappers), package=package)
 
 
 def _open_directory(path: Path) -> Artifact:
@@ -181,7 +213,7 @@ def _open_directory(path: Path) -> Artifact:
         if not file.is_file():
             continue
         name = str(file.relative_to(path))
-        data = b"PK" if file.suffix == ".pt2" else _read(file)
+        data = _ZIP if file.suffix == ".pt2" else _read(file)
         if found := _unsupported(data):
             unread.append((name, found))
         elif language := _language(file, data):
@@ -191,7 +223,7 @@ def _open_directory(path: Path) -> Artifact:
         raise RewriterError(
             "no-artifacts",
             f"no wrapper of Inductor's in {path} or below"
-            + (f"; what is there, this version does not read:{also}" if also else ""),
+            + (f"; not looked into:{also}" if also else ""),
             hint="Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) "
             "or the wrapper.cpp of AOTInductor.",
         )
@@ -207,38 +239,48 @@ def _language(path: Path, data: bytes) -> Language | None:
     return "python" if _INDUCTOR in data and _ENTRY.search(data) else None
 
 
-def _operators(path: Path) -> tuple[Json, ...]:
-    """The nodes of the `.json` of a wrapper's name, where there is one."""
-    beside = path.with_suffix(".json")
-    if not beside.is_file():
-        return ()
+def _operators(path: Path, data: bytes) -> tuple[Json, ...]:
+    """The nodes of the `.json` of a wrapper's name."""
     try:
-        nodes = json.loads(beside.read_bytes())["nodes"]
+        nodes = json.loads(data)["nodes"]
         return tuple(node if isinstance(node, dict) else {} for node in nodes)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RewriterError(
             "bad-operators-file",
-            f"{beside}: cannot be read: {type(error).__name__}: {error}",
+            f"{path}: cannot be read: {type(error).__name__}: {error}",
             hint="Expected what AOTInductor writes beside a wrapper with custom operators: a JSON "
             'object with "nodes". Without the file, operators are listed by their number.',
         ) from error
+
+
+def _starts_as_zip(path: Path) -> bool:
+    """Whether a file is a zip file; a package may be large, so the rest is not read for this."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == _ZIP
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RewriterError(
-            "unreadable",
-            f"cannot read {path}: {error.strerror}",
-            hint="Expected the path of an artifact, such as output_code.py.",
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> RewriterError:
+    return RewriterError(
+        "unreadable",
+        f"cannot read {path}: {error.strerror}",
+        hint="Expected the path of an artifact, such as output_code.py or model.pt2.",
+    )
 
 
 def _unsupported(data: bytes) -> str:
     """What an artifact is that this version does not read; empty for one that it may read."""
-    if data.startswith(b"PK"):
-        return "a .pt2 package or another zip file"
+    if data.startswith(_ZIP):
+        return "a .pt2 package or another zip file: name it itself"
     if data.startswith(b"\x7fELF"):
         return "a shared object"
     return ""
@@ -249,8 +291,8 @@ def _check_supported(path: Path, data: bytes) -> None:
         raise RewriterError(
             "unsupported-artifact",
             f"{path} is {found}, which this version does not read",
-            hint="It reads wrappers: the output_code.py of torch.compile, the wrapper.cpp of "
-            "AOTInductor.",
+            hint="It reads the output_code.py of torch.compile, and the wrapper.cpp and the .pt2 "
+            "package of AOTInductor.",
         )
 
 

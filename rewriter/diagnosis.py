@@ -12,27 +12,17 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from rewriter.artifact import OpenWrapper, open_artifact
+from rewriter.types import Check
 
 _CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
 _INCLUDE = re.compile(r'#include "(/[^"]+)"')
 _CUBIN = re.compile(r'loadKernel\(\s*"(/[^"]+)"')
 _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at. `ok` of `None` means: worth knowing, and no obstacle."""
-
-    name: str
-    found: str
-    ok: bool | None = True
-    hint: str = ""
 
 
 def diagnose(path: str | Path | None = None) -> list[Check]:

@@ -63,7 +63,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         if module is None or not module.is_available():
             raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
     for name in spec["imports"]:
-        _import(name)
+        import_operators(name)
     module = load(Path(spec["wrapper"]))
     constants = _load_constants(spec["constants"])
     missing = [
@@ -122,7 +122,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def _import(name: str) -> None:
+def import_operators(name: str) -> None:
     """Import what registers the wrapper's custom operators: a module, or a Python file."""
     sys.path.insert(0, os.getcwd())
     try:

@@ -208,4 +208,18 @@ class Stripped:
     exact: bool
 
 
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `ok` of `None` means: worth knowing, and no obstacle.
+
+    `error` is the name of the error that a command stops with where `ok` is false.
+    """
+
+    name: str
+    found: str
+    ok: bool | None = True
+    hint: str = ""
+    error: str = ""
+
+
 Json = dict[str, Any]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rewriter.errors import RewriterError
@@ -55,11 +57,43 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
             Path(temporary).unlink(missing_ok=True)
         if not isinstance(error, (OSError, RuntimeError)):
             raise
+        raise _unwritable(path, error) from error
+
+
+@contextmanager
+def whole(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a path to write a large file or a directory to, and put it in the place of `path`.
+
+    For what is not held in memory. Nothing is left of it if the body raises. Raises
+    `RewriterError` before the body where `path` exists and `overwrite` is not given.
+    """
+    path = path.resolve()
+    if path.exists() and not overwrite:
         raise RewriterError(
-            "unwritable",
-            f"cannot write {path}: {getattr(error, 'strerror', error)}",
-            hint="Check that the folder exists and may be written, or pass another path with -o.",
-        ) from error
+            "exists",
+            f"{path} exists already",
+            hint="Pass --overwrite, or another path with -o.",
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            if temporary.is_dir():
+                if path.exists():
+                    os.rename(path, Path(folder) / "before")
+            else:
+                temporary.chmod(path.stat().st_mode if path.exists() else _umasked())
+            os.replace(temporary, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: Exception) -> RewriterError:
+    return RewriterError(
+        "unwritable",
+        f"cannot write {path}: {getattr(error, 'strerror', error)}",
+        hint="Check that the folder exists and may be written, or pass another path with -o.",
+    )
 
 
 def _require_regular(path: Path) -> None:

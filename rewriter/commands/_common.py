@@ -48,6 +48,17 @@ def add_probe_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_model_option(parser: argparse.ArgumentParser) -> None:
+    """Add the choice among the models of a package."""
+    parser.add_argument(
+        "--model",
+        dest="models",
+        metavar="NAME",
+        action="append",
+        help="of a package: only this model (may be repeated; default: all)",
+    )
+
+
 def selection(
     arguments: argparse.Namespace, *, default: str = "", environment: bool = True
 ) -> Selection | None:

@@ -6,8 +6,10 @@ import argparse
 from typing import Any
 
 from rewriter import api, write
+from rewriter.commands import _package
 from rewriter.commands._common import (
     Delivered,
+    add_model_option,
     add_output_options,
     add_probe_options,
     deliver,
@@ -34,16 +36,21 @@ def add(subparsers: Any) -> None:
         action="store_true",
         help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
     )
+    add_model_option(parser)
+    _package.add_options(parser)
     add_probe_options(parser)
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact)
-    wrapper = artifact.only
+    artifact = api.open(arguments.artifact, models=arguments.models)
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise api.no_probes()
+    if artifact.package is not None:
+        return _package.instrument(arguments, artifact, chosen)
+    _package.refuse_options(arguments)
+    wrapper = artifact.only
     result = api.instrument(
         artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
     )

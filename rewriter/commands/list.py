@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from rewriter import api
-from rewriter.commands._common import emit_json, message, plain_table
+from rewriter.commands._common import add_model_option, emit_json, message, plain_table
 from rewriter.errors import DIFFERS, OK
 from rewriter.types import Json, Launch
 
@@ -15,14 +15,17 @@ ORDER = 10
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("list", help="list the kernel launches of an artifact")
-    parser.add_argument("artifact", metavar="ARTIFACT", help="a wrapper, or a directory of them")
+    parser.add_argument(
+        "artifact", metavar="ARTIFACT", help="a wrapper, a .pt2 package, or a directory"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+    add_model_option(parser)
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact)
+    artifact = api.open(arguments.artifact, models=arguments.models)
     launches, unrecognised = artifact.launches, artifact.unrecognised
     if arguments.json:
         emit_json(

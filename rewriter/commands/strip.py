@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter import api
+from rewriter.commands import _package
 from rewriter.commands._common import Delivered, add_output_options, deliver, emit_json, message
 from rewriter.errors import DIFFERS, OK
 
@@ -21,7 +22,10 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    result = api.strip(arguments.artifact)
+    artifact = api.open(arguments.artifact)
+    if artifact.package is not None:
+        return _package.strip(arguments, artifact)
+    result = api.strip(artifact)
     path = result.path
     if not result.exact:
         message(

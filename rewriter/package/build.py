@@ -1,0 +1,300 @@
+"""Runs compiler and linker for the recipes of a package, in a directory that goes away again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from threading import Event
+
+from rewriter.errors import FAILED, RewriterError
+from rewriter.package.container import Container
+from rewriter.package.library import Library
+from rewriter.package.recipe import Flags, Recipe
+
+# The dynamic linker puts the library's own directory in its place. As part of the name, other than
+# as a search path, it keeps two packages apart whose libraries have one name.
+ORIGIN = "$ORIGIN"
+
+PRELUDE = "beside.h"
+# Weights behind the original library are still there. The wrapper looks for them behind the library
+# that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
+PRELUDE_TEXT = """\
+#include <dlfcn.h>
+#include <cstdint>
+extern "C" uint8_t _binary_constants_bin_start[];
+#define dladdr(address, info) dladdr(_binary_constants_bin_start, info)
+"""
+_ALIGNMENT = 0x4000  # of weights behind a library, ibid.
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)$", re.M
+)
+_MORE = 3  # errors that are shown
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to build for one model: its recipe, the source with probes, and the original library.
+
+    `runtime` is a source of its own that is compiled at the same time, and `defines` what the
+    wrapper is compiled with for that.
+    """
+
+    recipe: Recipe
+    source: bytes
+    library: Library
+    kernels_name: str
+    runtime: str = ""
+    defines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One command. `source` is the file that its messages are about."""
+
+    about: str
+    command: tuple[str, ...]
+    folder: Path
+    source: Path | None = None
+
+
+@dataclass
+class _Run:
+    """What runs now, so that all of it can be stopped."""
+
+    stopped: Event = field(default_factory=Event)
+    processes: set[subprocess.Popen[str]] = field(default_factory=set)
+
+
+Report = Callable[[str], None]
+
+
+def build(jobs: Sequence[Job], container: Container, scratch: Path, report: Report) -> list[Path]:
+    """Build the library of each job; returns their files in `scratch`.
+
+    Raises `RewriterError` with the line that does not compile. Everything that was started has
+    ended by then.
+    """
+    folders = [scratch / str(number) for number in range(len(jobs))]
+    compiles: list[_Step] = []
+    links: list[_Step] = []
+    for job, folder in zip(jobs, folders, strict=True):
+        folder.mkdir()
+        compiles += _compile_steps(job, container, folder)
+        links.append(_link_step(job, folder))
+    _run_all(compiles, report)
+    _run_all(links, report)
+    for job, folder in zip(jobs, folders, strict=True):
+        if job.recipe.route == "full" and job.recipe.model.weights == "behind the library":
+            _append_weights(job.library, folder / "out.so")
+    return [folder / "out.so" for folder in folders]
+
+
+def _compile_steps(job: Job, container: Container, folder: Path) -> list[_Step]:
+    recipe = job.recipe
+    assert recipe.wrapper is not None
+    source = folder / PurePosixPath(recipe.model.wrapper).name
+    source.write_bytes(job.source)
+    flags = recipe.wrapper
+    extra = list(job.defines)
+    if recipe.route == "link" and recipe.model.weights == "behind the library":
+        (folder / PRELUDE).write_text(PRELUDE_TEXT)
+        # Only a header that is not compiled yet can still be told.
+        flags = without_header(flags)
+        extra += ["-include", PRELUDE]
+    steps = [_compile(f"the wrapper of {recipe.model.name}", flags, source, "wrapper.o", extra)]
+    if job.runtime:
+        runtime = folder / "runtime.cpp"
+        runtime.write_text(job.runtime, encoding="utf-8")
+        steps.append(
+            _compile(
+                f"the probes of {recipe.model.name}", without_header(flags), runtime, "runtime.o"
+            )
+        )
+    for number, (name, kernel_flags) in enumerate(recipe.kernels):
+        kernel = folder / PurePosixPath(name).name
+        kernel.write_bytes(container.read(name))
+        steps.append(
+            _compile(
+                f"the kernels of {recipe.model.name}", kernel_flags, kernel, f"kernel{number}.o"
+            )
+        )
+    if recipe.route == "full":
+        constants = _write_constants(job.library, folder)
+        steps.append(
+            _compile(f"the weights of {recipe.model.name}", flags, constants, "constants.o")
+        )
+    return steps
+
+
+def _compile(
+    about: str, flags: Flags, source: Path, target: str, extra: Sequence[str] = ()
+) -> _Step:
+    # Paths of the directory that goes away must not be in the result.
+    places = f"-ffile-prefix-map={source.parent}=."
+    arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
+    command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
+    return _Step(about, command, source.parent, source)
+
+
+def without_header(flags: Flags) -> Flags:
+    """The flags less a precompiled header."""
+    kept = []
+    parts = iter(flags.arguments)
+    for part in parts:
+        if part == "-include":
+            next(parts)
+        else:
+            kept.append(part)
+    return replace(flags, arguments=tuple(kept))
+
+
+def _link_step(job: Job, folder: Path) -> _Step:
+    recipe = job.recipe
+    flags = recipe.link or recipe.wrapper
+    assert flags is not None
+    objects = ["wrapper.o", *(["runtime.o"] if job.runtime else [])]
+    options: list[str] = []
+    if recipe.route == "link":
+        # The linker writes into the result what it is called by, so it has to lie there like this.
+        (folder / ORIGIN).mkdir()
+        os.symlink(job.library.path.resolve(), folder / ORIGIN / job.kernels_name)
+        objects.append(f"{ORIGIN}/{job.kernels_name}")
+        options = [part for part in flags.arguments if part.startswith("-flto")]
+    else:
+        objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
+        options = list(flags.arguments)
+    command = (flags.compiler, "-shared", "-fPIC", "-o", "out.so", *objects, *options)
+    return _Step(f"the library of {recipe.model.name}", command, folder)
+
+
+def _write_constants(library: Library, folder: Path) -> Path:
+    """A source that puts the constants of a library where a new one has them."""
+    found = library.constants
+    assert found is not None
+    with library.path.open("rb") as file:
+        file.seek(found.offset)
+        (folder / "constants.bin").write_bytes(file.read(found.size))
+    source = folder / "constants.s"
+    source.write_text(
+        f'.section {found.section},"a{"w" if found.writable else ""}",@progbits\n'
+        ".balign 64\n"
+        ".globl _binary_constants_bin_start\n"
+        "_binary_constants_bin_start:\n"
+        '.incbin "constants.bin"\n'
+        ".globl _binary_constants_bin_end\n"
+        "_binary_constants_bin_end:\n"
+        '.section .note.GNU-stack,"",@progbits\n'
+    )
+    return source
+
+
+def _append_weights(library: Library, target: Path) -> None:
+    """Put the weights that stand behind a library behind a new one, as the loader maps them."""
+    found = library.constants
+    assert found is not None
+    with library.path.open("rb") as source, target.open("ab") as output:
+        source.seek(found.offset)
+        size = int.from_bytes(source.read(8), "little")
+        output.write(b" " * (-output.tell() % _ALIGNMENT))
+        source.seek(library.path.stat().st_size - size)
+        shutil.copyfileobj(source, output, 1 << 20)
+
+
+def _run_all(steps: Sequence[_Step], report: Report) -> None:
+    """Run commands side by side; the first failure stops the others and is raised."""
+    state = _Run()
+    workers = max(1, min(len(steps), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(_run, step, state, report) for step in steps]
+        try:
+            for one in running:
+                one.result()
+        except BaseException:
+            state.stopped.set()
+            for process in tuple(state.processes):
+                process.kill()
+            raise
+
+
+def _run(step: _Step, state: _Run, report: Report) -> None:
+    if state.stopped.is_set():
+        return
+    code, said = _execute(step, state)
+    if code and "-include" in step.command and "internal compiler error" in said:
+        # g++ 12 crashes on some wrappers with a precompiled header, and not without.
+        report(f"the compiler crashed with the precompiled header; {step.about} again without")
+        plain = without_header(Flags(step.command[0], step.command[1:])).arguments
+        code, said = _execute(replace(step, command=(step.command[0], *plain)), state)
+    if state.stopped.is_set():
+        return
+    if code:
+        raise _failed(step, code, said)
+    report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
+
+
+def _execute(step: _Step, state: _Run) -> tuple[int, str]:
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
+    try:
+        process = subprocess.Popen(
+            step.command,
+            cwd=step.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        return 127, f"{step.command[0]}: {error.strerror}"
+    state.processes.add(process)
+    _, said = process.communicate()
+    state.processes.discard(process)
+    return process.returncode, said
+
+
+def _failed(step: _Step, code: int, said: str) -> RewriterError:
+    """The first errors of a compiler with the lines that they are about."""
+    if step.source is None:
+        lines = [line for line in said.splitlines() if line.strip()]
+        return RewriterError(
+            "link-failed",
+            f"{step.about} does not link (exit code {code}):\n    " + "\n    ".join(lines[-_MORE:]),
+            hint="Nothing was written. --route full builds without the package's own library.",
+            code=FAILED,
+        )
+    errors = list(_ERROR.finditer(said))
+    shown = [_shown(match, step, said) for match in errors[:_MORE]]
+    if not shown:
+        shown = [line for line in said.splitlines() if line.strip()][-_MORE:] or ["(no message)"]
+    more = f"\n    and {len(errors) - _MORE} more" if len(errors) > _MORE else ""
+    return RewriterError(
+        "compile-failed",
+        f"{step.about} does not compile (exit code {code}):\n    " + "\n    ".join(shown) + more,
+        hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
+        "`rewriter instrument --no-rebuild` writes the sources and a build script.",
+        code=FAILED,
+    )
+
+
+def _shown(match: re.Match[str], step: _Step, said: str) -> str:
+    """An error with the line of the source that it is about, or that it comes from."""
+    assert step.source is not None
+    file, number = match["file"], int(match["line"])
+    text = f"{Path(file).name}:{number}: {match['what']}"
+    if Path(file).name != step.source.name:
+        # In a header: what of the source led there stands in front of it, if it is said at all.
+        before = said[: match.start()]
+        places = re.findall(rf"\b{re.escape(step.source.name)}:(\d+)", before)
+        if not places:
+            return text
+        number = int(places[-1])
+        text += f"\n    from {step.source.name}:{number}:"
+    lines = step.source.read_text("utf-8", "replace").splitlines()
+    return f"{text}\n        {lines[number - 1].strip()}" if number <= len(lines) else text

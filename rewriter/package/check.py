@@ -1,0 +1,124 @@
+"""Checks a patched package before it is handed over: it loads, and loads what was built."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.errors import FAILED, RewriterError
+from rewriter.package.library import Library, provided
+from rewriter.package.machine import Machine
+
+_NO_OPERATOR = re.compile(
+    r"Could not find schema for|No such operator|not registered|Cannot find the operator"
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What loading a model needs, and the file name of the library that has to run then.
+
+    The name is empty where the loader compiles it.
+    """
+
+    device: str
+    library: str
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A process that imports torch while the package is built, and then loads it."""
+
+    process: subprocess.Popen[str]
+
+    @staticmethod
+    def start() -> Loading:
+        home = str(Path(__file__).parent.parent.parent)
+        program = (
+            f"import sys; sys.path[0] = {home!r}; "
+            "from rewriter.package.loader import script; script()"
+        )
+        return Loading(
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+
+    def stop(self) -> None:
+        """End the process, if it has not ended."""
+        self.process.kill()
+        self.process.communicate()
+
+    def load(
+        self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
+    ) -> tuple[str, str]:
+        """Load these models. Raises `RewriterError` where one does not load, or another library.
+
+        Returns `loaded`, or `linked` and why not: a device or a custom operator that is not here
+        says nothing of the package.
+        """
+        spec = {
+            "package": str(package),
+            "models": {n: m.device for n, m in models.items()},
+            "imports": list(imports),
+        }
+        out, err = self.process.communicate(json.dumps(spec) + "\n")
+        code = self.process.returncode
+        if code:
+            how = (
+                f"signal {signal.Signals(-code).name}"
+                if code < 0
+                else (err.strip().splitlines() or ["?"])[-1]
+            )
+            raise _failed(f"the process that loaded it ended: {how}")
+        # What a library prints when it is loaded may come first.
+        answer = json.loads(out.splitlines()[-1])
+        for model, expected in models.items():
+            said = answer[model]
+            if "lacking" in said:
+                return "linked", f"there is no {said['lacking']} here to load it on"
+            if "error" in said:
+                if _NO_OPERATOR.search(said["error"]):
+                    found = said["error"].splitlines()[0]
+                    return "linked", f"{found}; --import MODULE registers custom operators"
+                raise _failed(f"the model {model} does not load: {said['error']}")
+            loaded = [Path(path).name for path in said["libraries"]]
+            if not loaded or (expected.library and expected.library not in loaded):
+                found = ", ".join(loaded) or "no library"
+                raise _failed(
+                    f"the model {model} runs {found}, not {expected.library or 'its own'}"
+                )
+        return "loaded", ""
+
+
+def link_check(built: Library, original: Library, machine: Machine) -> None:
+    """Check that something provides each symbol that a new library wants.
+
+    Either its original wants it as well, or gives it, or torch does; the linker has looked for
+    those of the C and C++ libraries, whose symbols have versions.
+    """
+    unknown = built.wants - original.wants - original.exports
+    if machine.torch is not None:
+        unknown -= provided(sorted((machine.torch.root / "lib").glob("libtorch*.so")), unknown)
+    if unknown:
+        raise _failed(f"nothing provides {', '.join(sorted(unknown)[:3])}")
+
+
+def _failed(found: str) -> RewriterError:
+    return RewriterError(
+        "check-failed",
+        f"the patched package is no good: {found}",
+        hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
+        "--no-check writes it all the same.",
+        code=FAILED,
+    )

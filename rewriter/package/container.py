@@ -1,0 +1,226 @@
+"""A package as its members: a `.pt2` file, or a directory that one was unpacked to.
+
+Only names, sizes and bytes are looked at. Names that would lead out of a directory, entries that
+claim one another's bytes, and sizes that cannot be true are refused before anything is read.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from rewriter.errors import RewriterError
+
+# Where a package keeps its models: torch/csrc/export/pt2_archive_constants.h.
+MODELS = "data/aotinductor/"
+WEIGHTS = "data/weights/"
+
+# In a directory with sources and a build script: what they are for, and the package.
+SOURCES = "sources.json"
+ORIGINAL = "original.pt2"
+
+# What no real package inflates to; weights do not compress a hundredfold.
+_BOMB_BYTES = 1 << 30
+_BOMB_RATIO = 100
+_LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
+
+
+class Container(Protocol):
+    """The members of a package by their paths in it, with `/` between the parts."""
+
+    @property
+    def path(self) -> Path:
+        """The file or directory."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every member, in the order of the package."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a member."""
+
+    def extract(self, name: str, to: Path) -> None:
+        """Copy a member, of any size, into a new file."""
+
+
+def root_of(names: tuple[str, ...]) -> str:
+    """What precedes `data/` in the names: the name that all have in common and a slash, or nothing.
+
+    The writer of torch puts a directory of the archive's name around everything.
+    """
+    heads = {name.partition("/")[0] for name in names}
+    if len(heads) == 1 and any(
+        name.startswith(f"{head}/{MODELS}") for head in heads for name in names
+    ):
+        return f"{heads.pop()}/"
+    return ""
+
+
+@dataclass(frozen=True)
+class Zip:
+    """A `.pt2` file. Made by `open_zip`, which checks it."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    def read(self, name: str) -> bytes:
+        with _reading(self.path), zipfile.ZipFile(self.path) as file:
+            return file.read(name)
+
+    def extract(self, name: str, to: Path) -> None:
+        with (
+            _reading(self.path),
+            zipfile.ZipFile(self.path) as file,
+            file.open(name) as source,
+            to.open("xb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory with the members of a package in it."""
+
+    path: Path
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        files = []
+        for path in sorted(self.path.rglob("*")):
+            if path.is_symlink():
+                raise _refused(self.path, f"{path.relative_to(self.path)} is a link")
+            if path.is_file():
+                files.append(path.relative_to(self.path).as_posix())
+        return tuple(files)
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def extract(self, name: str, to: Path) -> None:
+        shutil.copyfile(self.path / name, to)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Sources beside the package that they were taken from: what `--no-rebuild` writes.
+
+    `files` gives the files of the directory for the members that they are to replace.
+    """
+
+    path: Path
+    original: Zip
+    files: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.original.names
+
+    def read(self, name: str) -> bytes:
+        if name in self.files:
+            return (self.path / self.files[name]).read_bytes()
+        return self.original.read(name)
+
+    def extract(self, name: str, to: Path) -> None:
+        if name in self.files:
+            shutil.copyfile(self.path / self.files[name], to)
+        else:
+            self.original.extract(name, to)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a directory is an unpacked package: it, or the only thing in it, has `data/`.
+
+    So is the directory that `--no-rebuild` writes, which has the package in it.
+    """
+    if (path / MODELS).is_dir() or (path / SOURCES).is_file():
+        return True
+    inside = list(path.iterdir())
+    return len(inside) == 1 and (inside[0] / MODELS).is_dir() and not inside[0].is_symlink()
+
+
+def open_zip(path: Path) -> Zip:
+    """Check the directory of a zip file and return its members. Raises on what is not sound."""
+    with _reading(path), zipfile.ZipFile(path) as file:
+        entries = file.infolist()
+    _check_names(path, entries)
+    _check_sizes(path, entries)
+    return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
+
+
+def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    for entry in entries:
+        # `orig_filename` is what the file says; zipfile cuts names at a NUL.
+        name = entry.orig_filename
+        if why := _unsafe(name):
+            raise _refused(path, f"the entry {name!r} {why}")
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            raise _refused(path, f"the entry {name!r} is a link")
+        if entry.flag_bits & 0x1:
+            raise _refused(path, f"the entry {name!r} is encrypted")
+    twice = [name for name, count in Counter(e.filename for e in entries).items() if count > 1]
+    if twice:
+        raise _refused(
+            path, f"there are two entries {twice[0]!r}: loaders differ in which they take"
+        )
+
+
+def _unsafe(name: str) -> str:
+    """Why nobody should unpack an entry of this name."""
+    if not name or "\0" in name or "\\" in name:
+        return "has no sound name"
+    if name.startswith("/") or name[1:2] == ":":
+        return "has an absolute path"
+    if ".." in PurePosixPath(name).parts:
+        return "leads out of the package"
+    return ""
+
+
+def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    total = sum(entry.file_size for entry in entries)
+    there = path.stat().st_size
+    if total > _BOMB_BYTES and total > _BOMB_RATIO * there:
+        raise _refused(path, f"its {there:,} bytes claim to hold {total:,}")
+    end = 0
+    for entry in sorted(entries, key=lambda one: one.header_offset):
+        if entry.header_offset < end:
+            raise _refused(path, f"the entry {entry.filename!r} shares bytes with another")
+        end = entry.header_offset + _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size
+        if entry.compress_type == zipfile.ZIP_STORED and entry.compress_size != entry.file_size:
+            raise _refused(path, f"the entry {entry.filename!r} gives two sizes")
+    if end > there:
+        raise _corrupt(path, "an entry ends behind the file")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what reading a zip file may raise into one error."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise _corrupt(path, str(error)) from error
+
+
+def _corrupt(path: Path, found: str) -> RewriterError:
+    return RewriterError(
+        "corrupt-package",
+        f"{path}: the zip file is damaged: {found}",
+        hint="Copy the package again; `python -m zipfile -t FILE` should find nothing either.",
+    )
+
+
+def _refused(path: Path, found: str) -> RewriterError:
+    return RewriterError(
+        "unsafe-package",
+        f"{path}: {found}",
+        hint="No torch writes such a package, and nothing of it was unpacked. Get it from its "
+        "maker again.",
+    )

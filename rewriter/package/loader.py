@@ -1,0 +1,56 @@
+"""Loads packages in a process of its own: `script()`, which reads what to load from its input.
+
+It imports torch at once, so that it is ready when the package is. The parent
+(`rewriter/package/check.py`) writes one line of JSON and reads one:
+
+    {"package": path, "models": {name: device}, "imports": [modules or files]}
+    {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewriter.host import import_operators
+
+
+def load(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load each model as `aoti_load_package` does, and say which libraries that mapped."""
+    for name in spec["imports"]:
+        import_operators(name)
+    found: dict[str, Any] = {}
+    for name, device in spec["models"].items():
+        if device != "cpu" and not _has(device):
+            found[name] = {"lacking": device}
+            continue
+        before = _mapped()
+        try:
+            # `aoti_load_package` hides what went wrong behind "Loading outdated pt2 file".
+            loader = torch._C._aoti.AOTIModelPackageLoader(spec["package"], name, False, 1, -1)
+            found[name] = {"libraries": sorted(_mapped() - before)}
+            del loader
+        except Exception as error:
+            found[name] = {"error": f"{error}".partition("\nException raised from")[0].strip()}
+    return found
+
+
+def _has(device: str) -> bool:
+    module = getattr(torch, device, None)
+    return bool(module is not None and module.is_available())
+
+
+def _mapped() -> set[str]:
+    """The shared objects in this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {parts[-1] for parts in map(str.split, lines) if parts[-1].endswith(".so")}
+
+
+def script() -> None:
+    """Answer one request."""
+    answer = load(json.loads(sys.stdin.readline()))
+    print(json.dumps(answer), flush=True)

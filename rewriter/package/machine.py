@@ -1,0 +1,137 @@
+"""What this machine has for building a wrapper, found in files: torch is not imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
+
+# What the names of torch's CpuVecIsa (torch/_inductor/cpu_vec_isa.py) need of the processor, as
+# Linux calls it.
+_ISA = {
+    "AVX2": "avx2",
+    "AVX512": "avx512f",
+    "AVX512_VNNI": "avx512_vnni",
+    "AMX_TILE": "amx_tile",
+}
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The torch that Python would import. `cuda` is the CUDA it was built for, or nothing."""
+
+    version: str
+    cuda: str
+    root: Path
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor = re.findall(r"\d+", self.version)[:2]
+        return int(major), int(minor)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processor, compiler, torch and headers; empty or None where there is none."""
+
+    system: str
+    processor: str
+    features: frozenset[str]
+    compiler: str
+    torch: Torch | None
+    python_include: Path | None
+    cuda_include: Path | None
+
+    def lacks(self, isa: str) -> tuple[str, ...]:
+        """The parts of a package's `AOTI_CPU_ISA` that this processor does not have."""
+        return tuple(
+            name for name in isa.split() if name in _ISA and _ISA[name] not in self.features
+        )
+
+
+def look() -> Machine:
+    """Look at this machine."""
+    return Machine(
+        system=platform.system().lower(),
+        processor=platform.machine(),
+        features=_features(),
+        compiler=compiler(),
+        torch=_torch(),
+        python_include=_directory(Path(sysconfig.get_path("include"))),
+        cuda_include=next(_cuda_includes(), None),
+    )
+
+
+def compiler(wanted: str = "") -> str:
+    """The C++ compiler: of CXX, of the name that is wanted, or one that is there."""
+    for name in (os.environ.get("CXX", ""), Path(wanted).name, "g++", "clang++"):
+        if name and (found := shutil.which(name)):
+            return found
+    return ""
+
+
+def _features() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(line[1].split()) if line else frozenset()
+
+
+def _torch() -> Torch | None:
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    root = Path(spec.submodule_search_locations[0])
+    said = _assigned(root / "version.py")
+    version = said.get("__version__", "")
+    return Torch(version, said.get("cuda", ""), root) if version else None
+
+
+def _assigned(path: Path) -> dict[str, str]:
+    """The strings that a file of assignments gives to names; torch/version.py is one."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError):
+        return {}
+    found: dict[str, str] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found |= {one.id: value.value for one in targets if isinstance(one, ast.Name)}
+    return found
+
+
+def _cuda_includes() -> Iterator[Path]:
+    """Directories with the headers of the CUDA runtime, the most wanted first."""
+    homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
+    if nvcc := shutil.which("nvcc"):
+        homes.append(str(Path(nvcc).resolve().parent.parent))
+    homes.append("/usr/local/cuda")
+    places = [Path(home) / "include" for home in homes if home]
+    # The wheels that torch's own depend on bring headers, too.
+    for site in map(Path, sys.path):
+        places += sorted(site.glob("nvidia/*/include"))
+    return (place for place in places if all((place / name).is_file() for name in _CUDA_HEADERS))
+
+
+def _directory(path: Path) -> Path | None:
+    return path if path.is_dir() else None

@@ -1,0 +1,250 @@
+"""The models in a package: which member is the wrapper, the kernels, the library, the weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from rewriter.errors import RewriterError
+from rewriter.package import pack
+from rewriter.package.container import (
+    MODELS,
+    ORIGINAL,
+    SOURCES,
+    WEIGHTS,
+    Container,
+    Folder,
+    Overlay,
+    open_zip,
+    root_of,
+)
+from rewriter.types import Json
+
+Weights = Literal[
+    "in the library", "behind the library", "in a blob", "pickled", "with the sources"
+]
+
+_WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
+_COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+?)[ \t]*\r?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a package. Members are named as in the package.
+
+    `library` is None in a package of sources, which its loader compiles (`package_cpp_only`);
+    `operators` is None without operators that go through the proxy executor. `metadata` is what
+    `aoti_load_package` gives as `get_metadata()`.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    wrapper: str
+    source: bytes
+    kernels: tuple[str, ...]
+    library: str | None
+    operators: str | None
+    metadata: Mapping[str, str]
+    weights: Weights
+
+    @cached_property
+    def text(self) -> str:
+        return self.source.decode("utf-8", "replace")
+
+    @property
+    def device(self) -> str:
+        """The type of device that the model was compiled for, such as `cuda`."""
+        return self.metadata.get("AOTI_DEVICE_KEY", "cpu")
+
+    def command(self, step: Literal["Compile", "Link"]) -> tuple[str, ...]:
+        """How the wrapper was compiled, or the library linked, as the wrapper says. May be empty.
+
+        A wrapper that was compiled more than once has several; the last made the library.
+        """
+        found = [text for which, text in _COMMAND.findall(self.text) if which == step]
+        try:
+            return tuple(shlex.split(found[-1])) if found else ()
+        except ValueError:
+            return ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package, its models by name, and, where it is patched, what its manifest says."""
+
+    container: Container
+    root: str
+    models: tuple[Model, ...]
+    manifest: Json | None
+
+    @property
+    def path(self) -> Path:
+        return self.container.path
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it was unpacked to a directory."""
+        return isinstance(self.container, Folder)
+
+    @property
+    def is_sources(self) -> bool:
+        """Whether it is a directory with sources and a build script."""
+        return isinstance(self.container, Overlay)
+
+
+def open_package(path: Path) -> Package:
+    """Open a `.pt2` file or an unpacked one. Raises `RewriterError` saying what it is instead."""
+    container = _container(path)
+    root = root_of(container.names)
+    models: dict[str, list[str]] = {}
+    for name in container.names:
+        head, inside = name[: len(root) + len(MODELS)], name[len(root) + len(MODELS) :]
+        if head == root + MODELS and "/" in inside:
+            models.setdefault(inside.partition("/")[0], []).append(name)
+    if not models:
+        raise RewriterError(
+            "not-a-package",
+            f"{path} is no package of AOTInductor's: {_what(container.names)}",
+            hint="Expected what torch._inductor.aoti_compile_and_package writes.",
+        )
+    pickled = any(name.startswith(root + WEIGHTS) for name in container.names)
+    return Package(
+        container,
+        root,
+        tuple(_model(container, name, tuple(found), pickled) for name, found in models.items()),
+        _manifest(container, root),
+    )
+
+
+def _container(path: Path) -> Container:
+    if not path.is_dir():
+        return open_zip(path)
+    if not (path / SOURCES).is_file():
+        return Folder(path)
+    files = _read_manifest(path / SOURCES, (path / SOURCES).read_bytes())["replaced"]
+    return Overlay(path, open_zip(path / ORIGINAL), files)
+
+
+def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:
+    sources = {member: container.read(member) for member in members if member.endswith(".cpp")}
+    wrappers = [member for member, source in sources.items() if _WRAPPER.search(source)]
+    if len(wrappers) != 1:
+        found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
+        raise RewriterError(
+            "no-wrapper-source",
+            f"{container.path}: the model {name} holds {found}",
+            hint="Expected one .cpp with AOTInductorModel::run_impl beside the library. Packages "
+            "without sources cannot be instrumented.",
+        )
+    wrapper = wrappers[0]
+    stem = wrapper.removesuffix(".cpp")
+    operators = f"{stem}.json" if f"{stem}.json" in members else None
+    library = _library(members, stem)
+    return Model(
+        name=name,
+        members=members,
+        wrapper=wrapper,
+        source=sources[wrapper],
+        kernels=tuple(member for member in sources if member != wrapper),
+        library=library,
+        operators=operators,
+        metadata=_metadata(container, members, stem),
+        weights=_weights(sources[wrapper], members, library, pickled),
+    )
+
+
+def _library(members: tuple[str, ...], stem: str) -> str | None:
+    """The library that a loader takes: that of the wrapper's name, or the last one."""
+    libraries = [member for member in members if member.endswith(".so")]
+    if f"{stem}.so" in libraries:
+        return f"{stem}.so"
+    return libraries[-1] if libraries else None
+
+
+def _metadata(container: Container, members: tuple[str, ...], stem: str) -> dict[str, str]:
+    name = f"{stem}_metadata.json"
+    if name not in members:
+        return {}
+    try:
+        loaded = json.loads(container.read(name))
+        return {str(key): str(value) for key, value in loaded.items()}
+    except (ValueError, AttributeError) as error:
+        raise RewriterError(
+            "corrupt-package",
+            f"{container.path}: {name} is no JSON object: {error}",
+            hint="Copy the package again; torch cannot load it either.",
+        ) from error
+
+
+def _weights(
+    source: bytes, members: tuple[str, ...], library: str | None, pickled: bool
+) -> Weights:
+    """Where a model has its constants: `determine_aoti_mmap_flags`, torch/_inductor/utils.py."""
+    text = source.decode("utf-8", "replace")
+    commands = [command for step, command in _COMMAND.findall(text) if step == "Compile"]
+    flags = commands[-1] if commands else ""
+    if any(member.endswith(".blob") for member in members) or "USE_MMAP_EXTERNAL" in flags:
+        return "in a blob"
+    if pickled and any(member.endswith("/weights_config.json") for member in members):
+        return "pickled"
+    if library is None:
+        return "with the sources"
+    return "behind the library" if "USE_MMAP_SELF" in flags else "in the library"
+
+
+def _manifest(container: Container, root: str) -> Json | None:
+    if isinstance(container, Overlay):
+        return _read_manifest(container.path / SOURCES, (container.path / SOURCES).read_bytes())
+    name = root + pack.MANIFEST
+    if name not in container.names:
+        return None
+    return _read_manifest(container.path / name, container.read(name))
+
+
+def _read_manifest(path: Path, data: bytes) -> Json:
+    try:
+        manifest = json.loads(data)
+        known = manifest["format"] == pack.FORMAT and manifest["version"] == pack.VERSION
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise RewriterError(
+            "bad-manifest",
+            f"{path}: no manifest that this version knows",
+            hint="The package was patched by another version of inductor-rewriter, or damaged "
+            "since: strip it with that version, or go back to the original.",
+        )
+    return dict(manifest)
+
+
+def _what(names: tuple[str, ...]) -> str:
+    """What a zip file without models of AOTInductor's is."""
+    parts = {part for name in names for part in name.split("/")}
+    if any("/models/" in f"/{name}" for name in names):
+        return "it holds a program of torch.export that was not compiled"
+    if "constants.pkl" in parts:
+        return "it is a TorchScript model"
+    if "data.pkl" in parts:
+        return "it is a file of torch.save"
+    return f"it has no {MODELS} directory"
+
+
+def select(package: Package, names: tuple[str, ...] | None) -> tuple[Model, ...]:
+    """The models of these names, or all. Raises on a name that there is not."""
+    if names is None:
+        return package.models
+    known = {model.name: model for model in package.models}
+    for name in names:
+        if name not in known:
+            raise RewriterError(
+                "unknown-model",
+                f"{package.path} has no model {name!r}",
+                hint=f"Models: {', '.join(known)}.",
+            )
+    return tuple(known[name] for name in dict.fromkeys(names))

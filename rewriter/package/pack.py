@@ -1,0 +1,227 @@
+"""Writes a patched `.pt2`, and the original back from it.
+
+A patched package begins with the very bytes of the original, up to its directory. New members
+follow, then a directory that names them in place of what they replace. A member that is renamed
+stays where it is; only its name changes, for one of the same length. The original directory is a
+member of its own, so that nothing of the original is lost and all of it is given back.
+
+This file needs the standard library only: a build script takes it along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+# In a directory that no loader looks into, beside `data/`.
+MANIFEST = "rewriter/manifest.json"
+DIRECTORY = "rewriter/original.directory"
+FORMAT = "rewriter.package"
+VERSION = 1
+
+_NAME = 30  # where the name stands in a local header
+_DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
+_ATTRIBUTES = 0o600 << 16
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What happens to the members of a package.
+
+    `replaced` gives members new contents, `renamed` other names of the same length, and `added`
+    lists new members: name, file, and the member (by its new name) that they come after. The order
+    matters: loaders before torch 2.13 take the last library.
+    """
+
+    replaced: Mapping[str, Path] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    added: Sequence[tuple[str, Path, str]] = ()
+
+
+def patch(
+    original: Path, output: Path, root: str, changes: Changes, about: Mapping[str, object]
+) -> None:
+    """Write the patched package to `output`, a file that may exist and is overwritten.
+
+    `root` is what precedes `data/` in the names of members; `about` goes into the manifest, which
+    also says how to give the original back.
+    """
+    shutil.copyfile(original, output)
+    with zipfile.ZipFile(output, "a", allowZip64=True) as file:
+        start = file.start_dir
+        tail = _from(original, start)
+        renamed: list[tuple[int, str]] = []
+        for old, new in changes.renamed.items():
+            if len(new.encode()) != len(old.encode()) or new in file.NameToInfo:
+                raise ValueError(f"{old} cannot be renamed to {new}")
+            entry = file.NameToInfo.pop(old)
+            renamed.append((entry.header_offset + _NAME, old))
+            entry.filename = entry.orig_filename = new
+            file.NameToInfo[new] = entry
+        for name, contents in changes.replaced.items():
+            entry = file.NameToInfo.pop(name)
+            place = file.filelist.index(entry)
+            file.filelist.remove(entry)
+            _add(file, name, contents, place)
+        for name, contents, after in changes.added:
+            _add(file, name, contents, file.filelist.index(file.NameToInfo[after]) + 1)
+        manifest = _manifest(about) | {
+            "original": {
+                "sha256": sha256(original),
+                "size": original.stat().st_size,
+                "directory": start,
+                "renamed": sorted(renamed),
+            },
+        }
+        file.writestr(_entry(root + DIRECTORY), tail)
+        file.writestr(_entry(root + MANIFEST), json.dumps(manifest, indent=2) + "\n")
+    with output.open("r+b") as raw:
+        for offset, old in renamed:
+            raw.seek(offset)
+            raw.write(changes.renamed[old].encode())
+
+
+def patch_folder(
+    original: Path, output: Path, root: str, changes: Changes, about: Mapping[str, object]
+) -> None:
+    """Write the patched package to a new directory; as `patch`, for one that was unpacked."""
+    shutil.copytree(original, output)
+    for old, new in changes.renamed.items():
+        (output / old).rename(output / new)
+    for name, contents in changes.replaced.items():
+        shutil.copyfile(contents, output / name)
+    for name, contents, _ in changes.added:
+        shutil.copyfile(contents, output / name)
+    manifest = output / root / MANIFEST
+    manifest.parent.mkdir()
+    manifest.write_text(json.dumps(_manifest(about), indent=2) + "\n", encoding="utf-8")
+
+
+def restore(patched: Path, root: str, output: Path | None = None) -> bool:
+    """Give back the original of a patched `.pt2`; whether it is exactly that, by its hash.
+
+    Without `output` it is not written. If the answer is false, what was written is of no use.
+    """
+    with zipfile.ZipFile(patched) as file:
+        original = json.loads(file.read(root + MANIFEST))["original"]
+        tail = file.read(root + DIRECTORY)
+    if original["directory"] + len(tail) != original["size"]:
+        return False
+    digest = hashlib.sha256()
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(output.open("xb")) if output else None
+        for block in _original(patched, original["directory"], original["renamed"]):
+            digest.update(block)
+            if target:
+                target.write(block)
+        digest.update(tail)
+        if target:
+            target.write(tail)
+    return bool(digest.hexdigest() == original["sha256"])
+
+
+def _original(patched: Path, size: int, renamed: Sequence[tuple[int, str]]) -> Iterator[bytes]:
+    """The first bytes of a patched package as they were, names included."""
+    with patched.open("rb") as file:
+        for offset, name in renamed:
+            yield from _blocks(file, offset - file.tell())
+            yield name.encode()
+            file.seek(len(name.encode()), os.SEEK_CUR)
+        yield from _blocks(file, size - file.tell())
+
+
+def write(output: Path, members: Sequence[tuple[str, Path]]) -> None:
+    """Write a package of these members, in their order, as torch does: not compressed."""
+    with zipfile.ZipFile(output, "x", allowZip64=True) as file:
+        for place, (name, contents) in enumerate(members):
+            _add(file, name, contents, place)
+
+
+def write_folder(output: Path, members: Sequence[tuple[str, Path]]) -> None:
+    """Write a new directory of these members."""
+    for name, contents in members:
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(contents, output / name)
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in _blocks(file, path.stat().st_size):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _manifest(about: Mapping[str, object]) -> dict[str, object]:
+    return {"format": FORMAT, "version": VERSION, **about}
+
+
+def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The next bytes of a file, so many of them, a piece at a time."""
+    while size > 0 and (block := file.read(min(size, 1 << 20))):
+        yield block
+        size -= len(block)
+
+
+def _add(file: zipfile.ZipFile, name: str, contents: Path, place: int) -> None:
+    """Append a member to the file, and put it at `place` in the directory."""
+    entry = _entry(name)
+    entry.file_size = contents.stat().st_size
+    with contents.open("rb") as source, file.open(entry, "w") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    file.filelist.insert(place, file.filelist.pop())
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _DATE)
+    entry.external_attr = _ATTRIBUTES
+    entry.create_system = 3  # Unix, whatever the machine
+    return entry
+
+
+def _from(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read()
+
+
+def main(folder: Path, *arguments: str) -> None:
+    """What a build script asks for: `extract MEMBER FILE`, or `pack FILE` for the package."""
+    with (folder / "sources.json").open(encoding="utf-8") as file:
+        sources = json.load(file)
+    original = folder / "original.pt2"
+    if arguments[0] == "extract":
+        _, member, target = arguments
+        with (
+            zipfile.ZipFile(original) as package,
+            package.open(member) as source,
+            (folder / target).open("wb") as library,
+        ):
+            shutil.copyfileobj(source, library, 1 << 20)
+        return
+    changes = Changes(
+        {name: folder / file for name, file in sources["replaced"].items()},
+        sources["renamed"],
+        [(name, folder / file, after) for name, file, after in sources["added"]],
+    )
+    output = Path(arguments[1])
+    temporary = output.with_name(f".{output.name}.part")
+    patch(original, temporary, sources["root"], changes, sources["about"])
+    if not restore(temporary, sources["root"]):
+        temporary.unlink()
+        raise SystemExit("the package would not give its original back")
+    temporary.replace(output)
+
+
+if __name__ == "__main__":
+    main(Path(__file__).parent, *sys.argv[1:])

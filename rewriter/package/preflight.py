@@ -1,0 +1,169 @@
+"""Can a package be built again on this machine: everything that is known before any work.
+
+`rewriter doctor` shows all of it, `rewriter instrument` stops at the first that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from rewriter.errors import BAD_INPUT, FAILED, RewriterError
+from rewriter.package.library import Library
+from rewriter.package.machine import Machine
+from rewriter.package.model import Model, Package
+from rewriter.package.recipe import compile_flags, directory
+from rewriter.package.release import releases
+from rewriter.types import Check
+
+# e_machine of ELF, by what platform.machine() says.
+_PROCESSORS = {"X86_64": "x86_64", "AARCH64": "aarch64", "PPC64": "ppc64le", "S390": "s390x"}
+_NO_REBUILD = "--no-rebuild writes the sources and a build script for a machine that has it"
+
+
+def checks(
+    package: Package,
+    model: Model,
+    library: Library | None,
+    machine: Machine,
+    *,
+    runs_here: bool = True,
+) -> Iterator[Check]:
+    """What there is to say of one model. `runs_here`: the result is to be loaded here as well."""
+    if library is None and not model.command("Compile"):
+        # The loader has the flags in a file of its own; this machine compiles nothing.
+        yield from _processor(model, library, machine, runs_here=runs_here)
+        return
+    yield from _processor(model, library, machine, runs_here=runs_here)
+    if library is not None:
+        yield from _library(library)
+    yield from _command(model)
+    yield from _torch(model, library, machine)
+    yield from _compiler(model, machine)
+    if model.device == "cuda":
+        yield from _cuda(machine)
+
+
+def require(found: Iterator[Check], package: Package, model: Model) -> tuple[Check, ...]:
+    """Go through checks; the first that fails is raised as the error of its name."""
+    passed = []
+    for check in found:
+        if check.ok is False:
+            raise RewriterError(
+                check.error,
+                f"{package.path}: the model {model.name}: {check.name}: {check.found}",
+                hint=f"{check.hint}.",
+                code=FAILED if check.error in _TOOLCHAIN else BAD_INPUT,
+            )
+        passed.append(check)
+    return tuple(passed)
+
+
+_TOOLCHAIN = {"no-torch", "no-compiler", "no-cuda-headers"}
+
+
+def _processor(
+    model: Model, library: Library | None, machine: Machine, *, runs_here: bool
+) -> Iterator[Check]:
+    said: Mapping[str, str] = model.metadata
+    processor = said.get("AOTI_MACHINE", "")
+    if library is not None:
+        processor = _PROCESSORS.get(library.machine, library.machine)
+    system = said.get("AOTI_PLATFORM", "linux")
+    there, here = f"{system} {processor}".strip(), f"{machine.system} {machine.processor}"
+    if system != machine.system or (processor and processor != machine.processor):
+        yield Check(
+            "machine", f"made for {there}, this is {here}", False, _NO_REBUILD, "wrong-machine"
+        )
+        return
+    isa = said.get("AOTI_CPU_ISA", "")
+    if lacking := machine.lacks(isa):
+        found = f"made for {isa}, this processor lacks {', '.join(lacking)}"
+        hint = "patch it where it runs, or pass --no-check: then it is built, and not loaded here"
+        yield Check("processor", found, False if runs_here else None, hint, "wrong-machine")
+        return
+    yield Check("machine", f"{there} {isa}".strip())
+
+
+def _library(library: Library) -> Iterator[Check]:
+    if library.is_static:
+        yield Check(
+            "library",
+            "the C++ library is linked into it (-static-libstdc++)",
+            False,
+            "it crashes when torch loads it, with and without probes: compile the model again with "
+            "a compiler that links it dynamically, such as CXX=/usr/bin/g++",
+            "bad-library",
+        )
+        return
+    yield Check("library", f"{len(library.exports)} symbols, needs {', '.join(library.needed)}")
+
+
+def _command(model: Model) -> Iterator[Check]:
+    if not model.command("Compile"):
+        yield Check(
+            "compile command",
+            "the wrapper does not end in // Compile cmd",
+            False,
+            "it was edited or cut short: get the package as torch wrote it",
+            "no-build-command",
+        )
+
+
+def _torch(model: Model, library: Library | None, machine: Machine) -> Iterator[Check]:
+    if machine.torch is None:
+        yield Check(
+            "torch", "not installed", False, f"pip install torch, or {_NO_REBUILD}", "no-torch"
+        )
+        return
+    found = releases(
+        library.exports if library is not None else frozenset(),
+        model.text,
+        " ".join(model.command("Compile")),
+        model.metadata,
+    )
+    if not found.admits(machine.torch.release):
+        yield Check(
+            "torch",
+            f"made by {found}, here is {machine.torch.version}",
+            False,
+            f"install the torch that made it, or {_NO_REBUILD}",
+            "other-torch",
+        )
+        return
+    yield Check("torch", f"{machine.torch.version}; made by {found}")
+    if model.device == "cuda" and not machine.torch.cuda:
+        yield Check(
+            "CUDA in torch",
+            f"torch {machine.torch.version} is built without CUDA",
+            False,
+            f"install a torch with CUDA, or {_NO_REBUILD}",
+            "no-cuda-torch",
+        )
+
+
+def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
+    compiler = compile_flags(model.command("Compile"), partial(directory, machine)).compiler
+    if not compiler:
+        yield Check(
+            "C++ compiler",
+            "none found",
+            False,
+            "install g++, or name a compiler in CXX",
+            "no-compiler",
+        )
+        return
+    yield Check("C++ compiler", compiler)
+
+
+def _cuda(machine: Machine) -> Iterator[Check]:
+    if machine.cuda_include is None:
+        yield Check(
+            "CUDA headers",
+            "cuda.h and cuda_runtime_api.h not found",
+            False,
+            f"set CUDA_HOME to a CUDA toolkit, or {_NO_REBUILD}",
+            "no-cuda-headers",
+        )
+        return
+    yield Check("CUDA headers", str(machine.cuda_include))

@@ -1,0 +1,240 @@
+"""How a model of a package is built again on this machine. Values in, values out; nothing is run.
+
+Three routes lead to a package with probes:
+
+- `link`: the wrapper alone is compiled, and linked against the package's own library. Kernels and
+  weights are the very bytes that they were.
+- `full`: wrapper and kernels are compiled, and the constants are taken out of the library.
+- `sources`: the loader compiles such a package itself (`package_cpp_only`), so only the source
+  changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+from rewriter.errors import RewriterError
+from rewriter.package.library import CONSTANTS, Library
+from rewriter.package.machine import Machine, compiler
+from rewriter.package.model import Model
+
+Route = Literal["link", "full", "sources"]
+ROUTES: tuple[Route, ...] = get_args(Route)
+
+_TORCH_INCLUDE = re.compile(r"(?:^|/)torch/include(?P<rest>/.*)?$")
+_TORCH_LIBRARIES = re.compile(r"(?:^|/)torch/lib/?$")
+_PYTHON_INCLUDE = re.compile(r"/include/python\d[\w.]*/?$")
+_CUDA = re.compile(r"cuda|/cu\d+(?:/|$)", re.IGNORECASE)
+# Code for the processor of the machine that compiles: not what may run on another one.
+_NATIVE = re.compile(r"-m(?:arch|tune|cpu)=native$")
+_KERNEL_USE = re.compile(r"\b(cpp_fused_\w+)\s*\(")
+# What is embedded in a library beside the sources' own objects cannot be made from a package.
+_OWN_OBJECT = re.compile(r"\.(?:wrapper|kernel|weights)\.o$|consts?\.o$")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Arguments of a compiler or linker, fit for this machine, and what was changed for that."""
+
+    compiler: str
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What building one model takes. `why` says why this route; `notes` what was remapped."""
+
+    model: Model
+    route: Route
+    why: str
+    wrapper: Flags | None = None
+    kernels: tuple[tuple[str, Flags], ...] = ()
+    link: Flags | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was remapped or dropped in all of it, each once."""
+        flags = [self.wrapper, *(one for _, one in self.kernels), self.link]
+        return tuple(dict.fromkeys(note for one in flags if one for note in one.notes))
+
+
+def choose(
+    model: Model, library: Library | None, machine: Machine, wanted: Route | None = None
+) -> Recipe:
+    """The recipe of the first route that serves, or of the one that is wanted.
+
+    Raises `RewriterError` where none serves, with the reason of each.
+    """
+    reasons = {route: obstacle(route, model, library) for route in ROUTES}
+    order = [wanted] if wanted else ROUTES
+    for route in order:
+        if not reasons[route]:
+            return _recipe(route, model, machine, reasons)
+    raise RewriterError(
+        "no-route",
+        f"the model {model.name} cannot be built again: "
+        + "; ".join(f"{route}: {reasons[route]}" for route in order),
+        hint="--route chooses another way; --no-rebuild writes the sources and a build script.",
+    )
+
+
+def obstacle(route: Route, model: Model, library: Library | None) -> str:
+    """Why a route does not serve a model; empty if it does."""
+    if route == "sources":
+        return "" if library is None else "the package has a library: its loader compiles nothing"
+    if library is None:
+        return "the package holds no library, its loader compiles the sources"
+    if route == "link":
+        return _link_obstacle(model, library)
+    if library.constants is None:
+        return f"{CONSTANTS} is not in the library (it was stripped), so neither are the constants"
+    objects = [part for part in model.command("Link") if part.endswith(".o")]
+    if more := [part for part in objects if not _OWN_OBJECT.search(part)]:
+        return f"the library holds {Path(more[0]).name}, which is not in the package"
+    return ""
+
+
+def _link_obstacle(model: Model, library: Library) -> str:
+    if library.soname:
+        return f"the library has a name of its own ({library.soname}), which a copy would share"
+    used = {name for name in _KERNEL_USE.findall(model.text) if not _defines(model.text, name)}
+    if missing := sorted((used | {CONSTANTS}) - library.exports):
+        return f"the library does not export {', '.join(missing[:3])}"
+    return ""
+
+
+def _defines(text: str, name: str) -> bool:
+    """Whether a kernel is in the wrapper itself, as in releases up to 2.6."""
+    return bool(re.search(rf"\b{name}\s*\([^;{{]*\)\s*\{{", text))
+
+
+def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, str]) -> Recipe:
+    if route == "sources":
+        return Recipe(model, route, "the loader compiles it")
+    # A header that is there was precompiled here, by the flags that it is used with.
+    wrapper = compile_flags(
+        model.command("Compile"), partial(directory, machine), native=route == "full"
+    )
+    if route == "link":
+        return Recipe(model, route, "kernels and weights stay as they are", wrapper)
+    why = reasons["link"] or "asked for"
+    kernels = tuple((kernel, wrapper) for kernel in model.kernels)
+    link = link_flags(model.command("Link"), partial(directory, machine))
+    return Recipe(model, route, why, wrapper, kernels, link)
+
+
+# What a directory of the machine that compiled a package is elsewhere, or nothing, and a note.
+Directory = Callable[[str], tuple[str, str]]
+
+
+def compile_flags(command: Sequence[str], place: Directory, *, native: bool = False) -> Flags:
+    """The flags of a compile command, without its files, with the directories of another place.
+
+    `native` keeps code for the processor at hand; a precompiled header needs that, too.
+    """
+    kept: list[str] = []
+    notes: list[str] = []
+    options = list(_options(command))
+    precompiled = any(
+        option == "-include" and Path(f"{value}.gch").is_file() for option, value in options
+    )
+    for option, value in options:
+        if option in ("-o", "-c", "-L", "-l"):
+            continue
+        if option == "-include":
+            if precompiled:
+                kept += [option, value]
+                notes.append("kept: the precompiled header, which is on this machine")
+            else:
+                notes.append("dropped: the precompiled header, which is not on this machine")
+        elif option in ("-I", "-isystem"):
+            found, note = place(value)
+            kept += [f"-I{found}" if option == "-I" else f"-isystem{found}"] if found else []
+            notes += [note] if note else []
+        elif _NATIVE.match(option) and not (native or precompiled):
+            notes.append(f"dropped: {option}, so that it runs wherever the package does")
+        else:
+            kept.append(option + value)
+    return Flags(compiler(_program(command)), tuple(kept), tuple(notes))
+
+
+def link_flags(command: Sequence[str], place: Directory) -> Flags:
+    """The libraries of a link command, without its files, with the directories of another place."""
+    kept: list[str] = []
+    notes: list[str] = []
+    for option, value in _options(command):
+        if option == "-l":
+            kept.append(option + value)
+        elif option == "-L":
+            found, note = place(value)
+            kept += [option + found] if found else []
+            notes += [note] if note else []
+        elif option.startswith(("-f", "-O", "-m")) and not _NATIVE.match(option):
+            kept.append(option)
+    return Flags(compiler(_program(command)), tuple(kept), tuple(notes))
+
+
+_TAKE_VALUE = ("-D", "-I", "-L", "-l", "-U", "-include", "-isystem", "-o")
+
+
+def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The options of a command line with their values; files and the program are left out."""
+    parts = iter(command[1:])
+    for part in parts:
+        if not part.startswith("-"):
+            continue
+        if part in _TAKE_VALUE:
+            yield part, next(parts, "")
+        elif part[:2] in _TAKE_VALUE and not part.startswith(("-include", "-isystem")):
+            yield part[:2], part[2:]
+        else:
+            yield part, ""
+
+
+def _program(command: Sequence[str]) -> str:
+    """The compiler of a command, behind a launcher such as ccache."""
+    first = next((i for i, part in enumerate(command) if re.search(r"\.(?:cpp|o|cc)$", part)), 1)
+    programs = [part for part in command[: max(first, 1)] if not part.startswith("-")]
+    return programs[-1] if programs else ""
+
+
+def directory(machine: Machine, path: str) -> tuple[str, str]:
+    """What a directory of the machine that made the package is here, and a note if it differs."""
+    here = path
+    if (match := _TORCH_INCLUDE.search(path)) and machine.torch:
+        here = f"{machine.torch.root}/include{match['rest'] or ''}"
+    elif _TORCH_LIBRARIES.search(path) and machine.torch:
+        here = f"{machine.torch.root}/lib"
+    elif _PYTHON_INCLUDE.search(path):
+        here = str(machine.python_include or "")
+    elif _CUDA.search(path) and machine.cuda_include and not Path(path).is_dir():
+        here = _cuda_directory(path, machine.cuda_include)
+    if here and not Path(here).is_dir():
+        here = ""
+    if here == path:
+        return path, ""
+    return here, f"remapped: {path} to {here}" if here else f"dropped: {path}, not on this machine"
+
+
+def portable(path: str) -> tuple[str, str]:
+    """What a directory is in a build script, which sets TORCH and CUDA_HOME."""
+    if match := _TORCH_INCLUDE.search(path):
+        return f"$TORCH/include{match['rest'] or ''}", ""
+    if _CUDA.search(path) and path.rstrip("/").endswith("include"):
+        return "$CUDA_HOME/include", ""
+    return "", f"dropped: {path}"
+
+
+def _cuda_directory(path: str, include: Path) -> str:
+    """The counterpart of a directory of CUDA's: of headers, libraries, or stubs of libraries."""
+    home = include.parent
+    if path.rstrip("/").endswith("include"):
+        return str(include)
+    names = ("lib64/stubs", "lib/stubs") if path.rstrip("/").endswith("stubs") else ("lib64", "lib")
+    return next((str(home / name) for name in names if (home / name).is_dir()), "")

@@ -2,8 +2,9 @@
 
 The parent (`rewriter/runner.py`) writes the specification and reads the report, both JSON files:
 
-    {"wrapper": path, "imports": [modules or files], "args": path or null,
-     "devices": [types], "constants": path or null, "seed": int, "inputs": count,
+    {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
+     "imports": [modules or files], "args": path or null, "devices": [types],
+     "constants": path or null, "seed": int, "inputs": count,
      "loader_globals": [names], "report": path}
     {"outputs": [...], "random_globals": [names]}  or  {"problem": slug, "message": text}
 
@@ -64,6 +65,8 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
             raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
     for name in spec["imports"]:
         import_operators(name)
+    if spec["model"] is not None:
+        return run_package(spec)
     module = load(Path(spec["wrapper"]))
     constants = _load_constants(spec["constants"])
     missing = [
@@ -81,7 +84,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
                 f"the wrapper needs {', '.join(missing)}, which Inductor's loader sets "
                 "(frozen weights and constants of the model) and which are no inputs",
             )
-        inputs = _load_inputs(spec["args"])
+        inputs, _ = _load_inputs(spec["args"])
         if len(inputs) != spec["inputs"]:
             raise ProblemError(
                 "bad-args-file",
@@ -100,6 +103,27 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(outputs, (list, tuple)):
         outputs = [outputs]
     return {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+
+
+def run_package(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load a model of a package, call it once, and describe what it returned."""
+    inputs, keywords = _load_inputs(spec["args"], keywords=True)
+    if spec["pickled"]:
+        # Otherwise the model has no weights, and crashes.
+        from torch.export.pt2_archive._package import load_pt2
+
+        contents = load_pt2(spec["wrapper"], load_weights_from_disk=True)
+        model = contents.aoti_runners[spec["model"]]
+    else:
+        from torch._inductor.package.package import load_package
+
+        model = load_package(spec["wrapper"], spec["model"])
+    torch.manual_seed(spec["seed"])
+    outputs = model(*inputs, **keywords)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
 
 
 def load(path: Path) -> ModuleType:
@@ -184,12 +208,15 @@ def describe(output: Any) -> dict[str, Any]:
     return row
 
 
-def _load_inputs(path: str) -> list[Any]:
+def _load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:
+    """Positional inputs, and those by name, which only a package takes."""
     loaded = _load_file(path)
     if isinstance(loaded, torch.Tensor):
-        return [loaded]
+        return [loaded], {}
     if isinstance(loaded, (list, tuple)):
-        return list(loaded)
+        return list(loaded), {}
+    if keywords and isinstance(loaded, dict):
+        return [], loaded
     raise ProblemError(
         "bad-args-file",
         f"{path}: expected a list of inputs, found {type(loaded).__name__}",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter import api
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact import Artifact
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.types import Json, Launch, Selection
 
@@ -84,8 +84,12 @@ def run(
     command: str = "",
     quiet: bool = False,
     progress: Callable[[int], None] | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Ran:
     """Run a wrapper once, with its own `get_args()` or with the inputs in `args`.
+
+    A model of a package is run as its loader does, on what its `forward` takes; with a selection it
+    is built with probes first, and `report` is told of the steps.
 
     With a selection, or where the wrapper is instrumented already, a dump is written to `dump`;
     by default a new directory beside the current one's other files. `progress` is called with the
@@ -97,12 +101,12 @@ def run(
     if not isinstance(artifact, Artifact):
         artifact = api.open(artifact)
     wrapper = artifact.only
-    if not wrapper.is_module:
+    if artifact.package is None and not wrapper.is_module:
         raise RewriterError(
             "not-runnable",
             f"{wrapper.path} is the source of a model compiled ahead of time: it runs only as part "
             "of the package that it was made for",
-            hint="Run an output_code.py; instrument, strip and list work on this file.",
+            hint="Run the .pt2 package; instrument, strip and list work on this file.",
         )
     for path in (args, constants):
         if path is not None and not Path(path).is_file():
@@ -111,24 +115,33 @@ def run(
                 f"cannot read {path}: no such file",
                 hint="Make it with torch.save([input, …], FILE).",
             )
-    source, target = wrapper.source, None
+    if artifact.package is not None and args is None:
+        raise RewriterError(
+            "no-inputs",
+            f"{artifact.path}: a package brings no inputs, and this model takes "
+            f"{len(wrapper.located.entries[0].inputs)}",
+            hint="Pass --args FILE.pt with a list of what the model's forward takes.",
+        )
+    target = None
     if selection is not None and wrapper.probes is not None:
         raise api.already_instrumented(
             wrapper, "Run it without probe options, or run the plain file."
         )
-    if selection is not None:
-        source = api.instrument(artifact, selection).source
-    if selection is not None or wrapper.probes is not None:
-        target = _dump_directory(wrapper, dump, overwrite=overwrite)
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
-        file = Path(scratch) / wrapper.path.name
-        file.write_bytes(source)
-        if target is not None:
-            (target / file.name).write_bytes(source)
-        report = Path(scratch) / "report.json"
+        dumps = selection is not None or wrapper.probes is not None
+        if dumps and dump is not None:
+            _require_free(Path(dump), overwrite=overwrite)
+        file, source = _prepare(artifact, selection, Path(scratch), report)
+        if dumps:
+            target = _dump_directory(artifact.path, dump, overwrite=overwrite)
+            (target / wrapper.path.name).write_bytes(source)
+        said_in = Path(scratch) / "report.json"
         entries = wrapper.located.entries
+        package = artifact.package
         spec = {
             "wrapper": str(file),
+            "model": package.models[0].name if package else None,
+            "pickled": package is not None and package.models[0].weights == "pickled",
             "imports": list(imports),
             "args": args and str(args),
             "constants": constants and str(constants),
@@ -136,12 +149,12 @@ def run(
             "seed": seed,
             "inputs": len(entries[0].inputs) if entries else 0,
             "loader_globals": list(wrapper.located.loader_globals),
-            "report": str(report),
+            "report": str(said_in),
         }
         started = time.perf_counter()
         code = _host(spec, Path(scratch), target, command, quiet=quiet, progress=progress)
         seconds = time.perf_counter() - started
-        said: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+        said: dict[str, Any] = json.loads(said_in.read_text()) if said_in.exists() else {}
     if target is not None and not (target / "manifest.json").exists():
         # Nothing was recorded: what is there is no dump.
         shutil.rmtree(target)
@@ -172,6 +185,38 @@ def run(
         message=said.get("message", ""),
         signal=-code if code < 0 else 0,
     )
+
+
+def _prepare(
+    artifact: Artifact, selection: Selection | None, scratch: Path, report: Callable[[str], None]
+) -> tuple[Path, bytes]:
+    """The file to run, and the source of its wrapper as it will be."""
+    wrapper, package = artifact.only, artifact.package
+    file = scratch / artifact.path.name
+    if package is None:
+        source = wrapper.source
+        if selection is not None:
+            source = api.instrument(artifact, selection).source
+        file.write_bytes(source)
+        return file, source
+    if package.is_sources:
+        raise RewriterError(
+            "not-runnable",
+            f"{artifact.path} holds sources, which are not built yet",
+            hint="Build the package: the script in the directory does that.",
+        )
+    from rewriter.package import pack, patch
+
+    if package.is_folder:
+        file = scratch / f"{artifact.path.name}.pt2"
+        pack.write(file, [(name, package.path / name) for name in package.container.names])
+        artifact = api.open(file, models=[package.models[0].name])
+    if selection is None:
+        return artifact.path, wrapper.source
+    probed = patch.instrument(artifact, selection)
+    built = scratch / "probed.pt2"
+    patch.rebuild(artifact, probed, built, check=False, report=report)
+    return built, probed[0].result.source
 
 
 def read_events(dump: Path) -> list[Json]:
@@ -243,14 +288,13 @@ def _launches_begun(dump: Path) -> int:
         return 0
 
 
-def _dump_directory(wrapper: OpenWrapper, wanted: str | Path | None, *, overwrite: bool) -> Path:
+def _dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
     """The directory to dump to, made now. One that holds something is only replaced if asked to."""
     try:
         if wanted is None:
-            return _new_directory(Path(f"{wrapper.path.stem}.dump"))
+            return _new_directory(Path(f"{artifact.stem}.dump"))
         path = Path(wanted).absolute()
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            _require_replaceable(path, overwrite=overwrite)
+        if _require_free(path, overwrite=overwrite):
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -273,7 +317,10 @@ def _new_directory(path: Path) -> Path:
             return made.absolute()
 
 
-def _require_replaceable(path: Path, *, overwrite: bool) -> None:
+def _require_free(path: Path, *, overwrite: bool) -> bool:
+    """Whether a dump has to make room. Raises where it must not, or where there is no dump."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return False
     is_dump = path.is_dir() and (path / "manifest.json").is_file()
     if not is_dump:
         raise RewriterError(
@@ -285,3 +332,4 @@ def _require_replaceable(path: Path, *, overwrite: bool) -> None:
             f"{path} holds a dump already",
             hint="Pass --overwrite, or another path with -d.",
         )
+    return True

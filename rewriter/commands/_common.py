@@ -7,6 +7,8 @@ import difflib
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +99,16 @@ def emit_json(kind: str, content: Json) -> None:
 def message(text: str) -> None:
     """Say something to the person, not to the pipe."""
     print(text, file=sys.stderr)
+
+
+def steps() -> Callable[[str], None]:
+    """Tells what long steps have done, with the seconds since now."""
+    started = time.perf_counter()
+
+    def report(text: str) -> None:
+        message(f"[{time.perf_counter() - started:5.1f} s] {text}")
+
+    return report
 
 
 def warn_about(plan: Plan) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 from rewriter import api
 from rewriter.artifact import Artifact
 from rewriter.commands._common import (
+    add_model_option,
     add_probe_options,
     emit_json,
     message,
     plain_table,
     selection,
+    steps,
 )
 from rewriter.runner import Ran, run
 from rewriter.types import Json, Launch, Selection
@@ -26,12 +28,13 @@ _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("run", help="run a wrapper, plain or probed")
+    parser = subparsers.add_parser("run", help="run a wrapper or a package, plain or probed")
     parser.add_argument("artifact", metavar="ARTIFACT")
     parser.add_argument(
         "--args",
         metavar="FILE.pt",
-        help="inputs: a list saved by torch.save (default: the wrapper's own get_args())",
+        help="inputs: a list saved by torch.save, for a package also a dict of keyword arguments "
+        "(default: the wrapper's own get_args())",
     )
     parser.add_argument(
         "--constants",
@@ -52,12 +55,13 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="for get_args() and for the run itself")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing dump")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_model_option(parser)
     add_probe_options(parser)
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact)
+    artifact = api.open(arguments.artifact, models=arguments.models)
     chosen = selection(arguments, environment=artifact.only.probes is None)
     command = arguments.command_line
     if arguments.dump and not arguments.overwrite:
@@ -75,6 +79,7 @@ def act(arguments: argparse.Namespace) -> int:
             command=command,
             quiet=arguments.json,
             progress=progress,
+            report=steps(),
         )
     if arguments.json:
         _emit(ran, command)

@@ -104,8 +104,6 @@ def _compile_steps(job: Job, container: Container, folder: Path) -> list[_Step]:
     extra = list(job.defines)
     if recipe.route == "link" and recipe.model.weights == "behind the library":
         (folder / PRELUDE).write_text(PRELUDE_TEXT)
-        # Only a header that is not compiled yet can still be told.
-        flags = without_header(flags)
         extra += ["-include", PRELUDE]
     steps = [_compile(f"the wrapper of {recipe.model.name}", flags, source, "wrapper.o", extra)]
     if job.runtime:

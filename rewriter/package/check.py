@@ -60,7 +60,7 @@ class Loading:
         self.process.communicate()
 
     def load(
-        self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
+        self, package: Path, original: Path, models: Mapping[str, Expected], imports: Sequence[str]
     ) -> tuple[str, str]:
         """Load these models. Raises `RewriterError` where one does not load, or another library.
 
@@ -69,6 +69,7 @@ class Loading:
         """
         spec = {
             "package": str(package),
+            "original": str(original),
             "models": {n: m.device for n, m in models.items()},
             "imports": list(imports),
         }
@@ -89,9 +90,9 @@ class Loading:
                 return "linked", f"there is no {said['lacking']} here to load it on"
             if "error" in said:
                 if _NO_OPERATOR.search(said["error"]):
-                    found = said["error"].splitlines()[0]
+                    found = said["error"].partition(". ")[0]
                     return "linked", f"{found}; --import MODULE registers custom operators"
-                raise _failed(f"the model {model} does not load: {said['error']}")
+                raise _unloadable(model, said)
             loaded = [Path(path).name for path in said["libraries"]]
             if not loaded or (expected.library and expected.library not in loaded):
                 found = ", ".join(loaded) or "no library"
@@ -99,6 +100,17 @@ class Loading:
                     f"the model {model} runs {found}, not {expected.library or 'its own'}"
                 )
         return "loaded", ""
+
+
+def _unloadable(model: str, said: Mapping[str, str]) -> RewriterError:
+    if "original" not in said:
+        return _failed(f"the model {model} does not load: {said['error']}")
+    return RewriterError(
+        "check-failed",
+        f"the model {model} does not load, and neither does it without probes: {said['original']}",
+        hint="Nothing was written. The package is not for this machine, or broken; --no-check "
+        "patches it all the same.",
+    )
 
 
 def link_check(built: Library, original: Library, machine: Machine) -> None:

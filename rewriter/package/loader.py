@@ -3,8 +3,10 @@
 It imports torch at once, so that it is ready when the package is. The parent
 (`rewriter/package/check.py`) writes one line of JSON and reads one:
 
-    {"package": path, "models": {name: device}, "imports": [modules or files]}
+    {"package": path, "original": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
+
+Where the original does not load either, its error is there as "original".
 """
 
 from __future__ import annotations
@@ -29,14 +31,20 @@ def load(spec: dict[str, Any]) -> dict[str, Any]:
             found[name] = {"lacking": device}
             continue
         before = _mapped()
-        try:
-            # `aoti_load_package` hides what went wrong behind "Loading outdated pt2 file".
-            loader = torch._C._aoti.AOTIModelPackageLoader(spec["package"], name, False, 1, -1)
-            found[name] = {"libraries": sorted(_mapped() - before)}
-            del loader
-        except Exception as error:
-            found[name] = {"error": f"{error}".partition("\nException raised from")[0].strip()}
+        loader, error = _load(spec["package"], name)
+        found[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
+        if not loader and (error := _load(spec["original"], name)[1]):
+            found[name]["original"] = error
     return found
+
+
+def _load(package: str, model: str) -> tuple[Any, str]:
+    """A loaded model, or why it does not load."""
+    try:
+        # `aoti_load_package` hides what went wrong behind "Loading outdated pt2 file".
+        return torch._C._aoti.AOTIModelPackageLoader(package, model, False, 1, -1), ""
+    except Exception as error:
+        return None, f"{error}".partition("\nException raised from")[0].strip()
 
 
 def _has(device: str) -> bool:

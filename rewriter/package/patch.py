@@ -133,7 +133,7 @@ def rebuild(
             if loading is not None:
                 report("loading the package")
                 models = {one.model.name: _expected(one.model) for one in probed}
-                said, note = loading.load(output, models, imports)
+                said, note = loading.load(output, package.path, models, imports)
             return Built(tuple(chosen for chosen, _ in plans), said, note)
         except BaseException:
             _remove(output)

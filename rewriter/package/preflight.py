@@ -30,11 +30,7 @@ def checks(
     runs_here: bool = True,
 ) -> Iterator[Check]:
     """What there is to say of one model. `runs_here`: the result is to be loaded here as well."""
-    if library is None and not model.command("Compile"):
-        # The loader has the flags in a file of its own; this machine compiles nothing.
-        yield from _processor(model, library, machine, runs_here=runs_here)
-        return
-    yield from _processor(model, library, machine, runs_here=runs_here)
+    yield from _system(model, library, machine)
     if library is not None:
         yield from _library(library)
     yield from _command(model)
@@ -42,6 +38,8 @@ def checks(
     yield from _compiler(model, machine)
     if model.device == "cuda":
         yield from _cuda(machine)
+    else:
+        yield from _features(model, machine, runs_here=runs_here)
 
 
 def require(found: Iterator[Check], package: Package, model: Model) -> tuple[Check, ...]:
@@ -62,9 +60,7 @@ def require(found: Iterator[Check], package: Package, model: Model) -> tuple[Che
 _TOOLCHAIN = {"no-torch", "no-compiler", "no-cuda-headers"}
 
 
-def _processor(
-    model: Model, library: Library | None, machine: Machine, *, runs_here: bool
-) -> Iterator[Check]:
+def _system(model: Model, library: Library | None, machine: Machine) -> Iterator[Check]:
     said: Mapping[str, str] = model.metadata
     processor = said.get("AOTI_MACHINE", "")
     if library is not None:
@@ -76,13 +72,17 @@ def _processor(
             "machine", f"made for {there}, this is {here}", False, _NO_REBUILD, "wrong-machine"
         )
         return
-    isa = said.get("AOTI_CPU_ISA", "")
+    yield Check("machine", there)
+
+
+def _features(model: Model, machine: Machine, *, runs_here: bool) -> Iterator[Check]:
+    isa = model.metadata.get("AOTI_CPU_ISA", "")
     if lacking := machine.lacks(isa):
-        found = f"made for {isa}, this processor lacks {', '.join(lacking)}"
+        found = f"made for {isa}, this one lacks {', '.join(lacking)}"
         hint = "patch it where it runs, or pass --no-check: then it is built, and not loaded here"
         yield Check("processor", found, False if runs_here else None, hint, "wrong-machine")
-        return
-    yield Check("machine", f"{there} {isa}".strip())
+    elif isa:
+        yield Check("processor", f"has {isa}")
 
 
 def _library(library: Library) -> Iterator[Check]:

@@ -117,9 +117,13 @@ def _defines(text: str, name: str) -> bool:
 def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, str]) -> Recipe:
     if route == "sources":
         return Recipe(model, route, "the loader compiles it")
-    # A header that is there was precompiled here, by the flags that it is used with.
+    # Weights behind the library are found by a change that what is compiled already cannot have.
+    told = route == "link" and model.weights == "behind the library"
     wrapper = compile_flags(
-        model.command("Compile"), partial(directory, machine), native=route == "full"
+        model.command("Compile"),
+        partial(directory, machine),
+        native=route == "full",
+        header=not told,
     )
     if route == "link":
         return Recipe(model, route, "kernels and weights stay as they are", wrapper)
@@ -133,15 +137,18 @@ def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, s
 Directory = Callable[[str], tuple[str, str]]
 
 
-def compile_flags(command: Sequence[str], place: Directory, *, native: bool = False) -> Flags:
+def compile_flags(
+    command: Sequence[str], place: Directory, *, native: bool = False, header: bool = True
+) -> Flags:
     """The flags of a compile command, without its files, with the directories of another place.
 
-    `native` keeps code for the processor at hand; a precompiled header needs that, too.
+    `native` keeps code for the processor at hand. A precompiled header that is still there was made
+    on this machine; it needs that, too, and `header` allows it.
     """
     kept: list[str] = []
     notes: list[str] = []
     options = list(_options(command))
-    precompiled = any(
+    precompiled = header and any(
         option == "-include" and Path(f"{value}.gch").is_file() for option, value in options
     )
     for option, value in options:
@@ -150,9 +157,11 @@ def compile_flags(command: Sequence[str], place: Directory, *, native: bool = Fa
         if option == "-include":
             if precompiled:
                 kept += [option, value]
-                notes.append("kept: the precompiled header, which is on this machine")
+                notes.append(
+                    "kept: the precompiled header of this machine, and code for its processor"
+                )
             else:
-                notes.append("dropped: the precompiled header, which is not on this machine")
+                notes.append("dropped: the precompiled header")
         elif option in ("-I", "-isystem"):
             found, note = place(value)
             kept += [f"-I{found}" if option == "-I" else f"-isystem{found}"] if found else []

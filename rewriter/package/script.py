@@ -110,9 +110,8 @@ def _route(package: Package, model: Model, scratch: Path) -> recipe.Route:
 
 def _commands(model: Model, place: str, source: str, folder: Path) -> str:
     assert model.library is not None
-    flags = recipe.compile_flags(model.command("Compile"), recipe.portable)
-    # What was precompiled is not where the script runs.
-    arguments = [_quoted(part) for part in build.without_header(flags).arguments]
+    flags = recipe.compile_flags(model.command("Compile"), recipe.portable, header=False)
+    arguments = [_quoted(part) for part in flags.arguments]
     if model.weights == "behind the library":
         (folder / place / build.PRELUDE).write_text(build.PRELUDE_TEXT)
         arguments += ["-include", f"../{build.PRELUDE}"]

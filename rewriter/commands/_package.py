@@ -1,0 +1,297 @@
+"""`instrument` and `strip` of packages: what differs from files that are held as text."""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewriter import write
+from rewriter.artifact import Artifact
+from rewriter.commands._common import (
+    Delivered,
+    emit_json,
+    message,
+    steps,
+    unified,
+    warn_about,
+)
+from rewriter.errors import DIFFERS, OK, RewriterError
+from rewriter.package import patch, script
+from rewriter.package.patch import Built, Probed
+from rewriter.types import Json, Selection
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what only packages have: how they are built again, and checked."""
+    from rewriter.package.recipe import ROUTES
+
+    group = parser.add_argument_group("packages (.pt2)")
+    group.add_argument(
+        "--route",
+        choices=ROUTES,
+        help="link: compile the wrapper, keep kernels and weights; full: compile all; sources: the "
+        "loader compiles (default: the first that serves)",
+    )
+    group.add_argument(
+        "--no-rebuild",
+        action="store_true",
+        help="compile nothing: write a directory with the sources and a build script",
+    )
+    group.add_argument("--no-check", action="store_true", help="do not load the result")
+    group.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="for the check: import this first, it registers the custom operators",
+    )
+
+
+def refuse_options(arguments: argparse.Namespace) -> None:
+    """An option for packages would do nothing to another artifact."""
+    given = {
+        "--route": arguments.route,
+        "--no-rebuild": arguments.no_rebuild,
+        "--no-check": arguments.no_check,
+        "--import": arguments.imports,
+    }
+    if idle := [name for name, value in given.items() if value]:
+        raise RewriterError(
+            "not-a-package",
+            f"{', '.join(idle)} given, but {arguments.artifact} is no package",
+            hint="Only .pt2 packages are built again.",
+        )
+
+
+def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
+    """Patch a package as the options say, and tell what was done."""
+    _refuse_text(arguments, artifact)
+    started = time.perf_counter()
+    with patch.plain(artifact, may_replace=arguments.replace) as original:
+        probed = patch.instrument(original, selection)
+        for one in probed:
+            warn_about(one.result.plan)
+        before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
+        diff = _diff(arguments, artifact, {one.model.wrapper: one.result.source for one in probed})
+        changed = any(before[one.model.wrapper] != one.result.source for one in probed)
+        if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+            delivered, built = Delivered(changed, diff=diff), None
+        elif arguments.no_rebuild:
+            output = _output(arguments, artifact.path, folder=True)
+            with write.whole(output, overwrite=arguments.overwrite) as temporary:
+                script.write(original, probed, temporary)
+            delivered, built = Delivered(True, str(output), diff=diff), None
+        else:
+            delivered, built = _build(arguments, artifact, original, probed, diff)
+    seconds = time.perf_counter() - started
+    if arguments.json:
+        _emit(artifact, selection, probed, delivered, built, seconds)
+    elif arguments.check or delivered.output:
+        _tell(arguments, artifact, probed, delivered, built, seconds)
+    return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _build(
+    arguments: argparse.Namespace,
+    artifact: Artifact,
+    original: Artifact,
+    probed: Sequence[Probed],
+    diff: str | None,
+) -> tuple[Delivered, Built]:
+    output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
+    overwrite = arguments.overwrite or arguments.in_place
+    with write.whole(output, overwrite=overwrite) as temporary:
+        built = patch.rebuild(
+            original,
+            probed,
+            temporary,
+            route=arguments.route,
+            check=not arguments.no_check,
+            imports=arguments.imports,
+            report=steps(),
+        )
+        backup = None
+        if arguments.in_place:
+            backup = _keep(artifact.path, original.path, overwrite=arguments.overwrite)
+    return Delivered(True, str(output), None if backup is None else str(backup), diff), built
+
+
+def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
+    """Write a package without its probes."""
+    _refuse_text(arguments, artifact)
+    package = artifact.package
+    assert package is not None
+    removed = sum(
+        len(wrapper.source.splitlines()) - len(wrapper.restored.kept)
+        for wrapper in artifact.wrappers
+    )
+    probed = package.manifest is not None or bool(removed)
+    after = {wrapper.name: wrapper.restored.source for wrapper in artifact.wrappers}
+    diff = _diff(arguments, artifact, after)
+    delivered, exact = Delivered(probed, diff=diff), True
+    wanted = arguments.output or arguments.in_place
+    if not arguments.check and (probed or arguments.output) and (wanted or not arguments.diff):
+        output = (
+            artifact.path
+            if arguments.in_place
+            else _output(arguments, artifact.path, restored=True)
+        )
+        with write.whole(output, overwrite=arguments.overwrite or arguments.in_place) as temporary:
+            exact = _write_plain(artifact, temporary, probed=probed)
+        delivered = Delivered(probed, str(output), diff=diff)
+        backup = write.backup_path(artifact.path)
+        if arguments.in_place and backup.is_file() and filecmp.cmp(backup, output, shallow=False):
+            backup.unlink()
+    if not exact:
+        message(
+            f"warning: {artifact.path} was changed or packed again after it was instrumented: "
+            "the probes are gone, the changes stay"
+        )
+    if arguments.json:
+        emit_json(
+            "strip",
+            {
+                "artifact": str(artifact.path),
+                "removed": removed,
+                "exact": exact,
+                **vars(delivered),
+            },
+        )
+    elif not probed:
+        message(
+            f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
+        )
+    elif arguments.check or delivered.output:
+        message(f"took out {removed} lines: {delivered.tell(artifact.path)}")
+    return DIFFERS if arguments.check and probed else OK
+
+
+def _write_plain(artifact: Artifact, output: Path, *, probed: bool) -> bool:
+    assert artifact.package is not None
+    if probed:
+        return patch.strip(artifact.package, output)
+    if artifact.package.is_folder:
+        shutil.copytree(artifact.path, output)
+    else:
+        shutil.copyfile(artifact.path, output)
+    return True
+
+
+def _refuse_text(arguments: argparse.Namespace, artifact: Artifact) -> None:
+    if arguments.output == "-":
+        raise RewriterError(
+            "not-text",
+            f"{artifact.path} is a package, and -o - is for text",
+            hint="Name a file with -o. --diff prints what changes in the sources.",
+        )
+    if arguments.in_place and artifact.package is not None and artifact.package.is_folder:
+        raise RewriterError(
+            "in-place-directory",
+            f"{artifact.path} is a directory, which is not replaced in place",
+            hint="Name a new directory with -o.",
+        )
+
+
+def _output(
+    arguments: argparse.Namespace, path: Path, *, folder: bool = False, restored: bool = False
+) -> Path:
+    if arguments.output:
+        return Path(arguments.output)
+    if folder:
+        return path.with_name(f"{path.stem}.instrumented")
+    if not restored:
+        return write.output_path(path)
+    plain = path.with_name(path.name.replace(".instrumented", ""))
+    return path.with_name(f"{path.stem}.stripped{path.suffix}") if plain == path else plain
+
+
+def _keep(path: Path, original: Path, *, overwrite: bool) -> Path:
+    """Keep the original of a package beside it."""
+    backup = write.backup_path(path)
+    if not (backup.is_file() and filecmp.cmp(backup, original, shallow=False)):
+        with write.whole(backup, overwrite=overwrite) as temporary:
+            shutil.copyfile(original, temporary)
+    return backup
+
+
+def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, bytes]) -> str | None:
+    if not arguments.diff:
+        return None
+    text = "".join(
+        unified(wrapper.path, wrapper.source, after.get(wrapper.name, wrapper.source))
+        for wrapper in artifact.wrappers
+    )
+    if not arguments.json:
+        sys.stdout.write(text)
+    return text
+
+
+def _tell(
+    arguments: argparse.Namespace,
+    artifact: Artifact,
+    probed: Sequence[Probed],
+    delivered: Delivered,
+    built: Built | None,
+    seconds: float,
+) -> None:
+    for number, one in enumerate(probed):
+        plan = one.result.plan
+        total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
+        probes = ", ".join(one.result.selection.probes)
+        text = f"{one.model.name}: {probes} around {len(plan.probed)} of {total} launches"
+        if built is not None:
+            chosen = built.recipes[number]
+            text += f"; route {chosen.route}: {chosen.why}"
+            for note in chosen.notes:
+                message(f"  {note}")
+        message(text)
+    if built is not None:
+        said = {"loaded": "loaded, and runs what was built", "linked": f"not loaded: {built.note}"}
+        message(f"check: {said.get(built.check, built.check)}")
+    where = delivered.tell(artifact.path)
+    if arguments.no_rebuild and delivered.output:
+        where += f"; sh {Path(delivered.output) / script.NAME} builds the package"
+    message(f"{where} ({seconds:.1f} s)")
+
+
+def _emit(
+    artifact: Artifact,
+    selection: Selection,
+    probed: Sequence[Probed],
+    delivered: Delivered,
+    built: Built | None,
+    seconds: float,
+) -> None:
+    emit_json(
+        "instrument",
+        {
+            "artifact": str(artifact.path),
+            "probes": list(selection.probes),
+            "models": [_model(one, built, number) for number, one in enumerate(probed)],
+            "check": built.check if built else "skipped",
+            "note": built.note if built else "",
+            "seconds": round(seconds, 3),
+            **vars(delivered),
+        },
+    )
+
+
+def _model(one: Probed, built: Built | None, number: int) -> Json:
+    plan = one.result.plan
+    chosen = built.recipes[number] if built else None
+    return {
+        "model": one.model.name,
+        "wrapper": one.model.wrapper,
+        "route": chosen.route if chosen else None,
+        "why": chosen.why if chosen else None,
+        "remapped": list(chosen.notes) if chosen else [],
+        "launches": [launch.index for launch in plan.probed],
+        "skipped": [{"launch": s.launch.index, "reason": s.reason} for s in plan.skipped],
+        "unrecognised": [{"line": call.line, "text": call.text} for call in plan.unrecognised],
+    }

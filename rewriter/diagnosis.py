@@ -27,10 +27,14 @@ _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
 def diagnose(path: str | Path | None = None) -> list[Check]:
     """Look at this machine, and at an artifact if one is given."""
-    wrappers = open_artifact(path).wrappers if path is not None else ()
+    artifact = open_artifact(path) if path is not None else None
     checks = list(_machine())
-    if "torch" in sys.modules:
-        for wrapper in wrappers:
+    if artifact is not None and artifact.package is not None:
+        from rewriter.package.examine import examine
+
+        checks += examine(artifact)
+    elif artifact is not None and "torch" in sys.modules:
+        for wrapper in artifact.wrappers:
             checks += _artifact(wrapper)
     return checks
 

@@ -155,7 +155,7 @@ def _plans(
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     for number, one in enumerate(probed):
         original = extract_library(package, one.model, scratch / f"original{number}.so")
-        found = preflight.checks(package, one.model, original, machine, runs_here=check)
+        found = preflight.checks(one.model, original, machine, runs_here=check)
         preflight.require(found, package, one.model)
         yield recipe.choose(one.model, original, machine, route), original
 

@@ -22,7 +22,6 @@ _NO_REBUILD = "--no-rebuild writes the sources and a build script for a machine 
 
 
 def checks(
-    package: Package,
     model: Model,
     library: Library | None,
     machine: Machine,

@@ -41,7 +41,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
 
 def _machine() -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
-    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "triton"):
+    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
         try:
             yield Check(name, metadata.version(name), None if name == "triton" else True)
         except metadata.PackageNotFoundError:

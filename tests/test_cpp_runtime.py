@@ -7,6 +7,7 @@ lines do; the same tensors go through the Python recorder.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import json
 import math
@@ -27,7 +28,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewriter.cpp.runtime import SOURCES, text
+from rewriter.cpp.runtime import SOURCES, apart, text
 from rewriter.runtime import attach, probes
 
 pytestmark = [
@@ -56,59 +57,55 @@ complex32 complex64 complex128
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
 PROBES = ("names", "print", "save")
 
+# The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
+TYPES = {
+    "t": "AtenTensorHandle",
+    "i": "int64_t",
+    "u": "uint64_t",
+    "f": "double",
+    "b": "bool",
+    "o": "const char*",
+}
+LINES = ["", "t", "tt", "tttt", "ti", "if", "ffib", "ffub", "ffff", "fffb", "ttou"]
+
 DRIVER = r"""
 #include <torch/csrc/inductor/aoti_runtime/arrayref_tensor.h>
 
+#include <cstring>
+#include <utility>
+
 using namespace inductor_rewriter;
 
-// Values point to what they were made of.
-struct Held {
-  AtenTensorHandle handle;
-  int64_t integer;
-  double number;
-  bool truth;
-  uint64_t bits;
-};
-
-static Value make_value(Held& held, int kind, uint64_t bits) {
-  held = {reinterpret_cast<AtenTensorHandle>(bits), static_cast<int64_t>(bits), 0, bits != 0, bits};
-  std::memcpy(&held.number, &bits, sizeof bits);
-  switch (kind) {
-    case 0: return Value(held.handle);
-    case 1: return Value(held.integer);
-    case 2: return Value(held.number);
-    case 3: return Value(held.truth);
-    case 4: return Value(held.bits);
-    default: return Value("text");
-  }
+template <class T>
+static T value_of(uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
-template <class Act>
-static void with_values(int count, const int* kinds, const uint64_t* bits, Act act) {
-  Held held[4];
-  auto at = [&](int i) { return make_value(held[i], kinds[i], bits[i]); };
-  switch (count) {
-    case 0: return act({});
-    case 1: return act({at(0)});
-    case 2: return act({at(0), at(1)});
-    case 3: return act({at(0), at(1), at(2)});
-    default: return act({at(0), at(1), at(2), at(3)});
-  }
+// As injected lines make calls: by value.
+template <class... T, std::size_t... I>
+static bool say(
+    Call& _rw, int launch, int phase, [[maybe_unused]] const uint64_t* bits,
+    std::index_sequence<I...>) {
+  if (phase == 0) _rw.before(launch, value_of<T>(bits[I])...);
+  else if (phase == 1) _rw.after(launch, value_of<T>(bits[I])...);
+  else _rw.inputs(value_of<T>(bits[I])...);
+  return true;
 }
 
 extern "C" {
-void* test_wrapper(const Options* options, const Row* rows, size_t count, const char* inputs) {
-  return new Wrapper(*options, rows, count, inputs);
+// No types of the runtime's here: where they are hidden, so is a function of them.
+void* test_wrapper(const void* options, const void* rows, size_t count, const char* inputs) {
+  const Row* table = static_cast<const Row*>(rows);
+  return new Wrapper(*static_cast<const Options*>(options), table, count, inputs);
 }
 void* test_begin(void* wrapper) { return new Call(*static_cast<Wrapper*>(wrapper)); }
 void test_end(void* call) { delete static_cast<Call*>(call); }
-void test_at(void* from, int launch, int phase, int count, const int* kinds, const uint64_t* bits) {
+bool test_at(void* from, int launch, int phase, const char* types, const uint64_t* bits) {
   Call& call = *static_cast<Call*>(from);
-  with_values(count, kinds, bits, [&](std::initializer_list<Value> values) {
-    if (phase == 0) call.before(launch, values);
-    else if (phase == 1) call.after(launch, values);
-    else call.inputs(values);
-  });
+  // LINES
+  return false;
 }
 void test_array(void* from, int launch) {
   using namespace torch::aot_inductor;
@@ -120,10 +117,9 @@ void test_array(void* from, int launch) {
   RAIIAtenTensorHandle owner;
   ConstantHandle constant;
   Call& call = *static_cast<Call*>(from);
-  call.before(launch, {wrap_with_raii_handle_if_needed(
-      reinterpret_tensor_wrapper(whole, 2, sizes, strides, 0L)), owner, constant, int32_t{7}});
+  call.before(launch, call.view(whole, 2, sizes, strides, 0L), owner, constant, int32_t{7});
 }
-// As injected lines make calls: every type, by value.
+// Every type.
 void test_types(void* from, int launch, AtenTensorHandle handle) {
   using namespace torch::aot_inductor;
   static float numbers[6] = {1, 2, 3, 4, 5, 6};
@@ -159,7 +155,7 @@ const Row rows[] = {
 Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);
 void test_static() {
   Call _rw(wrapper);
-  _rw.before(3, {nullptr});
+  _rw.before(3, nullptr);
 }
 }
 """
@@ -275,37 +271,61 @@ class Native:
 
     def at(self, launch: int, phase: int, values: Sequence[Any], call: int | None = None) -> None:
         made = []
-        pairs = []
+        types = ""
+        numbers = []
         for value in values:
+            number = value
             if isinstance(value, torch.Tensor):
-                made.append(handle_of(value))
-                pairs.append((0, made[-1]))
+                types += "t"
+                number = handle_of(value)
+                made.append(number)
             elif isinstance(value, Handle) or value is None:
-                pairs.append((0, int(value or 0)))
+                types += "t"
+                number = value or 0
             elif isinstance(value, bool):
-                pairs.append((3, int(value)))
+                types += "b"
             elif isinstance(value, int):
-                pairs.append((1, value) if value < 2**63 else (4, value))
+                types += "i" if value < 2**63 else "u"
             elif isinstance(value, float):
-                pairs.append((2, struct.unpack("Q", struct.pack("d", value))[0]))
+                types += "f"
+                number = struct.unpack("Q", struct.pack("d", value))[0]
             else:
-                pairs.append((5, 0))
-        count = len(pairs)
-        kinds = (ctypes.c_int * count)(*(kind for kind, _ in pairs))
-        bits = (ctypes.c_uint64 * count)(*(number % 2**64 for _, number in pairs))
+                types += "o"
+                number = 0
+            numbers.append(int(number) % 2**64)
+        bits = (ctypes.c_uint64 * len(numbers))(*numbers)
         pointer = ctypes.c_void_p(self.call if call is None else call)
-        self.library.test_at(pointer, launch, phase, count, kinds, bits)
+        known = self.library.test_at(pointer, launch, phase, types.encode(), bits)
+        assert known, f"add {types} to LINES"
         for handle in made:
             self.library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
 
 
-def compile_driver(folder: Path, flags: str) -> Path:
-    source, made = folder / "driver.cpp", folder / "driver.so"
-    source.write_text(text(PROBES) + DRIVER)
-    command = ["g++", *flags.split(), *STRICT, "-fPIC", *HEADERS, "-c", str(source)]
-    subprocess.run([*command, "-o", str(folder / "driver.o")], check=True)
+def driver() -> str:
+    lines = (
+        f'  if (!std::strcmp(types, "{line}")) return say<{", ".join(map(TYPES.get, line))}>('
+        f"call, launch, phase, bits, std::make_index_sequence<{len(line)}>());\n"
+        for line in LINES
+    )
+    return DRIVER.replace("  // LINES\n", "".join(lines))
+
+
+def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
+    """The driver with the runtime in it, or with the runtime compiled apart."""
+    sources = {"driver": text(PROBES, format) + driver()}
+    more = []
+    if in_two:
+        sources["runtime"] = apart(PROBES, format)
+        more = ["-DINDUCTOR_REWRITER_APART"]
+    objects = []
+    for name, source in sources.items():
+        (folder / f"{name}.cpp").write_text(source)
+        objects.append(str(folder / f"{name}.o"))
+        command = ["g++", *flags.split(), *STRICT, "-fPIC", *more, *HEADERS]
+        subprocess.run([*command, "-c", str(folder / f"{name}.cpp"), "-o", objects[-1]], check=True)
+    made = folder / "driver.so"
     # Apart: g++ adds code that flushes subnormals in the whole process to what it links for speed.
-    link = ["g++", "-shared", str(folder / "driver.o"), "-o", str(made), f"-L{LIBRARIES}"]
+    link = ["g++", "-shared", *objects, "-o", str(made), f"-L{LIBRARIES}"]
     subprocess.run([*link, f"-Wl,-rpath,{LIBRARIES}", "-ltorch", "-ltorch_cpu"], check=True)
     return made
 
@@ -314,25 +334,29 @@ def load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for name in ("test_wrapper", "test_begin"):
         getattr(library, name).restype = ctypes.c_void_p
+    library.test_at.restype = ctypes.c_bool
     return library
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The shared object for a set of flags, compiled once."""
-    done: dict[str, Path] = {}
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The shared object for a set of flags, a format and a way of compiling, compiled once."""
 
-    def get(flags: str) -> Path:
-        if flags not in done:
-            done[flags] = compile_driver(tmp_path_factory.mktemp(flags), FLAGS[flags])
-        return done[flags]
+    @functools.cache
+    def get(flags: str = "inductor", format: str = "text", in_two: bool = False) -> Path:
+        return compile_driver(tmp_path_factory.mktemp("driver"), FLAGS[flags], format, in_two)
 
     return get
 
 
 @pytest.fixture
-def library(built: Callable[[str], Path]) -> ctypes.CDLL:
-    return load(built("inductor"))
+def library(built: Callable[..., Path]) -> ctypes.CDLL:
+    return load(built())
+
+
+@pytest.fixture
+def upstream(built: Callable[..., Path]) -> ctypes.CDLL:
+    return load(built(format="upstream"))
 
 
 def options_of(*names: str, **changes: Any) -> dict[str, Any]:
@@ -426,7 +450,7 @@ def same(expected: dict[str, Any], found: dict[str, Any]) -> None:
 
 @pytest.fixture
 def both(
-    built: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    built: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> Callable[..., Both]:
     """`both("print", values=True)`, with rows of the table after `rows=`."""
 
@@ -444,7 +468,7 @@ def both(
         recorder = attach(options, rows)
         recorder.begin()
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
-        native = Native(load(built(flags)), options, rows)
+        native = Native(load(built(flags=flags)), options, rows)
         native.begin()
         return Both(recorder, native, (python, cpp), capfd)
 
@@ -850,9 +874,9 @@ def test_a_full_disk_is_said_once(
 
 
 def test_upstream_format_is_what_the_shim_prints(
-    library: ctypes.CDLL, capfd: Any, monkeypatch: pytest.MonkeyPatch
+    upstream: ctypes.CDLL, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    native = Native(library, options_of("names", "print", format="upstream"), [row_of()])
+    native = Native(upstream, options_of("names", "print", format="upstream"), [row_of()])
     native.begin()
     native.before(12)
     assert capfd.readouterr().out == "[ before_launch: triton_poi_fused_0 ]\n"
@@ -890,7 +914,7 @@ def test_upstream_format_is_what_the_shim_prints(
     for tensor in tensors:
         handle = ctypes.c_void_p(handle_of(tensor))
         message = b"before_launch - triton_poi_fused_0 - view(x0, 2L)"
-        library.aoti_torch_print_tensor_handle(handle, message)
+        upstream.aoti_torch_print_tensor_handle(handle, message)
         ctypes.CDLL(None).fflush(None)
         expected = capfd.readouterr().out.splitlines()
         native.before(12, tensor)
@@ -904,9 +928,9 @@ def test_upstream_format_is_what_the_shim_prints(
     native.end()
 
 
-def test_scalars_in_upstream_format(library: ctypes.CDLL, capfd: Any) -> None:
+def test_scalars_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
     row = row_of(before=[["in", "6L"], ["in", "x"]])
-    native = Native(library, options_of("print", format="upstream"), [row], [["in", "arg0_1"]])
+    native = Native(upstream, options_of("print", format="upstream"), [row], [["in", "arg0_1"]])
     native.begin()
     native.before(12, 6, 0.5)
     native.inputs(torch.ones(2))
@@ -942,9 +966,9 @@ native.before(12)
 """
 
 
-def run_script(built: Callable[[str], Path], more: str) -> subprocess.CompletedProcess[str]:
+def run_script(built: Callable[..., Path], more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT + more, str(HERE), str(built("inductor"))],
+        [sys.executable, "-c", SCRIPT + more, str(HERE), str(built())],
         capture_output=True,
         text=True,
         timeout=60,
@@ -953,13 +977,13 @@ def run_script(built: Callable[[str], Path], more: str) -> subprocess.CompletedP
     )
 
 
-def test_the_last_name_survives_an_abort(built: Callable[[str], Path]) -> None:
+def test_the_last_name_survives_an_abort(built: Callable[..., Path]) -> None:
     ran = run_script(built, "os.abort()")
     assert ran.returncode < 0
     assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
 
 
-def test_a_fork_is_not_probed(built: Callable[[str], Path]) -> None:
+def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
     ran = run_script(
         built,
         "if not os.fork():\n"
@@ -1060,7 +1084,7 @@ SUBSETS = [
 
 @pytest.mark.parametrize("subset", SUBSETS, ids="-".join)
 def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
-    source = tmp_path / "text.cpp"
+    source, bodies = tmp_path / "text.cpp", tmp_path / "apart.cpp"
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false};\n'
@@ -1072,43 +1096,109 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
         "  _rw.before(1);\n"
         "  static const int64_t sizes[] = {1};\n"
         '  _rw.after(1, x, _rw.view(x, 1, sizes, sizes, 0L), 5L, 2.5f, true, nullptr, "text");\n'
-        '  _rw.after(1, {x, 5L, 2.5f, true, nullptr, "text"});\n'
         "}\n"
     )
-    source.write_text(text(subset) + use)
+    format = "upstream" if len(subset) == 2 else "text"
+    source.write_text(text(subset, format) + use)
+    bodies.write_text(apart(subset, format))
     standard = "-std=c++20" if len(subset) == 2 else "-std=c++17"
-    command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS, str(source)]
-    subprocess.run(command, check=True)
+    command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS]
+    subprocess.run([*command, str(source)], check=True)
+    subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", str(source), str(bodies)], check=True)
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    names, printed, saved = (text([name]) for name in PROBES)
+    names, printed, saved = (text([name], "text") for name in PROBES)
     assert "class Sums" not in names
     assert "class Zip" not in names
     assert "class Sums" in printed
     assert "class Zip" not in printed
     assert "class Zip" in saved
-    assert "upstream_text" not in saved
-    whole = text(PROBES)
+    wholes = [text(PROBES, "text"), text(PROBES, "upstream")]
     for name in SOURCES.rglob("*.h"):
         first = name.read_text().splitlines()[0]
-        assert whole.count(first + "\n") == 1
-    assert '#include "' not in whole
-    assert "#pragma once" not in whole
+        found = [whole.count(first + "\n") for whole in wholes]
+        if name.parent.name == "formats":
+            assert found == [name.stem == "text", name.stem == "upstream"]
+        else:
+            assert found == [1, 1]
+    for whole in wholes:
+        assert '#include "' not in whole
+        assert "#pragma once" not in whole
+    assert "class Columns" not in wholes[0]
+    assert "class Columns" not in text(["names", "save"], "upstream")
 
 
 def test_a_text_can_stand_in_a_string_of_python() -> None:
-    whole = text(PROBES)
-    assert whole.isascii()
-    assert "'''" not in whole
-    assert '"""' not in whole
+    for format in ("text", "upstream"):
+        whole = text(PROBES, format)
+        assert whole.isascii()
+        assert "'''" not in whole
+        assert '"""' not in whole
 
 
-def test_nothing_of_it_is_visible_to_other_libraries(built: Callable[[str], Path]) -> None:
-    command = ["nm", "-gC", "--defined-only", str(built("inductor"))]
+# --- Compiled apart -----------------------------------------------------------------------------
+
+
+def test_both_ways_of_compiling_do_the_same(
+    built: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("REWRITER_COMMAND", "run")
+    types = [["in", f"v{i}"] for i in range(16)]
+    rows = [row_of(), row_of(13, before=types, repeats=True)]
+    tensor = torch.arange(100.0).view(4, 25)
+    handle = handle_of(tensor)
+    seen = []
+    # Both are in this process at once, and neither may take the other's functions.
+    libraries = [load(built(in_two=in_two)) for in_two in (False, True)]
+    for number, library in enumerate(libraries):
+        dump = tmp_path / str(number)
+        monkeypatch.setenv("REWRITER_DUMP", str(dump))
+        native = Native(library, options_of(*PROBES, values=True), rows, [["in", "a"]])
+        for _ in range(2):
+            native.begin()
+            native.inputs(tensor)
+            native.before(12, tensor)
+            native.after(12, tensor.t()[::2])
+            library.test_types(ctypes.c_void_p(native.call), 13, ctypes.c_void_p(handle))
+            native.before(99)
+            native.end()
+        library.test_throw(ctypes.c_void_p(native.wrapper))
+        library.test_static()
+        files = {
+            str(path.relative_to(dump)): re.sub(
+                rb'"(pid|started)": [0-9.]+', b"", path.read_bytes()
+            )
+            for path in dump.rglob("*.*")
+        }
+        seen.append((capfd.readouterr(), files))
+    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    assert seen[0] == seen[1]
+    (out, err), files = seen[0]
+    assert out.count("[rewriter 0] inputs  in a  f32[4, 25]  cpu  min 0 max 99 ") == 4
+    assert "#3 before static_kernel" in out
+    assert err.count("the line and the table differ") == err.count("\n")
+    assert sum(name.endswith(".pt") for name in files) > 10
+
+
+@pytest.mark.parametrize("in_two", [False, True], ids=["whole", "apart"])
+def test_nothing_of_it_is_visible_to_other_libraries(
+    in_two: bool, built: Callable[..., Path]
+) -> None:
+    for option in ("-gC", "-DC"):
+        command = ["nm", option, "--defined-only", str(built(in_two=in_two))]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "test_begin" in shown
+        assert not [line for line in shown.splitlines() if "inductor_rewriter" in line]
+
+
+def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
+    folder = built(in_two=True).parent
+    command = ["nm", "-C", "--undefined-only", str(folder / "driver.o")]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "test_begin" in shown
-    assert not [line for line in shown.splitlines() if "inductor_rewriter" in line]
+    wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))
+    assert wanted == {"Call", "~Call", "send", "keep"}
+    assert " fopen" not in shown
 
 
 def test_every_probe_has_a_file_in_both_languages() -> None:

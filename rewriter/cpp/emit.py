@@ -46,7 +46,7 @@ class Cpp:
     ) -> Header:
         return Header(
             block=(
-                *runtime.text(options["probes"]).splitlines(),
+                *runtime.text(options["probes"], options["format"]).splitlines(),
                 *_table(options, launches, inputs),
             )
         )

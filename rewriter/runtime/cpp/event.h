@@ -42,6 +42,33 @@ class Fixed {
   std::size_t size_;
 };
 
+// A value that was handed over. It may own its handle: that of a view made for it.
+struct Content {
+  enum class Kind : char { tensor, array, integer, unsigned_integer, floating, boolean, other };
+
+  Content() : integer(0) {}
+  Content(Content&& from) noexcept { *this = std::move(from); }
+  Content& operator=(Content&& from) noexcept {
+    std::swap(kind, from.kind);
+    std::swap(owned, from.owned);
+    std::swap(array, from.array);
+    std::swap(integer, from.integer);
+    return *this;
+  }
+  ~Content() {
+    if (owned) aoti_torch_delete_tensor_object(handle);
+  }
+
+  Kind kind = Kind::other;
+  bool owned = false;
+  Array array{};
+  union {
+    AtenTensorHandle handle;
+    int64_t integer;
+    double floating;
+  };
+};
+
 struct Label {
   std::string role, name, expr;
 };

@@ -5,14 +5,14 @@
 //     _rw.before(12, arg0_1, _rw.view(buf0, 2, int_array_0, int_array_1, 0L), s0);
 //     _rw.after(12, buf1);              around a launch
 //
-// Everything here has internal linkage: many instrumented libraries meet in one process.
+// This and value.h are all that a wrapper needs when the bodies are compiled apart; then they are
+// hidden, and otherwise have internal linkage: many instrumented libraries meet in one process.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <atomic>
 #include <cstddef>
-#include <initializer_list>
 #include <mutex>
 
 #include "value.h"
@@ -45,9 +45,6 @@ struct Row {
   const char* after;
 };
 
-class Recorder;
-struct Running;
-
 // A wrapper's table. Initialised by the compiler; the first call makes what it needs at run time.
 struct Wrapper {
   constexpr Wrapper(const Options& about, const Row* table, std::size_t count, const char* labels)
@@ -57,7 +54,7 @@ struct Wrapper {
   const Row* rows;
   std::size_t size;
   const char* inputs;
-  std::atomic<Recorder*> recorder{nullptr};  // never freed: a thread may still be in a call
+  std::atomic<void*> recorder{nullptr};  // a Recorder; never freed: a thread may be in a call
   std::atomic<bool> silent{false};
   std::mutex starting;
 };
@@ -102,12 +99,6 @@ class Call {
     }
   }
 
-  // The same in braces: for few lines, since each makes those after it slower to compile.
-  __attribute__((noinline)) void inputs(std::initializer_list<Value> values) noexcept;
-  __attribute__((noinline)) void before(
-      int launch, std::initializer_list<Value> values) noexcept;
-  __attribute__((noinline)) void after(int launch, std::initializer_list<Value> values) noexcept;
-
  private:
   template <class T>
   __attribute__((always_inline)) auto pass(const T& value) noexcept {
@@ -128,9 +119,8 @@ class Call {
       AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
       int64_t offset) noexcept;
   __attribute__((noinline)) Kept keep(const Array& array) noexcept;
-  void report(Phase phase, int launch, std::initializer_list<Value> values) noexcept;
 
-  Running* running_ = nullptr;
+  void* running_ = nullptr;  // a Running
 };
 
 }  // namespace inductor_rewriter

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace {
 namespace inductor_rewriter {
@@ -95,6 +96,16 @@ inline std::string python_general(double value, int precision = 4) {
 
 inline std::string decimal(int64_t value) {
   return std::to_string(value);
+}
+
+// As a list reads.
+inline std::string joined(const std::vector<int64_t>& numbers) {
+  std::string text = "[";
+  for (int64_t number : numbers) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(number);
+  }
+  return text + "]";
 }
 
 }  // namespace inductor_rewriter

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <cstdarg>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -16,6 +15,8 @@
 
 namespace {
 namespace inductor_rewriter {
+
+class Recorder;
 
 // Whatever needs the values themselves: values.h, which only probes that read them include.
 struct Values {
@@ -252,127 +253,6 @@ class Recorder {
   std::vector<std::string> warned_;
   std::atomic<int> fork_{0};
 };
-
-// The recorder of a wrapper, made when it is first called; null if there is nothing to do.
-inline Recorder* recorder_of(Wrapper& wrapper) {
-  if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
-  if (Recorder* made = wrapper.recorder.load(std::memory_order_acquire)) return made;
-  std::lock_guard<std::mutex> guard(wrapper.starting);
-  if (Recorder* made = wrapper.recorder.load()) return made;
-  const char* off = std::getenv("REWRITER_PROBE");
-  if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
-    wrapper.silent = true;
-    return nullptr;
-  }
-  try {
-    wrapper.recorder = new Recorder(wrapper);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
-    wrapper.silent = true;
-  }
-  return wrapper.recorder.load();
-}
-
-Call::Call(Wrapper& wrapper) noexcept {
-  try {
-    Recorder* recorder = recorder_of(wrapper);
-    if (recorder && !recorder->is_fork("begin")) running_ = recorder->begin();
-  } catch (...) {
-    // No memory: the model goes on without probes.
-  }
-}
-
-Call::~Call() {
-  delete running_;
-}
-
-inline void report_to(Running& call, Phase phase, int launch, Contents& contents) {
-  if (call.recorder.is_fork("inputs", phase == Phase::inputs ? -1 : launch)) return;
-  if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
-  else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
-}
-
-[[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
-  if (!running_) return;
-  va_list from;
-  va_start(from, codes);
-  try {
-    Contents contents(std::strlen(codes));
-    for (std::size_t i = 0; i < contents.size(); ++i) {
-      using Kind = Content::Kind;
-      Content& content = contents[i];
-      switch (codes[i]) {
-        case 't':
-          content.kind = Kind::tensor;
-          content.handle = va_arg(from, AtenTensorHandle);
-          continue;
-        case 'f':
-          content.kind = Kind::floating;
-          content.floating = va_arg(from, double);
-          continue;
-      }
-      content.integer = va_arg(from, int64_t);
-      switch (codes[i]) {
-        case 'i': content.kind = Kind::integer; break;
-        case 'u': content.kind = Kind::unsigned_integer; break;
-        case 'b': content.kind = Kind::boolean; break;
-        case 'k': content = std::move(running_->kept[content.integer]); break;
-        default: break;
-      }
-    }
-    report_to(*running_, phase, launch, contents);
-    running_->kept.clear();
-  } catch (...) {
-    // No memory: the model goes on without this event.
-  }
-  va_end(from);
-}
-
-[[maybe_unused]] Kept Call::keep(
-    AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-    int64_t offset) noexcept {
-  if (!running_) return {0};
-  Content view;
-  view.handle = nullptr;
-  // A tensor that cannot be viewed is one that the wrapper would fail at, too.
-  view.owned = base &&
-      !aoti_torch__reinterpret_tensor(base, dim, sizes, strides, offset, &view.handle);
-  if (view.owned || !base) view.kind = Content::Kind::tensor;
-  running_->kept.push_back(std::move(view));
-  return {static_cast<int64_t>(running_->kept.size()) - 1};
-}
-
-[[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
-  if (!running_) return {0};
-  Content content;
-  content.kind = Content::Kind::array;
-  content.array = array;
-  running_->kept.push_back(std::move(content));
-  return {static_cast<int64_t>(running_->kept.size()) - 1};
-}
-
-[[maybe_unused]] void Call::report(
-    Phase phase, int launch, std::initializer_list<Value> values) noexcept {
-  if (!running_) return;
-  try {
-    Contents contents(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) contents[i] = values.begin()[i].content();
-    report_to(*running_, phase, launch, contents);
-  } catch (...) {
-  }
-}
-
-[[maybe_unused]] void Call::inputs(std::initializer_list<Value> values) noexcept {
-  report(Phase::inputs, 0, values);
-}
-
-[[maybe_unused]] void Call::before(int launch, std::initializer_list<Value> values) noexcept {
-  report(Phase::before, launch, values);
-}
-
-[[maybe_unused]] void Call::after(int launch, std::initializer_list<Value> values) noexcept {
-  report(Phase::after, launch, values);
-}
 
 }  // namespace inductor_rewriter
 }  // namespace

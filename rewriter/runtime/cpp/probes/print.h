@@ -1,8 +1,7 @@
 // Prints what a launch reads and writes: type, shape, statistics, counts of NaN and Inf.
 #pragma once
 
-#include "../text.h"
-#include "../upstream.h"
+#include "../formats/text.h"
 #include "../values.h"
 
 namespace {
@@ -17,9 +16,7 @@ class Print : public Probe {
 
   void measured(Event& event, Recorder& recorder) override {
     std::string text;
-    for (const Item& item : event.items) {
-      text += recorder.upstream ? upstream_text(event, item) : value_text(event, item, recorder);
-    }
+    for (const Item& item : event.items) text += value_text(event, item, recorder);
     recorder.write(text);
   }
 };

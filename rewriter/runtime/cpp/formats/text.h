@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "line.h"
-#include "values.h"
+#include "../line.h"
+#include "../values.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -19,15 +19,6 @@ inline std::string short_dtype(const std::string& name) {
     if (name.compare(0, start.size(), start) == 0) return pair[1] + name.substr(start.size());
   }
   return name;
-}
-
-inline std::string joined(const std::vector<int64_t>& numbers) {
-  std::string text = "[";
-  for (int64_t number : numbers) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(number);
-  }
-  return text + "]";
 }
 
 inline std::string statistics_text(const Item& item) {

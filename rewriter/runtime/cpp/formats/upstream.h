@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "text.h"
+#include "../values.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -138,7 +138,7 @@ inline std::string type_text(const Dtype& dtype) {
   return known ? name : std::string("c10::") + dtype.type;
 }
 
-inline std::string upstream_text(const Event& event, const Item& item) {
+inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
   const Tensor& tensor = item.tensor;
   const Statistics& found = item.statistics;
   std::string text = "[  aoti_model_inputs - ";

@@ -1,0 +1,121 @@
+// The bodies of what a wrapper calls.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "recorder.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// The recorder of a wrapper, made when it is first called; null if there is nothing to do.
+inline Recorder* recorder_of(Wrapper& wrapper) {
+  if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
+  void* made = wrapper.recorder.load(std::memory_order_acquire);
+  if (made) return static_cast<Recorder*>(made);
+  std::lock_guard<std::mutex> guard(wrapper.starting);
+  made = wrapper.recorder.load();
+  if (made) return static_cast<Recorder*>(made);
+  const char* off = std::getenv("REWRITER_PROBE");
+  if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
+    wrapper.silent = true;
+    return nullptr;
+  }
+  try {
+    Recorder* recorder = new Recorder(wrapper);
+    wrapper.recorder = recorder;
+    return recorder;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
+    wrapper.silent = true;
+    return nullptr;
+  }
+}
+
+Call::Call(Wrapper& wrapper) noexcept {
+  try {
+    Recorder* recorder = recorder_of(wrapper);
+    if (recorder && !recorder->is_fork("begin")) running_ = recorder->begin();
+  } catch (...) {
+    // No memory: the model goes on without probes.
+  }
+}
+
+Call::~Call() {
+  delete static_cast<Running*>(running_);
+}
+
+inline void report_to(Running& call, Phase phase, int launch, Contents& contents) {
+  if (call.recorder.is_fork("inputs", phase == Phase::inputs ? -1 : launch)) return;
+  if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
+  else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
+}
+
+[[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
+  if (!running_) return;
+  Running& running = *static_cast<Running*>(running_);
+  va_list from;
+  va_start(from, codes);
+  try {
+    Contents contents(std::strlen(codes));
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+      using Kind = Content::Kind;
+      Content& content = contents[i];
+      switch (codes[i]) {
+        case 't':
+          content.kind = Kind::tensor;
+          content.handle = va_arg(from, AtenTensorHandle);
+          continue;
+        case 'f':
+          content.kind = Kind::floating;
+          content.floating = va_arg(from, double);
+          continue;
+      }
+      content.integer = va_arg(from, int64_t);
+      switch (codes[i]) {
+        case 'i': content.kind = Kind::integer; break;
+        case 'u': content.kind = Kind::unsigned_integer; break;
+        case 'b': content.kind = Kind::boolean; break;
+        case 'k': content = std::move(running.kept[content.integer]); break;
+        default: break;
+      }
+    }
+    report_to(running, phase, launch, contents);
+    running.kept.clear();
+  } catch (...) {
+    // No memory: the model goes on without this event.
+  }
+  va_end(from);
+}
+
+inline Kept keep_for(Running& running, Content&& content) {
+  running.kept.push_back(std::move(content));
+  return {static_cast<int64_t>(running.kept.size()) - 1};
+}
+
+[[maybe_unused]] Kept Call::keep(
+    AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
+    int64_t offset) noexcept {
+  if (!running_) return {0};
+  Content view;
+  view.handle = nullptr;
+  // A tensor that cannot be viewed is one that the wrapper would fail at, too.
+  view.owned = base &&
+      !aoti_torch__reinterpret_tensor(base, dim, sizes, strides, offset, &view.handle);
+  if (view.owned || !base) view.kind = Content::Kind::tensor;
+  return keep_for(*static_cast<Running*>(running_), std::move(view));
+}
+
+[[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
+  if (!running_) return {0};
+  Content content;
+  content.kind = Content::Kind::array;
+  content.array = array;
+  return keep_for(*static_cast<Running*>(running_), std::move(content));
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -31,6 +31,7 @@ ORIGINAL = "original.pt2"
 # What no real package inflates to; weights do not compress a hundredfold.
 _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 100
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what torch reads
 _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
 
 
@@ -74,7 +75,9 @@ class Zip:
 
     def read(self, name: str) -> bytes:
         with _reading(self.path), zipfile.ZipFile(self.path) as file:
-            return file.read(name)
+            data = file.read(name)
+            _require_whole(file, name, len(data))
+            return data
 
     def extract(self, name: str, to: Path) -> None:
         with (
@@ -84,6 +87,7 @@ class Zip:
             to.open("xb") as target,
         ):
             shutil.copyfileobj(source, target, 1 << 20)
+            _require_whole(file, name, target.tell())
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,9 @@ def open_zip(path: Path) -> Zip:
     with _reading(path), zipfile.ZipFile(path) as file:
         entries = file.infolist()
     _check_names(path, entries)
+    for entry in entries:
+        if entry.compress_type not in _METHODS:
+            raise _corrupt(path, f"the entry {entry.filename!r} is neither stored nor deflated")
     _check_sizes(path, entries)
     return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
 
@@ -198,6 +205,12 @@ def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
             raise _refused(path, f"the entry {entry.filename!r} gives two sizes")
     if end > there:
         raise _corrupt(path, "an entry ends behind the file")
+
+
+def _require_whole(file: zipfile.ZipFile, name: str, size: int) -> None:
+    """An entry may inflate to less than it claims, which zipfile takes for its end."""
+    if size != file.getinfo(name).file_size:
+        raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes and claims another size")
 
 
 @contextmanager

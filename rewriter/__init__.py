@@ -21,11 +21,27 @@ from rewriter.version import __version__
 if TYPE_CHECKING:
     from rewriter.api import instrument, open, select, strip
     from rewriter.errors import RewriterError
+    from rewriter.package.patch import patch, restore
     from rewriter.runner import run
 
-__all__ = ["RewriterError", "__version__", "instrument", "open", "run", "select", "strip"]
+__all__ = [
+    "RewriterError",
+    "__version__",
+    "instrument",
+    "open",
+    "patch",
+    "restore",
+    "run",
+    "select",
+    "strip",
+]
 
-_HOMES = {"RewriterError": "errors", "run": "runner"}
+_HOMES = {
+    "RewriterError": "errors",
+    "patch": "package.patch",
+    "restore": "package.patch",
+    "run": "runner",
+}
 
 
 def __getattr__(name: str) -> Any:

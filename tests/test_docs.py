@@ -46,20 +46,28 @@ def raised_slugs() -> dict[str, str]:
             if not isinstance(node, ast.Call):
                 continue
             name = ast.unparse(node.func).rpartition(".")[2]
-            if name not in ("RewriterError", "ProblemError"):
-                continue
             where = f"{file.relative_to(ROOT)}:{node.lineno}"
-            assert node.args, f"{where}: an error without a slug"
-            slug = node.args[0]
-            if ast.unparse(slug) == "said['problem']":
-                continue  # handed on from the host process, where a ProblemError names it
+            if name == "Check":
+                # What a command stops with where the check fails.
+                named = [word.value for word in node.keywords if word.arg == "error"]
+                if not (found := [*node.args[4:5], *named]):
+                    continue
+                slug = found[0]
+            elif name in ("RewriterError", "ProblemError"):
+                assert node.args, f"{where}: an error without a slug"
+                slug = node.args[0]
+            else:
+                continue
+            if ast.unparse(slug) in ("said['problem']", "check.error", "error.slug"):
+                continue  # handed on from where another call names it
             assert isinstance(slug, ast.Constant), f"{where}: the slug is not a literal"
             slugs[slug.value] = where
     return slugs
 
 
 def fenced(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for named, block in blocks if named == language]
 
 
 def shown_commands(text: str) -> Iterator[list[str]]:

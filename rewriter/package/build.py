@@ -276,7 +276,7 @@ def _failed(step: _Step, code: int, said: str) -> RewriterError:
         "compile-failed",
         f"{step.about} does not compile (exit code {code}):\n    " + "\n    ".join(shown) + more,
         hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
-        "`rewriter instrument --no-rebuild` writes the sources and a build script.",
+        "`rewriter instrument FILE --no-rebuild` writes the sources and a build script.",
         code=FAILED,
     )
 

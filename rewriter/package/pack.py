@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,17 @@ def restore(patched: Path, root: str, output: Path | None = None) -> bool:
     """Give back the original of a patched `.pt2`; whether it is exactly that, by its hash.
 
     Without `output` it is not written. If the answer is false, what was written is of no use.
+    Whatever somebody wrote into the manifest, or did to the members, makes it false.
     """
+    try:
+        return _restore(patched, root, output)
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError):
+        return False
+    except (zipfile.BadZipFile, zlib.error):
+        return False
+
+
+def _restore(patched: Path, root: str, output: Path | None) -> bool:
     with zipfile.ZipFile(patched) as file:
         original = json.loads(file.read(root + MANIFEST))["original"]
         tail = file.read(root + DIRECTORY)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rewriter import api, edit
+from rewriter import api, edit, write
 from rewriter.artifact import Artifact, open_artifact
 from rewriter.cpp import runtime
 from rewriter.errors import FAILED, RewriterError
 from rewriter.package import build, library, pack, preflight, recipe
+from rewriter.package.build import Report
 from rewriter.package.check import Expected, Loading, link_check
 from rewriter.package.container import Overlay
 from rewriter.package.library import Library
@@ -44,6 +45,48 @@ class Built:
     recipes: tuple[Recipe, ...]
     check: str
     note: str = ""
+
+
+def patch(
+    package: str | Path | Artifact,
+    output: str | Path,
+    selection: Selection | None = None,
+    *,
+    route: Route | None = None,
+    check: bool = True,
+    imports: Sequence[str] = (),
+    replace: bool = False,
+    overwrite: bool = False,
+    report: Report = lambda text: None,
+) -> Built:
+    """Put probes into a package: build it again with them, check it, and write it to `output`.
+
+    `rewriter.open(path, models=…)` chooses models, `rewriter.select()` makes the selection.
+    `imports` are modules that register custom operators, for the check. `report` is told what was
+    done.
+
+    Raises `RewriterError`, before any work, where this machine cannot build the package.
+    """
+    artifact = package if isinstance(package, Artifact) else api.open(package)
+    with plain(artifact, may_replace=replace) as original:
+        probed = instrument(original, selection or api.select())
+        with write.whole(Path(output), overwrite=overwrite) as temporary:
+            return rebuild(
+                original,
+                probed,
+                temporary,
+                route=route,
+                check=check,
+                imports=imports,
+                report=report,
+            )
+
+
+def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
+    """Write a package without its probes to `output`; whether it is exactly the original."""
+    artifact = api.open(package)
+    with write.whole(Path(output), overwrite=overwrite) as temporary:
+        return strip(_package(artifact), temporary)
 
 
 def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
@@ -102,7 +145,7 @@ def rebuild(
     route: Route | None = None,
     check: bool = True,
     imports: Sequence[str] = (),
-    report: Callable[[str], None] = lambda text: None,
+    report: Report = lambda text: None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
 

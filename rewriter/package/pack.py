@@ -20,7 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 # In a directory that no loader looks into, beside `data/`.
@@ -154,14 +154,23 @@ def write(output: Path, members: Sequence[tuple[str, Path]]) -> None:
     """Write a package of these members, in their order, as torch does: not compressed."""
     with zipfile.ZipFile(output, "x", allowZip64=True) as file:
         for place, (name, contents) in enumerate(members):
+            _require_inside(name)
             _add(file, name, contents, place)
 
 
 def write_folder(output: Path, members: Sequence[tuple[str, Path]]) -> None:
     """Write a new directory of these members."""
     for name, contents in members:
+        _require_inside(name)
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(contents, output / name)
+
+
+def _require_inside(name: str) -> None:
+    """A name may come from a manifest that somebody wrote."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise ValueError(f"{name!r} is no name of a member")
 
 
 def sha256(path: Path) -> str:

@@ -124,6 +124,22 @@ class Overlay:
     original: Zip
     files: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.files, Mapping):
+            raise _refused(self.path, f"{SOURCES} does not say what the sources replace")
+        for member, name in self.files.items():
+            found = self.path / str(name)
+            if member not in self.original.names:
+                raise _refused(self.path, f"{SOURCES} replaces {member!r}, which is not there")
+            if (
+                not isinstance(name, str)
+                or _unsafe(name)
+                or found.resolve() != (self.path.resolve() / name)
+            ):
+                raise _refused(self.path, f"{SOURCES} leads out of the directory, to {name!r}")
+            if not found.is_file():
+                raise _missing(found)
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.original.names
@@ -153,6 +169,8 @@ def is_folder(path: Path) -> bool:
 
 def open_zip(path: Path) -> Zip:
     """Check the directory of a zip file and return its members. Raises on what is not sound."""
+    if not path.is_file():
+        raise _missing(path)
     with _reading(path), zipfile.ZipFile(path) as file:
         entries = file.infolist()
     _check_names(path, entries)
@@ -220,6 +238,14 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise _corrupt(path, str(error)) from error
+
+
+def _missing(path: Path) -> RewriterError:
+    return RewriterError(
+        "unreadable",
+        f"cannot read {path}: no such file",
+        hint=f"A directory with a {SOURCES} holds sources and {ORIGINAL}: make it again.",
+    )
 
 
 def _corrupt(path: Path, found: str) -> RewriterError:

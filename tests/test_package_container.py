@@ -270,6 +270,15 @@ CORRUPT: dict[str, Callable[[bytes], bytes]] = {
     "bzip2": _with(method=12),
     "lzma": _with(method=14),
     "a method that there is not": _with(method=77),
+    "a directory that says it is elsewhere": lambda data: (
+        data[: data.index(b"PK\5\6") + 16] + b"\xff\xff\xff\x7f\0\0"
+    ),
+    "more entries than there are": lambda data: (
+        data[: data.index(b"PK\5\6") + 8] + b"\7\0\7\0" + data[data.index(b"PK\5\6") + 12 :]
+    ),
+    "fewer entries than there are": lambda data: (
+        data[: data.index(b"PK\5\6") + 8] + b"\5\0\5\0" + data[data.index(b"PK\5\6") + 12 :]
+    ),
     "a directory behind the file": lambda data: (
         data[: data.index(b"PK\5\6") + 12] + b"\xf0" * 8 + data[data.index(b"PK\5\6") + 20 :]
     ),

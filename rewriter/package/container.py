@@ -6,8 +6,10 @@ claim one another's bytes, and sizes that cannot be true are refused before anyt
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
+import struct
 import zipfile
 import zlib
 from collections import Counter
@@ -33,6 +35,9 @@ _BOMB_BYTES = 1 << 30
 _BOMB_RATIO = 100
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what torch reads
 _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
+_END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
+_END_SIGNATURE = b"PK\5\6"
+_IN_ZIP64 = 0xFFFF  # the number is elsewhere
 
 
 class Container(Protocol):
@@ -172,13 +177,23 @@ def open_zip(path: Path) -> Zip:
     if not path.is_file():
         raise _missing(path)
     with _reading(path), zipfile.ZipFile(path) as file:
-        entries = file.infolist()
+        entries, comment = file.infolist(), file.comment
+    _check_count(path, len(entries), len(comment))
     _check_names(path, entries)
     for entry in entries:
         if entry.compress_type not in _METHODS:
             raise _corrupt(path, f"the entry {entry.filename!r} is neither stored nor deflated")
     _check_sizes(path, entries)
     return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
+
+
+def _check_count(path: Path, found: int, comment: int) -> None:
+    """The file says how many entries there are; zipfile is content with fewer."""
+    with path.open("rb") as file:
+        file.seek(-min(path.stat().st_size, _END.size + comment), os.SEEK_END)
+        signature, *_, said, _size, _offset, _comment = _END.unpack(file.read(_END.size))
+    if signature == _END_SIGNATURE and said not in (found, _IN_ZIP64):
+        raise _corrupt(path, f"{found} of its {said} entries can be found")
 
 
 def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
@@ -216,6 +231,8 @@ def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise _refused(path, f"its {there:,} bytes claim to hold {total:,}")
     end = 0
     for entry in sorted(entries, key=lambda one: one.header_offset):
+        if entry.header_offset < 0:
+            raise _corrupt(path, "an entry begins before the file")
         if entry.header_offset < end:
             raise _refused(path, f"the entry {entry.filename!r} shares bytes with another")
         end = entry.header_offset + _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size

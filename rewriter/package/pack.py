@@ -11,6 +11,7 @@ This file needs the standard library only: a build script takes it along.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -74,6 +75,8 @@ def patch(
             file.filelist.remove(entry)
             _add(file, name, contents, place)
         for name, contents, after in changes.added:
+            if name in file.NameToInfo:
+                raise ValueError(f"there is a member {name} already")
             _add(file, name, contents, file.filelist.index(file.NameToInfo[after]) + 1)
         manifest = _manifest(about) | {
             "original": {
@@ -115,9 +118,13 @@ def restore(patched: Path, root: str, output: Path | None = None) -> bool:
     """
     try:
         return _restore(patched, root, output)
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError):
+    except (AttributeError, EOFError, KeyError, RuntimeError, TypeError, ValueError):
         return False
     except (zipfile.BadZipFile, zlib.error):
+        return False
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # to seek to before the file
+            raise
         return False
 
 

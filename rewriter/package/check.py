@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rewriter.errors import FAILED, RewriterError
 from rewriter.package.library import Library, provided
@@ -60,7 +61,7 @@ class Loading:
         self.process.communicate()
 
     def load(
-        self, package: Path, original: Path, models: Mapping[str, Expected], imports: Sequence[str]
+        self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
     ) -> tuple[str, str]:
         """Load these models. Raises `RewriterError` where one does not load, or another library.
 
@@ -69,48 +70,64 @@ class Loading:
         """
         spec = {
             "package": str(package),
-            "original": str(original),
-            "models": {n: m.device for n, m in models.items()},
+            "models": {name: expected.device for name, expected in models.items()},
             "imports": list(imports),
         }
         out, err = self.process.communicate(json.dumps(spec) + "\n")
         code = self.process.returncode
         if code:
-            how = (
-                f"signal {signal.Signals(-code).name}"
-                if code < 0
-                else (err.strip().splitlines() or ["?"])[-1]
-            )
+            how = (err.strip().splitlines() or ["no message"])[-1]
+            if code < 0:
+                how = f"signal {signal.Signals(-code).name}"
             raise _failed(f"the process that loaded it ended: {how}")
         # What a library prints when it is loaded may come first.
         answer = json.loads(out.splitlines()[-1])
-        for model, expected in models.items():
-            said = answer[model]
-            if "lacking" in said:
-                return "linked", f"there is no {said['lacking']} here to load it on"
-            if "error" in said:
-                if _NO_OPERATOR.search(said["error"]):
-                    found = said["error"].partition(". ")[0]
-                    return "linked", f"{found}; --import MODULE registers custom operators"
-                raise _unloadable(model, said)
-            loaded = [Path(path).name for path in said["libraries"]]
-            if not loaded or (expected.library and expected.library not in loaded):
-                found = ", ".join(loaded) or "no library"
-                raise _failed(
-                    f"the model {model} runs {found}, not {expected.library or 'its own'}"
-                )
-        return "loaded", ""
+        notes = [_judge(name, expected, answer[name]) for name, expected in models.items()]
+        note = "; ".join(dict.fromkeys(filter(None, notes)))
+        return ("linked" if note else "loaded"), note
 
 
-def _unloadable(model: str, said: Mapping[str, str]) -> RewriterError:
-    if "original" not in said:
-        return _failed(f"the model {model} does not load: {said['error']}")
-    return RewriterError(
-        "check-failed",
-        f"the model {model} does not load, and neither does it without probes: {said['original']}",
-        hint="Nothing was written. The package is not for this machine, or broken; --no-check "
-        "patches it all the same.",
-    )
+def load(
+    loading: Loading,
+    package: Path,
+    original: Path,
+    models: Mapping[str, Expected],
+    imports: Sequence[str],
+) -> tuple[str, str]:
+    """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads."""
+    try:
+        return loading.load(package, models, imports)
+    except RewriterError as error:
+        again = Loading.start()
+        try:
+            again.load(original, models, imports)
+        except RewriterError:
+            raise RewriterError(
+                "check-failed",
+                f"{error.message}; without probes it does not load either",
+                hint="Nothing was written. The package is broken, or not for this machine; "
+                "--no-check patches it all the same.",
+                code=FAILED,
+            ) from error
+        finally:
+            again.stop()
+        raise
+
+
+def _judge(model: str, expected: Expected, said: Mapping[str, Any]) -> str:
+    """Why a model was not loaded, if that is no fault of its own; raises if it is."""
+    if "lacking" in said:
+        return f"there is no {said['lacking']} here"
+    if "error" in said:
+        if _NO_OPERATOR.search(said["error"]):
+            found = said["error"].partition(". ")[0]
+            return f"{found}; --import MODULE registers custom operators"
+        raise _failed(f"the model {model} does not load: {said['error']}")
+    loaded = [Path(path).name for path in said["libraries"]]
+    if not loaded or (expected.library and expected.library not in loaded):
+        found = ", ".join(loaded) or "no library"
+        raise _failed(f"the model {model} runs {found}, not {expected.library or 'its own'}")
+    return ""
 
 
 def link_check(built: Library, original: Library, machine: Machine) -> None:

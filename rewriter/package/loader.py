@@ -3,10 +3,8 @@
 It imports torch at once, so that it is ready when the package is. The parent
 (`rewriter/package/check.py`) writes one line of JSON and reads one:
 
-    {"package": path, "original": path, "models": {name: device}, "imports": [modules or files]}
+    {"package": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
-
-Where the original does not load either, its error is there as "original".
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ def load(spec: dict[str, Any]) -> dict[str, Any]:
         before = _mapped()
         loader, error = _load(spec["package"], name)
         found[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
-        if not loader and (error := _load(spec["original"], name)[1]):
-            found[name]["original"] = error
     return found
 
 

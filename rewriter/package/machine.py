@@ -8,8 +8,10 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +81,20 @@ def compiler(wanted: str = "") -> str:
         if name and (found := shutil.which(name)):
             return found
     return ""
+
+
+def brings_its_library(compiler: str) -> bool:
+    """Whether a compiler links libstdc++ statically, as some wrappers around compilers do.
+
+    The only way to know is to ask it for a library: a small one, in a directory that goes away.
+    """
+    from rewriter.package.library import read
+
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+        (Path(folder) / "probe.cpp").write_text("void probe() { throw 1; }\n")
+        command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.so"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        return done.returncode == 0 and read(Path(folder) / "probe.so", "probe.so").is_static
 
 
 def _features() -> frozenset[str]:

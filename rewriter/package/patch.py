@@ -15,7 +15,7 @@ from rewriter.cpp import runtime
 from rewriter.errors import FAILED, RewriterError
 from rewriter.package import build, library, pack, preflight, recipe
 from rewriter.package.build import Report
-from rewriter.package.check import Expected, Loading, link_check
+from rewriter.package.check import Expected, Loading, link_check, load
 from rewriter.package.container import Overlay
 from rewriter.package.library import Library
 from rewriter.package.machine import Machine, look
@@ -176,7 +176,7 @@ def rebuild(
             if loading is not None:
                 report("loading the package")
                 models = {one.model.name: _expected(one.model) for one in probed}
-                said, note = loading.load(output, package.path, models, imports)
+                said, note = load(loading, output, package.path, models, imports)
             return Built(tuple(chosen for chosen, _ in plans), said, note)
         except BaseException:
             _remove(output)

@@ -10,7 +10,7 @@ from functools import partial
 
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.package.library import Library
-from rewriter.package.machine import Machine
+from rewriter.package.machine import Machine, brings_its_library
 from rewriter.package.model import Model, Package
 from rewriter.package.recipe import compile_flags, directory
 from rewriter.package.release import releases
@@ -56,7 +56,7 @@ def require(found: Iterator[Check], package: Package, model: Model) -> tuple[Che
     return tuple(passed)
 
 
-_TOOLCHAIN = {"no-torch", "no-compiler", "no-cuda-headers"}
+_TOOLCHAIN = {"no-torch", "no-compiler", "bad-compiler", "no-cuda-headers"}
 
 
 def _system(model: Model, library: Library | None, machine: Machine) -> Iterator[Check]:
@@ -150,6 +150,15 @@ def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
             False,
             "install g++, or name a compiler in CXX",
             "no-compiler",
+        )
+        return
+    if brings_its_library(compiler):
+        yield Check(
+            "C++ compiler",
+            f"{compiler} links the C++ library statically, which crashes when torch loads it",
+            False,
+            "name another compiler in CXX, such as CXX=/usr/bin/g++",
+            "bad-compiler",
         )
         return
     yield Check("C++ compiler", compiler)

@@ -6,6 +6,7 @@ import argparse
 import os
 import pkgutil
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -77,6 +78,8 @@ def script() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
         else:
             stream.reconfigure(errors="backslashreplace")
+    # CI sends this to cancel a job: what is half done is cleaned up then as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = main()
     try:
         sys.stdout.flush()

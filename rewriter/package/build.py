@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -216,7 +218,9 @@ def _run_all(steps: Sequence[_Step], report: Report) -> None:
         except BaseException:
             state.stopped.set()
             for process in tuple(state.processes):
-                process.kill()
+                # The compiler proper is a child of the one that was started.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             raise
 
 
@@ -248,6 +252,7 @@ def _execute(step: _Step, state: _Run) -> tuple[int, str]:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            start_new_session=True,
         )
     except OSError as error:
         return 127, f"{step.command[0]}: {error.strerror}"

@@ -82,6 +82,12 @@ class Loading:
             raise _failed(f"the process that loaded it ended: {how}")
         # What a library prints when it is loaded may come first.
         answer = json.loads(out.splitlines()[-1])
+        if problem := answer.get(""):
+            raise RewriterError(
+                "bad-import",
+                f"cannot check the package: {problem['import']}",
+                hint="Pass a module that can be imported from here, or the path of a Python file.",
+            )
         notes = [_judge(name, expected, answer[name]) for name, expected in models.items()]
         note = "; ".join(dict.fromkeys(filter(None, notes)))
         return ("linked" if note else "loaded"), note
@@ -98,6 +104,8 @@ def load(
     try:
         return loading.load(package, models, imports)
     except RewriterError as error:
+        if error.slug != "check-failed":
+            raise
         again = Loading.start()
         try:
             again.load(original, models, imports)

@@ -5,6 +5,8 @@ It imports torch at once, so that it is ready when the package is. The parent
 
     {"package": path, "models": {name: device}, "imports": [modules or files]}
     {name: {"libraries": [paths]} or {"error": text} or {"lacking": device}}
+
+The answer is {"": {"import": text}} where something cannot be imported.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from typing import Any
 
 import torch
 
-from rewriter.host import import_operators
+from rewriter.host import ProblemError, import_operators
 
 
 def load(spec: dict[str, Any]) -> dict[str, Any]:
     """Load each model as `aoti_load_package` does, and say which libraries that mapped."""
-    for name in spec["imports"]:
-        import_operators(name)
+    try:
+        for name in spec["imports"]:
+            import_operators(name)
+    except ProblemError as problem:
+        return {"": {"import": str(problem)}}
     found: dict[str, Any] = {}
     for name, device in spec["models"].items():
         if device != "cpu" and not _has(device):

@@ -13,6 +13,9 @@ from rewriter.errors import RewriterError
 # torch/_inductor/codecache.py.
 CONSTANTS = "_binary_constants_bin_start"
 _CONSTANTS_END = "_binary_constants_bin_end"
+# What pyelftools raises where a file says nonsense, beside errors of its own.
+_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_PROGRAM = 0x08000000  # DF_1_PIE
 _NO_VERSION = ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
 
 
@@ -57,12 +60,12 @@ def read(path: Path, name: str) -> Library:
             elf = ELFFile(file)
             dynamic: Any = elf.get_section_by_name(".dynamic")
             symbols: Any = elf.get_section_by_name(".dynsym")
-            if elf["e_type"] != "ET_DYN" or dynamic is None or symbols is None:
+            if elf["e_type"] != "ET_DYN" or dynamic is None or symbols is None or _is_program(elf):
                 raise RewriterError(
                     "bad-library",
                     f"{name}: no shared object that can be linked to: it has no dynamic symbols",
-                    hint="The library was linked statically, or stripped of its section headers. "
-                    "Get the package as torch wrote it.",
+                    hint="It is a program, was linked statically, or stripped of its section "
+                    "headers. Get the package as torch wrote it.",
                 )
             tags = list(dynamic.iter_tags())
             own, wanted = set(), set()
@@ -80,12 +83,18 @@ def read(path: Path, name: str) -> Library:
                 wants=frozenset(wanted - {""}),
                 constants=_constants(elf),
             )
-    except (ELFError, OSError, UnicodeDecodeError, KeyError, AssertionError) as error:
+    except (ELFError, OSError, *_MALFORMED) as error:
         raise RewriterError(
             "bad-library",
             f"{name}: no shared object that can be read: {error}",
             hint="Expected the library of AOTInductor for Linux (an ELF file).",
         ) from error
+
+
+def _is_program(elf: Any) -> bool:
+    """Whether it says of itself that it is a program that may be loaded anywhere."""
+    tags = elf.get_section_by_name(".dynamic").iter_tags("DT_FLAGS_1")
+    return any(tag.entry.d_val & _PROGRAM for tag in tags)
 
 
 def provided(libraries: Iterable[Path], names: Iterable[str]) -> set[str]:

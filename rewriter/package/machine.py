@@ -18,6 +18,9 @@ from pathlib import Path
 
 _CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
 
+# g++, clang++-18, x86_64-linux-gnu-c++ and Intel's.
+_COMPILER = re.compile(r"(?:\w[\w.]*-)*(?:(?:g|c|clang)\+\+|icpx|icpc)(?:-[\d.]+)?$")
+
 # What the names of torch's CpuVecIsa (torch/_inductor/cpu_vec_isa.py) need of the processor, as
 # Linux calls it.
 _ISA = {
@@ -75,8 +78,15 @@ def look() -> Machine:
     )
 
 
+def is_compiler(program: str) -> bool:
+    """Whether a program is a C++ compiler by its name: a package may name any, and it is run."""
+    return bool(_COMPILER.match(Path(program).name))
+
+
 def compiler(wanted: str = "") -> str:
     """The C++ compiler: of CXX, of the name that is wanted, or one that is there."""
+    if not is_compiler(wanted):
+        wanted = ""
     for name in (os.environ.get("CXX", ""), Path(wanted).name, "g++", "clang++"):
         if name and (found := shutil.which(name)):
             return found

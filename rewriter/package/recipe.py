@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
 from rewriter.errors import RewriterError
 from rewriter.package.library import CONSTANTS, Library
-from rewriter.package.machine import Machine, compiler
+from rewriter.package.machine import Machine, compiler, is_compiler
 from rewriter.package.model import Model
 
 Route = Literal["link", "full", "sources"]
@@ -33,8 +33,8 @@ _CUDA = re.compile(r"cuda|/cu\d+(?:/|$)", re.IGNORECASE)
 # Code for the processor of the machine that compiles: not what may run on another one.
 _NATIVE = re.compile(r"-m(?:arch|tune|cpu)=native$")
 _KERNEL_USE = re.compile(r"\b(cpp_fused_\w+)\s*\(")
-# What is embedded in a library beside the sources' own objects cannot be made from a package.
-_OWN_OBJECT = re.compile(r"\.(?:wrapper|kernel|weights)\.o$|consts?\.o$")
+# What makes the compiler run something else: torch never writes it, a package may.
+_RUNS = re.compile(r"-(?:fplugin|wrapper$|B|specs|Xclang$|load$)")
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,22 @@ def obstacle(route: Route, model: Model, library: Library | None) -> str:
     if library.constants is None:
         return f"{CONSTANTS} is not in the library (it was stripped), so neither are the constants"
     objects = [part for part in model.command("Link") if part.endswith(".o")]
-    if more := [part for part in objects if not _OWN_OBJECT.search(part)]:
+    if more := [part for part in objects if not _is_own_object(part, model)]:
         return f"the library holds {Path(more[0]).name}, which is not in the package"
     return ""
+
+
+def _is_own_object(path: str, model: Model) -> bool:
+    """Whether an object was made of what is in the package.
+
+    That is the wrapper's, a kernel's, or that of the constants, which lies in a directory with the
+    name of the wrapper: `AotCodeCompiler.compile` of torch/_inductor/codecache.py.
+    """
+    made_of = Path(path).with_suffix(".cpp").name
+    if made_of in {PurePosixPath(name).name for name in (model.wrapper, *model.kernels)}:
+        return True
+    stem = PurePosixPath(model.wrapper).name.removesuffix(".cpp").removesuffix(".wrapper")
+    return PurePosixPath(path).parent.name == stem or path.endswith((".weights.o", "consts.o"))
 
 
 def _link_obstacle(model: Model, library: Library) -> str:
@@ -166,6 +179,8 @@ def compile_flags(
             found, note = place(value)
             kept += [f"-I{found}" if option == "-I" else f"-isystem{found}"] if found else []
             notes += [note] if note else []
+        elif _RUNS.match(option):
+            notes.append(f"dropped: {option}, which runs another program")
         elif _NATIVE.match(option) and not (native or precompiled):
             notes.append(f"dropped: {option}, so that it runs wherever the package does")
         else:
@@ -184,7 +199,11 @@ def link_flags(command: Sequence[str], place: Directory) -> Flags:
             found, note = place(value)
             kept += [option + found] if found else []
             notes += [note] if note else []
-        elif option.startswith(("-f", "-O", "-m")) and not _NATIVE.match(option):
+        elif (
+            option.startswith(("-f", "-O", "-m"))
+            and not _NATIVE.match(option)
+            and not _RUNS.match(option)
+        ):
             kept.append(option)
     return Flags(compiler(_program(command)), tuple(kept), tuple(notes))
 
@@ -200,17 +219,17 @@ def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
         if part in _TAKE_VALUE:
             yield part, next(parts, "")
-        elif part[:2] in _TAKE_VALUE and not part.startswith(("-include", "-isystem")):
+        elif part.startswith("-isystem"):
+            yield "-isystem", part.removeprefix("-isystem")
+        elif part[:2] in _TAKE_VALUE and not part.startswith("-include"):
             yield part[:2], part[2:]
         else:
             yield part, ""
 
 
 def _program(command: Sequence[str]) -> str:
-    """The compiler of a command, behind a launcher such as ccache."""
-    first = next((i for i, part in enumerate(command) if re.search(r"\.(?:cpp|o|cc)$", part)), 1)
-    programs = [part for part in command[: max(first, 1)] if not part.startswith("-")]
-    return programs[-1] if programs else ""
+    """The compiler of a command, which may stand behind a launcher such as ccache."""
+    return next((part for part in command if is_compiler(part)), "")
 
 
 def directory(machine: Machine, path: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -34,12 +35,17 @@ class Expected:
 
 @dataclass(frozen=True)
 class Loading:
-    """A process that imports torch while the package is built, and then loads it."""
+    """A process that imports torch while the package is built, and then loads it.
+
+    Torch's loader unpacks it to the directory for temporary files, and leaves it there where it
+    fails; hence that is `folder`.
+    """
 
     process: subprocess.Popen[str]
+    folder: Path
 
     @staticmethod
-    def start() -> Loading:
+    def start(folder: Path) -> Loading:
         home = str(Path(__file__).parent.parent.parent)
         program = (
             f"import sys; sys.path[0] = {home!r}; "
@@ -52,7 +58,9 @@ class Loading:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-            )
+                env={**os.environ, "TMPDIR": str(folder)},
+            ),
+            folder,
         )
 
     def stop(self) -> None:
@@ -106,7 +114,7 @@ def load(
     except RewriterError as error:
         if error.slug != "check-failed":
             raise
-        again = Loading.start()
+        again = Loading.start(loading.folder)
         try:
             again.load(original, models, imports)
         except RewriterError:

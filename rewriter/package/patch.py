@@ -158,7 +158,7 @@ def rebuild(
         scratch = Path(folder)
         plans = list(_plans(package, probed, machine, scratch, route, check=check))
         loads = check and not package.is_folder
-        loading = Loading.start() if loads else None
+        loading = Loading.start(scratch) if loads else None
         try:
             jobs = [
                 _job(one, chosen, original)

@@ -31,7 +31,7 @@ DAMAGED = {
     "blank": (lambda data: b"\n \n", "empty-file", "empty"),
     "binary": (lambda data: data[:200] + b"\0\1\2" + data[200:], "binary-file", "offset 200"),
     "elf": (lambda data: b"\x7fELF" + data, "unsupported-artifact", "shared object"),
-    "zip": (lambda data: b"PK\3\4" + data, "unsupported-artifact", ".pt2"),
+    "zip": (lambda data: b"PK\3\4" + data, "corrupt-package", "the zip file is damaged"),
     "latin-1": (lambda data: data + b"# caf\xe9\n", "not-utf8", "0xe9"),
     "utf-16": (lambda data: data.decode().encode("utf-16"), "binary-file", "zero byte"),
     "cut in a kernel": (lambda data: data[:9000], "syntax-error", "unterminated"),

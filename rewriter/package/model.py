@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rewriter.errors import RewriterError
@@ -127,7 +127,7 @@ def _container(path: Path) -> Container:
         return open_zip(path)
     if not (path / SOURCES).is_file():
         return Folder(path)
-    files = _read_manifest(path / SOURCES, (path / SOURCES).read_bytes())["replaced"]
+    files = _read_manifest(path / SOURCES, (path / SOURCES).read_bytes()).get("replaced", ())
     return Overlay(path, open_zip(path / ORIGINAL), files)
 
 
@@ -200,27 +200,57 @@ def _weights(
 
 def _manifest(container: Container, root: str) -> Json | None:
     if isinstance(container, Overlay):
-        return _read_manifest(container.path / SOURCES, (container.path / SOURCES).read_bytes())
+        file = container.path / SOURCES
+        manifest = _read_manifest(file, file.read_bytes())
+        if not isinstance(manifest.get("original"), dict) or "sha256" not in manifest["original"]:
+            raise _unknown(file)
+        return manifest
     name = root + pack.MANIFEST
     if name not in container.names:
         return None
-    return _read_manifest(container.path / name, container.read(name))
+    manifest = _read_manifest(container.path / name, container.read(name))
+    if not _has_members(manifest.get("models"), container.names):
+        raise _unknown(container.path / name)
+    return manifest
+
+
+def _has_members(models: object, names: tuple[str, ...]) -> bool:
+    """Whether a manifest says of each model which two libraries of the package are its own."""
+    if not isinstance(models, dict):
+        return False
+    seen: list[str] = []
+    for about in models.values():
+        if not isinstance(about, dict):
+            return False
+        pair = (about.get("library"), about.get("original_library"))
+        if pair == (None, None):
+            continue
+        libraries = [name for name in pair if isinstance(name, str) and name.endswith(".so")]
+        folders = {PurePosixPath(name).parent for name in libraries}
+        if len(libraries) != len(pair) or len(folders) != 1 or not set(libraries) <= set(names):
+            return False
+        seen += libraries
+    return len(set(seen)) == len(seen)
 
 
 def _read_manifest(path: Path, data: bytes) -> Json:
     try:
         manifest = json.loads(data)
         known = manifest["format"] == pack.FORMAT and manifest["version"] == pack.VERSION
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         known = False
     if not known:
-        raise RewriterError(
-            "bad-manifest",
-            f"{path}: no manifest that this version knows",
-            hint="The package was patched by another version of inductor-rewriter, or damaged "
-            "since: strip it with that version, or go back to the original.",
-        )
+        raise _unknown(path)
     return dict(manifest)
+
+
+def _unknown(path: Path) -> RewriterError:
+    return RewriterError(
+        "bad-manifest",
+        f"{path}: no manifest that this version knows",
+        hint="The package was patched by another version of inductor-rewriter, or damaged "
+        "since: strip it with that version, or go back to the original.",
+    )
 
 
 def _what(names: tuple[str, ...]) -> str:

@@ -241,7 +241,7 @@ def directory(machine: Machine, path: str) -> tuple[str, str]:
         here = f"{machine.torch.root}/lib"
     elif _PYTHON_INCLUDE.search(path):
         here = str(machine.python_include or "")
-    elif _CUDA.search(path) and machine.cuda_include and not Path(path).is_dir():
+    elif _CUDA.search(path) and machine.cuda_include:
         here = _cuda_directory(path, machine.cuda_include)
     if here and not Path(here).is_dir():
         here = ""

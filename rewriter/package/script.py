@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from rewriter.version import __version__
 
 NAME = "build.sh"
 
+# What recipe.portable makes of an include directory.
+_DIRECTORY = re.compile(r"(?:-I|-isystem)\$(?:TORCH|CUDA_HOME)(?=/)")
+
 _HEAD = """\
 #!/bin/sh
 # Builds the package with probes out of the sources beside this file; inductor-rewriter {version}
@@ -27,7 +31,8 @@ _HEAD = """\
 #
 # PYTHON names the Python that has torch, CXX the compiler, CUDA_HOME the CUDA toolkit.
 set -eu
-output=$(realpath -m "${{1:-$(dirname "$0")/../{package}}}")
+name={package}
+output=$(realpath -m "${{1:-$(dirname "$0")/../$name}}")
 cd "$(dirname "$0")"
 : "${{PYTHON:=python3}}" "${{CXX:=g++}}" "${{CUDA_HOME:=/usr/local/cuda}}"
 TORCH=$("$PYTHON" -c '
@@ -35,14 +40,14 @@ import importlib.util
 print(*importlib.util.find_spec("torch").submodule_search_locations)')
 """
 _BUILD = """
-echo "building the model {name}"
+echo {about}
 rm -rf {folder}/build
 mkdir -p {folder}/build/{origin}
 "$PYTHON" {pack} extract {library} {folder}/build/{origin}/{kernels}
 cd {folder}/build
 "$CXX" {flags} -c ../{source} -o wrapper.o
 "$CXX" -shared -fPIC -o out.so wrapper.o {origin}/{kernels}
-cd ../..
+cd ../../..
 """
 _TAIL = """
 "$PYTHON" {pack} pack "$output"
@@ -58,13 +63,15 @@ def write(artifact: Artifact, probed: Sequence[patch.Probed], folder: Path) -> N
     _copy_package(package, folder / ORIGINAL)
     shutil.copyfile(Path(pack.__file__), folder / Path(pack.__file__).name)
     text = _HEAD.format(
-        version=__version__, name=NAME, package=f"{artifact.path.stem}.instrumented.pt2"
+        version=__version__,
+        name=NAME,
+        package=shlex.quote(f"{artifact.path.stem}.instrumented.pt2"),
     )
     replaced, renamed, added, routes = {}, {}, [], []
-    for number, one in enumerate(probed):
+    for one in probed:
         model = one.model
-        place = f"{number}-{model.name}" if len(probed) > 1 else model.name
-        (folder / place).mkdir()
+        place = f"models/{model.name}"
+        (folder / place).mkdir(parents=True)
         source = PurePosixPath(model.wrapper).name
         (folder / place / source).write_bytes(one.result.source)
         replaced[model.wrapper] = f"{place}/{source}"
@@ -116,7 +123,7 @@ def _commands(model: Model, place: str, source: str, folder: Path) -> str:
         (folder / place / build.PRELUDE).write_text(build.PRELUDE_TEXT)
         arguments += ["-include", f"../{build.PRELUDE}"]
     return _BUILD.format(
-        name=model.name,
+        about=shlex.quote(f"building the model {model.name}"),
         folder=shlex.quote(place),
         origin=shlex.quote(build.ORIGIN),
         pack=Path(pack.__file__).name,
@@ -128,10 +135,9 @@ def _commands(model: Model, place: str, source: str, folder: Path) -> str:
 
 
 def _quoted(part: str) -> str:
-    """An argument for the shell in which variables are expanded, and nothing else is."""
-    if "$" not in part:
-        return shlex.quote(part)
-    return '"' + part.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`") + '"'
+    """An argument for the shell, in which the script's own directories are expanded, no more."""
+    found = _DIRECTORY.match(part)
+    return f'"{found[0]}"{shlex.quote(part[found.end() :])}' if found else shlex.quote(part)
 
 
 def _copy_package(package: Package, output: Path) -> None:

@@ -317,9 +317,11 @@ def test_directories_of_another_machine(what: str, here: Machine, tmp_path: Path
 
 
 def test_directories_that_are_here_stay(here: Machine, tmp_path: Path) -> None:
-    for name in ("other", "cuda-12/include", "cuda-12/lib64"):
-        (tmp_path / name).mkdir(parents=True)
-        assert recipe.directory(here, str(tmp_path / name)) == (str(tmp_path / name), "")
+    (tmp_path / "other").mkdir()
+    assert recipe.directory(here, str(tmp_path / "other")) == (str(tmp_path / "other"), "")
+    # Another toolkit that is here as well is not the one that was asked for.
+    (tmp_path / "cuda-12/include").mkdir(parents=True)
+    assert recipe.directory(here, str(tmp_path / "cuda-12/include"))[0] == str(here.cuda_include)
     assert here.torch is not None
     own = f"{here.torch.root}/include"
     assert recipe.directory(here, own) == (own, "")

@@ -24,6 +24,7 @@ from rewriter.runner import Ran, run
 from rewriter.types import Json, Launch, Selection
 
 ORDER = 40
+_NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
@@ -119,7 +120,7 @@ def _crash(ran: Ran) -> str:
         text += f"\n  {state} launch #{last.index} {last.kernel} (line {last.line})"
     elif ran.dump is None:
         text += "\n  `rewriter run --probe names` tells at which launch."
-    if "_OpNamespace" in ran.message or "No such operator" in ran.message:
+    if any(text in ran.message for text in _NO_OPERATOR):
         text += "\n  Pass --import with the module that registers the operator."
     return text
 

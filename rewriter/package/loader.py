@@ -41,10 +41,16 @@ def load(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(package: str, model: str) -> tuple[Any, str]:
-    """A loaded model, or why it does not load."""
+    """A loaded model, or why it does not load.
+
+    `aoti_load_package` would hide that behind "Loading outdated pt2 file".
+    """
+    make = torch._C._aoti.AOTIModelPackageLoader
     try:
-        # `aoti_load_package` hides what went wrong behind "Loading outdated pt2 file".
-        return torch._C._aoti.AOTIModelPackageLoader(package, model, False, 1, -1), ""
+        try:
+            return make(package, model, False, 1, -1), ""
+        except TypeError:  # before torch 2.7
+            return make(package, model), ""  # type: ignore[call-arg]
     except Exception as error:
         return None, f"{error}".partition("\nException raised from")[0].strip()
 

@@ -230,11 +230,9 @@ def kernels_name(model: Model) -> str:
     """
     assert model.library is not None
     stem = model.library.removesuffix(".so")
-    for old, new in ((".wrapper", ".kernels"), (stem[-1], "_"), (stem[-1], "-")):
-        name = f"{stem.removesuffix(old)}{new}.so"
-        if name not in model.members:
-            return name
-    raise ValueError(f"no name for {model.library}")
+    # Releases up to 2.6 do not say `.wrapper`.
+    end = ".kernels" if stem.endswith(".wrapper") else "_" if stem[-1] != "_" else "-"
+    return f"{stem[: -len(end)]}{end}.so"
 
 
 def _changes(probed: Sequence[Probed], libraries: Sequence[Path | None], scratch: Path) -> Changes:

@@ -139,7 +139,10 @@ def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, s
         header=not told,
     )
     if route == "link":
-        return Recipe(model, route, "kernels and weights stay as they are", wrapper)
+        why = "kernels and weights stay as they are"
+        if any(_defines(model.text, name) for name in _KERNEL_USE.findall(model.text)):
+            why = "weights stay as they are; the wrapper has the kernels in it"
+        return Recipe(model, route, why, wrapper)
     why = reasons["link"] or "asked for"
     kernels = tuple((kernel, wrapper) for kernel in model.kernels)
     link = link_flags(model.command("Link"), partial(directory, machine))

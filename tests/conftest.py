@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from capture import Compiled, Exported
+    from capture import Compiled, Exported, Packaged
     from harness import Apart
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -92,6 +92,33 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported
                 **AOTI_VARIANTS[kind],
             )
         return done[name, kind]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def packaged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Packaged]:
+    """`packaged("mlp", "appended")` is the `.pt2` package of that model, for the CPU.
+
+    The second argument is one of `PACKAGE_VARIANTS` of `fixtures/capture.py`. The package
+    "several" has several models.
+    """
+    from capture import PACKAGE_VARIANTS, package_case, package_cases
+    from models import models_for, several
+
+    done: dict[tuple[str, str], Packaged] = {}
+
+    def get(name: str, variant: str = "library") -> Packaged:
+        if (name, variant) not in done:
+            path = tmp_path_factory.mktemp(f"{variant}_{name}") / f"{name}.pt2"
+            done[name, variant] = (
+                package_cases(several("cpu"), path, path.parent / "models")
+                if name == "several"
+                else package_case(
+                    models_for("aoti")[name]("cpu"), path, **PACKAGE_VARIANTS[variant]
+                )
+            )
+        return done[name, variant]
 
     return get
 

@@ -1,0 +1,308 @@
+"""What programs do with packages, after PyTorch's own tests of them: the same with probes.
+
+The cases are those of `test/inductor/test_aot_inductor_package.py` that are about using a package.
+Each does the same with a plain package and with its patched one, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from capture import Packaged, package_case, package_cases
+from harness import Apart, Outcome
+from models import Case
+from packages import call_model, load_model
+from rewriter.cli import main
+
+# `[rewriter 0] #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
+PREFIX = "[rewriter 0] #"
+
+
+class Add(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Scaled(nn.Module):
+    """A linear layer, a parameter and a buffer that are used as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+        self.scale = nn.Parameter(torch.randn(16))
+        self.register_buffer("offset", torch.randn(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x)) * self.scale + self.offset
+
+
+def add() -> Case:
+    torch.manual_seed(0)
+    return Case(Add(), (torch.randn(3, 5), torch.randn(3, 5)))
+
+
+def scaled() -> Case:
+    torch.manual_seed(0)
+    return Case(Scaled(), (torch.randn(4, 8),))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same package plain and patched, and the inputs of its models."""
+
+    plain: Packaged
+    path: Path
+
+    def args(self, model: str = "model") -> tuple[Any, ...]:
+        return self.plain.inputs[model]
+
+
+@dataclass(frozen=True)
+class Both:
+    """What a function made of either package, and what the patched one printed."""
+
+    plain: Any
+    patched: Any
+    lines: list[str] = field(default_factory=list)
+
+
+Use = Callable[..., Both]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    """`pair("linear")` is one of the packages below, patched; each is made once."""
+    disk = {
+        "aot_inductor.package_constants_in_so": False,
+        "aot_inductor.package_constants_on_disk_format": "pickle_weights",
+    }
+    said = {"aot_inductor.metadata": {"author": "somebody", "purpose": "a test"}}
+    makers: dict[str, Callable[[Path], Packaged]] = {
+        "add": lambda path: package_case(add(), path, **said),
+        "linear": lambda path: package_case(scaled(), path),
+        "on disk": lambda path: package_case(scaled(), path, **disk),
+        "methods": lambda path: package_cases(
+            {"prefill": add(), "decode": scaled()}, path, path.parent / "models"
+        ),
+    }
+    done: dict[str, Pair] = {}
+
+    def get(name: str) -> Pair:
+        if name not in done:
+            folder = tmp_path_factory.mktemp("pair")
+            plain = makers[name](folder / "plain.pt2")
+            patched = folder / "patched.pt2"
+            command = ["instrument", plain.path, "--probe", "names", "-o", patched, "--json"]
+            assert main(list(map(str, command))) == 0
+            done[name] = Pair(plain, patched)
+        return done[name]
+
+    return get
+
+
+@pytest.fixture
+def use(apart: Apart) -> Use:
+    """Do the same with both packages, and require the same of both."""
+
+    def both(function: Callable[..., Any], pair: Pair, *args: Any) -> Both:
+        plain, patched = (apart(function, path, *args) for path in (pair.plain.path, pair.path))
+        assert plain.outcome == patched.outcome
+        assert plain.out == ""
+        assert "rewriter" not in patched.err
+        lines = patched.out.splitlines()
+        assert all(line.startswith(PREFIX) for line in lines)
+        return Both(plain.outcome, patched.outcome, lines)
+
+    return both
+
+
+def once(path: Path, args: tuple[Any, ...], model: str, pickled: bool) -> Outcome:
+    return call_model(load_model(path, model, pickled=pickled), args)
+
+
+def is_eager(outcome: Outcome, case: Case) -> bool:
+    """Whether the only output is what the module itself gives, up to rounding."""
+    with torch.no_grad():
+        expected = case.fn(*case.inputs)
+    _, shape, _, data = outcome.outputs[0]
+    actual = torch.frombuffer(bytearray(data), dtype=expected.dtype).reshape(shape)
+    return torch.allclose(actual, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "case", "launches"),
+    [
+        ("add", "model", add, 1),
+        ("linear", "model", scaled, 2),
+        ("on disk", "model", scaled, 2),
+        ("methods", "prefill", add, 1),
+        ("methods", "decode", scaled, 2),
+    ],
+    ids=["add", "linear", "weights on disk", "first of two methods", "second of two methods"],
+)
+def test_results(
+    name: str,
+    model: str,
+    case: Callable[[], Case],
+    launches: int,
+    pair: Callable[[str], Pair],
+    use: Use,
+) -> None:
+    made = pair(name)
+    both = use(once, made, made.args(model), model, name == "on disk")
+    assert len(both.lines) == launches
+    assert is_eager(both.patched, case())
+
+
+def metadata(path: Path) -> dict[str, str]:
+    said: dict[str, str] = load_model(path).get_metadata()
+    return said
+
+
+def test_metadata(pair: Callable[[str], Pair], use: Use) -> None:
+    both = use(metadata, pair("add"))
+    assert both.patched["author"] == "somebody"
+    assert both.patched["purpose"] == "a test"
+    assert both.patched["AOTI_DEVICE_KEY"] == "cpu"
+
+
+def names_of_constants(path: Path) -> list[str]:
+    return sorted(load_model(path).get_constant_fqns())
+
+
+def test_names_of_constants(pair: Callable[[str], Pair], use: Use) -> None:
+    both = use(names_of_constants, pair("linear"))
+    assert both.patched == ["linear.bias", "linear.weight", "offset", "scale"]
+
+
+def other_constants() -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    return {name: value.clone().detach() for name, value in Scaled().state_dict().items()}
+
+
+def exchange(path: Path, args: tuple[Any, ...], user_managed: bool) -> list[Outcome]:
+    """Call, exchange all constants, call; then change them in place, and call again."""
+    model, constants = load_model(path), other_constants()
+    outcomes = [call_model(model, args)]
+    model.load_constants(constants, check_full_update=True, user_managed=user_managed)
+    outcomes.append(call_model(model, args))
+    for value in constants.values():
+        value.mul_(2)
+    return [*outcomes, call_model(model, args)]
+
+
+@pytest.mark.parametrize("user_managed", [False, True], ids=["copied", "user-managed"])
+def test_other_constants(user_managed: bool, pair: Callable[[str], Pair], use: Use) -> None:
+    """Only what the user manages changes with the user's own tensors."""
+    made = pair("linear")
+    both = use(exchange, made, made.args(), user_managed)
+    assert len(both.lines) == 6
+    first, second, third = both.patched
+    assert first.outputs != second.outputs
+    assert (second.outputs != third.outputs) == user_managed
+    torch.manual_seed(3)
+    assert is_eager(second, Case(Scaled(), made.args()))
+
+
+def exchange_one(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
+    model = load_model(path)
+    before = call_model(model, args)
+    model.load_constants({"scale": torch.zeros(16)}, check_full_update=False)
+    return [before, call_model(model, args)]
+
+
+def test_one_other_constant(pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair("linear")
+    before, after = use(exchange_one, made, made.args()).patched
+    assert before.outputs != after.outputs
+    module = Scaled()
+    module.load_state_dict({**scaled().fn.state_dict(), "scale": torch.zeros(16)})  # type: ignore[attr-defined]
+    assert is_eager(after, Case(module, made.args()))
+
+
+def missing(path: Path) -> str:
+    try:
+        load_model(path, "missing")
+    except RuntimeError as error:
+        # The files of the package follow, which differ.
+        return "".join(str(error).partition("'missing'")[:2])
+    return ""
+
+
+def test_a_name_that_no_model_has(pair: Callable[[str], Pair], use: Use) -> None:
+    assert "missing" in use(missing, pair("add")).patched
+
+
+def from_buffer(path: Path, args: tuple[Any, ...]) -> Outcome:
+    return call_model(torch._inductor.aoti_load_package(io.BytesIO(path.read_bytes())), args)
+
+
+def test_from_a_buffer(pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair("linear")
+    assert len(use(from_buffer, made, made.args()).lines) == 2
+
+
+def several_runners(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
+    from torch._inductor.package import load_package
+
+    model = load_package(str(path), num_runners=2)
+    return [call_model(model, args) for _ in range(4)]
+
+
+def test_more_runners_than_one(pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair("linear")
+    assert len(use(several_runners, made, made.args()).lines) == 8
+
+
+def threads(path: Path, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Calls from several threads at a time: no random state, which they share."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from torch._inductor.package import load_package
+
+    model = load_package(str(path), num_runners=4)
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda _: call_model(model, args), range(40))
+        return [outcome.outputs for outcome in results]
+
+
+def test_calls_from_several_threads(pair: Callable[[str], Pair], use: Use) -> None:
+    """Each line is whole."""
+    made = pair("linear")
+    assert len(use(threads, made, made.args()).lines) == 80
+
+
+def single_threaded(path: Path, args: tuple[Any, ...]) -> Outcome:
+    model = torch._inductor.aoti_load_package(str(path), run_single_threaded=True)
+    return call_model(model, args)
+
+
+def test_single_threaded(pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair("linear")
+    assert len(use(single_threaded, made, made.args()).lines) == 2
+
+
+def two_loads(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
+    """The constants of one are not those of the other; one stays when the other is gone."""
+    first, second = load_model(path), load_model(path)
+    second.load_constants(other_constants(), check_full_update=True)
+    outcomes = [call_model(model, args) for model in (first, second, first)]
+    del second
+    return [*outcomes, call_model(first, args)]
+
+
+def test_two_loads(pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair("linear")
+    both = use(two_loads, made, made.args())
+    first, second, third, last = both.patched
+    assert first == third == last
+    assert first.outputs != second.outputs
+    assert len(both.lines) == 8

@@ -126,7 +126,14 @@ def _require_unedited(wrapper: OpenWrapper) -> None:
 
 def _only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
     """The one wrapper of an artifact, which is opened if it is not yet."""
-    return (artifact if isinstance(artifact, Artifact) else open(artifact)).only
+    artifact = artifact if isinstance(artifact, Artifact) else open(artifact)
+    if artifact.package is not None:
+        raise RewriterError(
+            "not-text",
+            f"{artifact.path} is a package, which is built again and not edited",
+            hint="rewriter.patch and rewriter.restore are for packages.",
+        )
+    return artifact.only
 
 
 def _listed(names: str | Iterable[str]) -> list[str]:

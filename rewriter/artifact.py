@@ -14,12 +14,11 @@ from rewriter.edit import Restored
 from rewriter.errors import RewriterError
 from rewriter.markers import Header
 from rewriter.package.container import is_folder
-from rewriter.package.model import Package, open_package, select
+from rewriter.package.model import WRAPPER, Package, open_package, select
 from rewriter.source import Source, check_text
 from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrapper
 
 _EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
-_CPP = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
 _JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
@@ -235,7 +234,7 @@ def _language(path: Path, data: bytes) -> Language | None:
     if _EMBEDDED.search(data):
         return "cpp"
     if path.suffix in _CPP_SUFFIXES:
-        return "cpp" if _CPP.search(data) else None
+        return "cpp" if WRAPPER.search(data) else None
     return "python" if _INDUCTOR in data and _ENTRY.search(data) else None
 
 

@@ -122,6 +122,12 @@ def run(
             f"{len(wrapper.located.entries[0].inputs)}",
             hint="Pass --args FILE.pt with a list of what the model's forward takes.",
         )
+    if artifact.package is not None and constants is not None:
+        raise RewriterError(
+            "idle-options",
+            f"--constants given, but {artifact.path} is a package, which has its own",
+            hint="Drop the option.",
+        )
     target = None
     if selection is not None and wrapper.probes is not None:
         raise api.already_instrumented(
@@ -133,7 +139,8 @@ def run(
             _require_free(Path(dump), overwrite=overwrite)
         file, source = _prepare(artifact, selection, Path(scratch), report)
         if dumps:
-            target = _dump_directory(artifact.path, dump, overwrite=overwrite)
+            name = artifact.path if artifact.package else wrapper.path
+            target = _dump_directory(name, dump, overwrite=overwrite)
             (target / wrapper.path.name).write_bytes(source)
         said_in = Path(scratch) / "report.json"
         entries = wrapper.located.entries
@@ -192,11 +199,11 @@ def _prepare(
 ) -> tuple[Path, bytes]:
     """The file to run, and the source of its wrapper as it will be."""
     wrapper, package = artifact.only, artifact.package
-    file = scratch / artifact.path.name
     if package is None:
         source = wrapper.source
         if selection is not None:
             source = api.instrument(artifact, selection).source
+        file = scratch / wrapper.path.name
         file.write_bytes(source)
         return file, source
     if package.is_sources:
@@ -205,17 +212,18 @@ def _prepare(
             f"{artifact.path} holds sources, which are not built yet",
             hint="Build the package: the script in the directory does that.",
         )
-    from rewriter.package import pack, patch
+    from rewriter.package import patch
 
     if package.is_folder:
-        file = scratch / f"{artifact.path.name}.pt2"
-        pack.write(file, [(name, package.path / name) for name in package.container.names])
+        file = scratch / "package.pt2"
+        patch.copy_zip(package, file)
         artifact = api.open(file, models=[package.models[0].name])
     if selection is None:
         return artifact.path, wrapper.source
     probed = patch.instrument(artifact, selection)
     built = scratch / "probed.pt2"
-    patch.rebuild(artifact, probed, built, check=False, report=report)
+    # Running it checks it.
+    patch.rebuild(artifact, probed, built, check=False, runs_here=True, report=report)
     return built, probed[0].result.source
 
 

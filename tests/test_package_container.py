@@ -21,7 +21,6 @@ from rewriter.cli import main
 from rewriter.package import build, pack, patch
 from rewriter.package.check import Loading
 from rewriter.package.machine import Machine, Torch
-from rewriter.package.pack import Changes
 
 MLP = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 REAL = [MLP, ARTIFACTS / "cuda-torch2.11/customop/package/model.pt2"]
@@ -386,18 +385,15 @@ def probed(original: Path, output: Path) -> None:
     results = patch.instrument(artifact, api.select("names"))
     scratch = output.with_suffix(".files")
     scratch.mkdir()
-    replaced, renamed, added = {}, {}, []
+    sources, libraries = {}, {}
     for number, one in enumerate(results):
-        source, library = scratch / f"{number}.cpp", scratch / f"{number}.so"
-        source.write_bytes(one.result.source)
-        library.write_bytes(b"a new library")
-        replaced[one.model.wrapper] = source
-        if one.model.library is not None:
-            renamed[one.model.library] = patch.kernels_name(one.model)
-            added.append((one.model.library, library, patch.kernels_name(one.model)))
-    changes = Changes(replaced, renamed, added)
+        sources[one.model.name] = scratch / f"{number}.cpp"
+        sources[one.model.name].write_bytes(one.result.source)
+        libraries[one.model.name] = scratch / f"{number}.so"
+        libraries[one.model.name].write_bytes(b"a new library")
+    changes = patch.changes(results, sources, libraries)
     write = pack.patch_folder if original.is_dir() else pack.patch
-    about = patch.about(results, ["link" for _ in results])
+    about = patch.manifest(results, ["link" for _ in results])
     write(original, output, artifact.package.root, changes, about)
     shutil.rmtree(scratch)
 
@@ -859,7 +855,6 @@ HERE = Machine(
     system="linux",
     processor="x86_64",
     features=frozenset({"avx2", "avx512f", "avx512_vnni", "amx_tile"}),
-    compiler="/usr/bin/g++",
     torch=Torch("2.11.0+cu130", "13.0", Path("/nowhere/torch")),
     python_include=None,
     cuda_include=Path("/nowhere/include"),
@@ -912,7 +907,7 @@ def test_a_real_package_is_refused_before_any_work(
     before = files(place)
     assert main(["instrument", str(path)]) == code
     error = capsys.readouterr().err
-    assert f"error[{slug}]: {path}: the model model: " in error
+    assert f"error[{slug}]: {path}: model 'model': " in error
     assert says in error
     assert "--no-rebuild" in error
     assert main(["instrument", "--in-place", str(path)]) == code

@@ -22,6 +22,7 @@ from rewriter.commands._common import (
 )
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.package import patch, script
+from rewriter.package.model import Package
 from rewriter.package.patch import Built, Probed
 from rewriter.types import Json, Selection
 
@@ -55,23 +56,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(arguments: argparse.Namespace) -> None:
     """An option for packages would do nothing to another artifact."""
-    given = {
-        "--route": arguments.route,
-        "--no-rebuild": arguments.no_rebuild,
-        "--no-check": arguments.no_check,
-        "--import": arguments.imports,
-    }
-    if idle := [name for name, value in given.items() if value]:
+    names = ("route", "no_rebuild", "no_check", "imports", "models")
+    _refuse(arguments, names, f"{arguments.artifact} is no package")
+
+
+def _refuse(arguments: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Refuse options that would do nothing, rather than drop them in silence."""
+    words = {"imports": "import", "models": "model"}
+    idle = [f"--{words.get(n, n).replace('_', '-')}" for n in names if getattr(arguments, n)]
+    if idle:
         raise RewriterError(
-            "not-a-package",
-            f"{', '.join(idle)} given, but {arguments.artifact} is no package",
-            hint="Only .pt2 packages are built again.",
+            "idle-options",
+            f"{', '.join(idle)} given, but {why}",
+            hint=f"Drop {'it' if len(idle) == 1 else 'them'}.",
         )
 
 
 def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
     """Patch a package as the options say, and tell what was done."""
-    _refuse_text(arguments, artifact)
+    _refuse_output(arguments, artifact)
+    if arguments.no_rebuild:
+        _refuse(
+            arguments, ("in_place", "route", "no_check", "imports"), "--no-rebuild builds nothing"
+        )
     started = time.perf_counter()
     with patch.plain(artifact, may_replace=arguments.replace) as original:
         probed = patch.instrument(original, selection)
@@ -83,7 +90,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
             delivered, built = Delivered(changed, diff=diff), None
         elif arguments.no_rebuild:
-            output = _output(arguments, artifact.path, folder=True)
+            output = _output(arguments, artifact.path)
             with write.whole(output, overwrite=arguments.overwrite) as temporary:
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
@@ -124,7 +131,7 @@ def _build(
 
 def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Write a package without its probes."""
-    _refuse_text(arguments, artifact)
+    _refuse_output(arguments, artifact)
     package = artifact.package
     assert package is not None
     removed = sum(
@@ -137,11 +144,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     delivered, exact = Delivered(probed, diff=diff), True
     wanted = arguments.output or arguments.in_place
     if not arguments.check and (probed or arguments.output) and (wanted or not arguments.diff):
-        output = (
-            artifact.path
-            if arguments.in_place
-            else _output(arguments, artifact.path, restored=True)
-        )
+        output = artifact.path if arguments.in_place else _plain_output(arguments, package)
         with write.whole(output, overwrite=arguments.overwrite or arguments.in_place) as temporary:
             exact = _write_plain(artifact, temporary, probed=probed)
         delivered = Delivered(probed, str(output), diff=diff)
@@ -183,14 +186,14 @@ def _write_plain(artifact: Artifact, output: Path, *, probed: bool) -> bool:
     return True
 
 
-def _refuse_text(arguments: argparse.Namespace, artifact: Artifact) -> None:
+def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
     if arguments.output == "-":
         raise RewriterError(
             "not-text",
             f"{artifact.path} is a package, and -o - is for text",
             hint="Name a file with -o. --diff prints what changes in the sources.",
         )
-    if arguments.in_place and artifact.package is not None and artifact.package.is_folder:
+    if arguments.in_place and artifact.path.is_dir():
         raise RewriterError(
             "in-place-directory",
             f"{artifact.path} is a directory, which is not replaced in place",
@@ -198,17 +201,26 @@ def _refuse_text(arguments: argparse.Namespace, artifact: Artifact) -> None:
         )
 
 
-def _output(
-    arguments: argparse.Namespace, path: Path, *, folder: bool = False, restored: bool = False
-) -> Path:
+def _output(arguments: argparse.Namespace, path: Path) -> Path:
+    """Where `instrument` writes: a package, or a directory of sources."""
     if arguments.output:
         return Path(arguments.output)
-    if folder:
-        return path.with_name(f"{path.stem}.instrumented")
-    if not restored:
-        return write.output_path(path)
-    plain = path.with_name(path.name.replace(".instrumented", ""))
-    return path.with_name(f"{path.stem}.stripped{path.suffix}") if plain == path else plain
+    return (
+        path.with_name(f"{path.stem}.instrumented")
+        if arguments.no_rebuild
+        else (write.output_path(path))
+    )
+
+
+def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
+    """Where `strip` writes: the name without `.instrumented`, which is taken by nobody else."""
+    if arguments.output:
+        return Path(arguments.output)
+    path = package.path
+    suffix = ".pt2" if package.is_sources else path.suffix
+    name = path.name.removesuffix(path.suffix) if path.suffix == suffix else path.name
+    plain = path.with_name(name.replace(".instrumented", "") + suffix)
+    return path.with_name(f"{name}.stripped{suffix}") if plain == path else plain
 
 
 def _keep(path: Path, original: Path, *, overwrite: bool) -> Path:
@@ -290,7 +302,7 @@ def _model(one: Probed, built: Built | None, number: int) -> Json:
         "wrapper": one.model.wrapper,
         "route": chosen.route if chosen else None,
         "why": chosen.why if chosen else None,
-        "remapped": list(chosen.notes) if chosen else [],
+        "changes": list(chosen.notes) if chosen else [],
         "launches": [launch.index for launch in plan.probed],
         "skipped": [{"launch": s.launch.index, "reason": s.reason} for s in plan.skipped],
         "unrecognised": [{"line": call.line, "text": call.text} for call in plan.unrecognised],

@@ -8,29 +8,31 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from threading import Event
 
 from rewriter.errors import FAILED, RewriterError
-from rewriter.package.container import Container
-from rewriter.package.library import Library
+from rewriter.package.library import CONSTANTS, CONSTANTS_END, Library
+from rewriter.package.model import Model
 from rewriter.package.recipe import Flags, Recipe
 
 # The dynamic linker puts the library's own directory in its place. As part of the name, other than
 # as a search path, it keeps two packages apart whose libraries have one name.
 ORIGIN = "$ORIGIN"
 
-PRELUDE = "beside.h"
+RESULT = "out.so"
+
+_PRELUDE = "appended_weights.h"
 # Weights behind the original library are still there. The wrapper looks for them behind the library
 # that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
-PRELUDE_TEXT = """\
+_PRELUDE_TEXT = f"""\
 #include <dlfcn.h>
 #include <cstdint>
-extern "C" uint8_t _binary_constants_bin_start[];
-#define dladdr(address, info) dladdr(_binary_constants_bin_start, info)
+extern "C" uint8_t {CONSTANTS}[];
+#define dladdr(address, info) dladdr({CONSTANTS}, info)
 """
 _ALIGNMENT = 0x4000  # of weights behind a library, ibid.
 _ERROR = re.compile(
@@ -50,13 +52,17 @@ class Job:
     recipe: Recipe
     source: bytes
     library: Library
-    kernels_name: str
     runtime: str = ""
     defines: tuple[str, ...] = ()
 
+    @property
+    def links(self) -> bool:
+        """Whether the result needs the original library."""
+        return self.recipe.route == "link"
+
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """One command. `source` is the file that its messages are about."""
 
     about: str
@@ -76,73 +82,78 @@ class _Run:
 Report = Callable[[str], None]
 
 
-def build(jobs: Sequence[Job], container: Container, scratch: Path, report: Report) -> list[Path]:
-    """Build the library of each job; returns their files in `scratch`.
+def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, Path]:
+    """Build the library of each job; returns their files in `scratch` by the same names.
 
     Raises `RewriterError` with the line that does not compile. Everything that was started has
     ended by then.
     """
-    folders = [scratch / str(number) for number in range(len(jobs))]
-    compiles: list[_Step] = []
-    links: list[_Step] = []
-    for job, folder in zip(jobs, folders, strict=True):
-        folder.mkdir()
-        compiles += _compile_steps(job, container, folder)
-        links.append(_link_step(job, folder))
+    folders = {name: scratch / str(number) for number, name in enumerate(jobs)}
+    compiles: list[Step] = []
+    links: list[Step] = []
+    for name, job in jobs.items():
+        folders[name].mkdir()
+        compiles += compile_steps(job, folders[name])
+        links.append(link_step(job, folders[name]))
+        if job.links:
+            (folders[name] / ORIGIN).mkdir()
+            os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
     _run_all(compiles, report)
     _run_all(links, report)
-    for job, folder in zip(jobs, folders, strict=True):
-        if job.recipe.route == "full" and job.recipe.model.weights == "behind the library":
-            _append_weights(job.library, folder / "out.so")
-    return [folder / "out.so" for folder in folders]
+    for name, job in jobs.items():
+        if not job.links and job.recipe.model.weights == "behind the library":
+            _append_weights(job.library, folders[name] / RESULT)
+    return {name: folder / RESULT for name, folder in folders.items()}
 
 
-def _compile_steps(job: Job, container: Container, folder: Path) -> list[_Step]:
+def beside(model: Model) -> str:
+    """Where the original library lies when the new one is linked to it.
+
+    The linker writes into the result what it is called by, so it has to lie there like this.
+    """
+    return f"{ORIGIN}/{PurePosixPath(model.original_library).name}"
+
+
+def compile_steps(job: Job, folder: Path) -> list[Step]:
+    """Write the sources of a job into its directory; returns how they are compiled there."""
     recipe = job.recipe
     assert recipe.wrapper is not None
+    name = recipe.model.name
     source = folder / PurePosixPath(recipe.model.wrapper).name
     source.write_bytes(job.source)
     flags = recipe.wrapper
     extra = list(job.defines)
-    if recipe.route == "link" and recipe.model.weights == "behind the library":
-        (folder / PRELUDE).write_text(PRELUDE_TEXT)
-        extra += ["-include", PRELUDE]
-    steps = [_compile(f"the wrapper of {recipe.model.name}", flags, source, "wrapper.o", extra)]
+    if job.links and recipe.model.weights == "behind the library":
+        (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
+        extra += ["-include", _PRELUDE]
+    steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
     if job.runtime:
         runtime = folder / "runtime.cpp"
         runtime.write_text(job.runtime, encoding="utf-8")
-        steps.append(
-            _compile(
-                f"the probes of {recipe.model.name}", without_header(flags), runtime, "runtime.o"
-            )
-        )
-    for number, (name, kernel_flags) in enumerate(recipe.kernels):
-        kernel = folder / PurePosixPath(name).name
-        kernel.write_bytes(container.read(name))
-        steps.append(
-            _compile(
-                f"the kernels of {recipe.model.name}", kernel_flags, kernel, f"kernel{number}.o"
-            )
-        )
-    if recipe.route == "full":
+        plain = _without_header(flags)
+        steps.append(_compile(f"the probes of {name}", plain, runtime, "runtime.o"))
+    for number, (member, kernel_flags) in enumerate(recipe.kernels):
+        kernel = folder / PurePosixPath(member).name
+        kernel.write_bytes(recipe.model.kernels[member])
+        about = f"the kernels of {name}"
+        steps.append(_compile(about, kernel_flags, kernel, f"kernel{number}.o"))
+    if not job.links:
         constants = _write_constants(job.library, folder)
-        steps.append(
-            _compile(f"the weights of {recipe.model.name}", flags, constants, "constants.o")
-        )
+        steps.append(_compile(f"the weights of {name}", flags, constants, "constants.o"))
     return steps
 
 
 def _compile(
     about: str, flags: Flags, source: Path, target: str, extra: Sequence[str] = ()
-) -> _Step:
+) -> Step:
     # Paths of the directory that goes away must not be in the result.
     places = f"-ffile-prefix-map={source.parent}=."
     arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
     command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
-    return _Step(about, command, source.parent, source)
+    return Step(about, command, source.parent, source)
 
 
-def without_header(flags: Flags) -> Flags:
+def _without_header(flags: Flags) -> Flags:
     """The flags less a precompiled header."""
     kept = []
     parts = iter(flags.arguments)
@@ -154,23 +165,20 @@ def without_header(flags: Flags) -> Flags:
     return replace(flags, arguments=tuple(kept))
 
 
-def _link_step(job: Job, folder: Path) -> _Step:
+def link_step(job: Job, folder: Path) -> Step:
+    """How the objects of a job become its library."""
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
     assert flags is not None
     objects = ["wrapper.o", *(["runtime.o"] if job.runtime else [])]
-    options: list[str] = []
-    if recipe.route == "link":
-        # The linker writes into the result what it is called by, so it has to lie there like this.
-        (folder / ORIGIN).mkdir()
-        os.symlink(job.library.path.resolve(), folder / ORIGIN / job.kernels_name)
-        objects.append(f"{ORIGIN}/{job.kernels_name}")
+    if job.links:
+        objects.append(beside(recipe.model))
         options = [part for part in flags.arguments if part.startswith("-flto")]
     else:
         objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
         options = list(flags.arguments)
-    command = (flags.compiler, "-shared", "-fPIC", "-o", "out.so", *objects, *options)
-    return _Step(f"the library of {recipe.model.name}", command, folder)
+    command = (flags.compiler, "-shared", "-fPIC", "-o", RESULT, *objects, *options)
+    return Step(f"the library of {recipe.model.name}", command, folder)
 
 
 def _write_constants(library: Library, folder: Path) -> Path:
@@ -184,11 +192,11 @@ def _write_constants(library: Library, folder: Path) -> Path:
     source.write_text(
         f'.section {found.section},"a{"w" if found.writable else ""}",@progbits\n'
         ".balign 64\n"
-        ".globl _binary_constants_bin_start\n"
-        "_binary_constants_bin_start:\n"
+        f".globl {CONSTANTS}\n"
+        f"{CONSTANTS}:\n"
         '.incbin "constants.bin"\n'
-        ".globl _binary_constants_bin_end\n"
-        "_binary_constants_bin_end:\n"
+        f".globl {CONSTANTS_END}\n"
+        f"{CONSTANTS_END}:\n"
         '.section .note.GNU-stack,"",@progbits\n'
     )
     return source
@@ -206,7 +214,7 @@ def _append_weights(library: Library, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(steps: Sequence[_Step], report: Report) -> None:
+def _run_all(steps: Sequence[Step], report: Report) -> None:
     """Run commands side by side; the first failure stops the others and is raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
@@ -224,14 +232,14 @@ def _run_all(steps: Sequence[_Step], report: Report) -> None:
             raise
 
 
-def _run(step: _Step, state: _Run, report: Report) -> None:
+def _run(step: Step, state: _Run, report: Report) -> None:
     if state.stopped.is_set():
         return
     code, said = _execute(step, state)
     if code and "-include" in step.command and "internal compiler error" in said:
         # g++ 12 crashes on some wrappers with a precompiled header, and not without.
         report(f"the compiler crashed with the precompiled header; {step.about} again without")
-        plain = without_header(Flags(step.command[0], step.command[1:])).arguments
+        plain = _without_header(Flags(step.command[0], step.command[1:])).arguments
         code, said = _execute(replace(step, command=(step.command[0], *plain)), state)
     if state.stopped.is_set():
         return
@@ -240,7 +248,7 @@ def _run(step: _Step, state: _Run, report: Report) -> None:
     report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
 
 
-def _execute(step: _Step, state: _Run) -> tuple[int, str]:
+def _execute(step: Step, state: _Run) -> tuple[int, str]:
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
     try:
         process = subprocess.Popen(
@@ -262,14 +270,14 @@ def _execute(step: _Step, state: _Run) -> tuple[int, str]:
     return process.returncode, said
 
 
-def _failed(step: _Step, code: int, said: str) -> RewriterError:
+def _failed(step: Step, code: int, said: str) -> RewriterError:
     """The first errors of a compiler with the lines that they are about."""
     if step.source is None:
         lines = [line for line in said.splitlines() if line.strip()]
         return RewriterError(
             "link-failed",
             f"{step.about} does not link (exit code {code}):\n    " + "\n    ".join(lines[-_MORE:]),
-            hint="Nothing was written. --route full builds without the package's own library.",
+            hint="Nothing was written. `rewriter doctor` compares the package with this machine.",
             code=FAILED,
         )
     errors = list(_ERROR.finditer(said))
@@ -286,7 +294,7 @@ def _failed(step: _Step, code: int, said: str) -> RewriterError:
     )
 
 
-def _shown(match: re.Match[str], step: _Step, said: str) -> str:
+def _shown(match: re.Match[str], step: Step, said: str) -> str:
     """An error with the line of the source that it is about, or that it comes from."""
     assert step.source is not None
     file, number = match["file"], int(match["line"])

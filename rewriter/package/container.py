@@ -21,14 +21,11 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from rewriter.errors import RewriterError
+from rewriter.package.pack import ORIGINAL, SOURCES
 
 # Where a package keeps its models: torch/csrc/export/pt2_archive_constants.h.
 MODELS = "data/aotinductor/"
 WEIGHTS = "data/weights/"
-
-# In a directory with sources and a build script: what they are for, and the package.
-SOURCES = "sources.json"
-ORIGINAL = "original.pt2"
 
 # What no real package inflates to; weights do not compress a hundredfold.
 _BOMB_BYTES = 1 << 30

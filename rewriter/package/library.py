@@ -12,7 +12,7 @@ from rewriter.errors import RewriterError
 # Where AOTInductor puts constants, or their size where they are elsewhere: `_compile_consts` of
 # torch/_inductor/codecache.py.
 CONSTANTS = "_binary_constants_bin_start"
-_CONSTANTS_END = "_binary_constants_bin_end"
+CONSTANTS_END = "_binary_constants_bin_end"
 # What pyelftools raises where a file says nonsense, beside errors of its own.
 _MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _PROGRAM = 0x08000000  # DF_1_PIE
@@ -127,9 +127,9 @@ def _constants(elf: Any) -> Constants | None:
             continue
         found = {
             name: (section.get_symbol_by_name(name) or [None])[0]
-            for name in (CONSTANTS, _CONSTANTS_END)
+            for name in (CONSTANTS, CONSTANTS_END)
         }
-        start, end = found[CONSTANTS], found[_CONSTANTS_END]
+        start, end = found[CONSTANTS], found[CONSTANTS_END]
         if start is None or end is None or start["st_shndx"] == "SHN_UNDEF":
             continue
         home = elf.get_section(start["st_shndx"])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_PATIENCE = 60  # seconds for a compiler to compile one line
 _CUDA_HEADERS = ("cuda.h", "cuda_runtime_api.h")
 
 # g++, clang++-18, x86_64-linux-gnu-c++ and Intel's.
@@ -48,12 +49,11 @@ class Torch:
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor, compiler, torch and headers; empty or None where there is none."""
+    """Processor, torch and headers; empty or None where there is none."""
 
     system: str
     processor: str
     features: frozenset[str]
-    compiler: str
     torch: Torch | None
     python_include: Path | None
     cuda_include: Path | None
@@ -71,7 +71,6 @@ def look() -> Machine:
         system=platform.system().lower(),
         processor=platform.machine(),
         features=_features(),
-        compiler=compiler(),
         torch=_torch(),
         python_include=_directory(Path(sysconfig.get_path("include"))),
         cuda_include=next(_cuda_includes(), None),
@@ -84,13 +83,14 @@ def is_compiler(program: str) -> bool:
 
 
 def compiler(wanted: str = "") -> str:
-    """The C++ compiler: of CXX, of the name that is wanted, or one that is there."""
-    if not is_compiler(wanted):
-        wanted = ""
-    for name in (os.environ.get("CXX", ""), Path(wanted).name, "g++", "clang++"):
-        if name and (found := shutil.which(name)):
-            return found
-    return ""
+    """The C++ compiler: CXX, or else the one of the name that is wanted, or one that is there.
+
+    Empty where there is none, also where CXX names none: it was not asked for another.
+    """
+    if named := os.environ.get("CXX"):
+        return shutil.which(named) or ""
+    names = [Path(wanted).name] if is_compiler(wanted) else []
+    return next(filter(None, map(shutil.which, [*names, "g++", "clang++"])), "")
 
 
 def brings_its_library(compiler: str) -> bool:
@@ -103,7 +103,12 @@ def brings_its_library(compiler: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         (Path(folder) / "probe.cpp").write_text("void probe() { throw 1; }\n")
         command = [compiler, "-shared", "-fPIC", "probe.cpp", "-o", "probe.so"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, check=False, timeout=_PATIENCE
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False  # compiling tells more
         return done.returncode == 0 and read(Path(folder) / "probe.so", "probe.so").is_static
 
 

@@ -15,8 +15,6 @@ from rewriter.errors import RewriterError
 from rewriter.package import pack
 from rewriter.package.container import (
     MODELS,
-    ORIGINAL,
-    SOURCES,
     WEIGHTS,
     Container,
     Folder,
@@ -30,7 +28,10 @@ Weights = Literal[
     "in the library", "behind the library", "in a blob", "pickled", "with the sources"
 ]
 
-_WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
+Step = Literal["Compile", "Link"]
+
+# What no other C++ of a package defines.
+WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
 _COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+?)[ \t]*\r?$", re.MULTILINE)
 
 
@@ -38,8 +39,9 @@ _COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+?)[ \t]*\r?$", re
 class Model:
     """One model of a package. Members are named as in the package.
 
-    `library` is None in a package of sources, which its loader compiles (`package_cpp_only`);
-    `operators` is None without operators that go through the proxy executor. `metadata` is what
+    `source` is that of the wrapper, `kernels` are the other sources by their names. `library` is
+    None in a package of sources, which its loader compiles (`package_cpp_only`); `operators` is
+    None without operators that go through the proxy executor. `metadata` is what
     `aoti_load_package` gives as `get_metadata()`.
     """
 
@@ -47,7 +49,7 @@ class Model:
     members: tuple[str, ...]
     wrapper: str
     source: bytes
-    kernels: tuple[str, ...]
+    kernels: Mapping[str, bytes]
     library: str | None
     operators: str | None
     metadata: Mapping[str, str]
@@ -62,16 +64,30 @@ class Model:
         """The type of device that the model was compiled for, such as `cuda`."""
         return self.metadata.get("AOTI_DEVICE_KEY", "cpu")
 
-    def command(self, step: Literal["Compile", "Link"]) -> tuple[str, ...]:
-        """How the wrapper was compiled, or the library linked, as the wrapper says. May be empty.
+    def command(self, step: Step) -> tuple[str, ...]:
+        """How the wrapper was compiled, or the library linked; empty if it does not say."""
+        return recorded(self.text, step)
 
-        A wrapper that was compiled more than once has several; the last made the library.
+    @property
+    def original_library(self) -> str:
+        """What the library is called in a patched package: other than the new one has to be.
+
+        As long as the old name, since in a zip file it takes its place.
         """
-        found = [text for which, text in _COMMAND.findall(self.text) if which == step]
-        try:
-            return tuple(shlex.split(found[-1])) if found else ()
-        except ValueError:
-            return ()
+        assert self.library is not None
+        stem = self.library.removesuffix(".so")
+        # Releases up to 2.6 do not say `.wrapper`.
+        end = ".kernels" if stem.endswith(".wrapper") else "_" if stem[-1] != "_" else "-"
+        return f"{stem[: -len(end)]}{end}.so"
+
+
+def recorded(text: str, step: Step) -> tuple[str, ...]:
+    """The last command of a kind that a source ends with; one that was compiled again has more."""
+    found = [command for which, command in _COMMAND.findall(text) if which == step]
+    try:
+        return tuple(shlex.split(found[-1])) if found else ()
+    except ValueError:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -125,15 +141,16 @@ def open_package(path: Path) -> Package:
 def _container(path: Path) -> Container:
     if not path.is_dir():
         return open_zip(path)
-    if not (path / SOURCES).is_file():
+    if not (path / pack.SOURCES).is_file():
         return Folder(path)
-    files = _read_manifest(path / SOURCES, (path / SOURCES).read_bytes()).get("replaced", ())
-    return Overlay(path, open_zip(path / ORIGINAL), files)
+    file = path / pack.SOURCES
+    files = _read_manifest(file, file.read_bytes()).get("replaced", ())
+    return Overlay(path, open_zip(path / pack.ORIGINAL), files)
 
 
 def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:
     sources = {member: container.read(member) for member in members if member.endswith(".cpp")}
-    wrappers = [member for member, source in sources.items() if _WRAPPER.search(source)]
+    wrappers = [member for member, source in sources.items() if WRAPPER.search(source)]
     if len(wrappers) != 1:
         found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
         raise RewriterError(
@@ -151,7 +168,7 @@ def _model(container: Container, name: str, members: tuple[str, ...], pickled: b
         members=members,
         wrapper=wrapper,
         source=sources[wrapper],
-        kernels=tuple(member for member in sources if member != wrapper),
+        kernels={member: source for member, source in sources.items() if member != wrapper},
         library=library,
         operators=operators,
         metadata=_metadata(container, members, stem),
@@ -186,9 +203,7 @@ def _weights(
     source: bytes, members: tuple[str, ...], library: str | None, pickled: bool
 ) -> Weights:
     """Where a model has its constants: `determine_aoti_mmap_flags`, torch/_inductor/utils.py."""
-    text = source.decode("utf-8", "replace")
-    commands = [command for step, command in _COMMAND.findall(text) if step == "Compile"]
-    flags = commands[-1] if commands else ""
+    flags = recorded(source.decode("utf-8", "replace"), "Compile")
     if any(member.endswith(".blob") for member in members) or "USE_MMAP_EXTERNAL" in flags:
         return "in a blob"
     if pickled and any(member.endswith("/weights_config.json") for member in members):
@@ -200,11 +215,12 @@ def _weights(
 
 def _manifest(container: Container, root: str) -> Json | None:
     if isinstance(container, Overlay):
-        file = container.path / SOURCES
-        manifest = _read_manifest(file, file.read_bytes())
-        if not isinstance(manifest.get("original"), dict) or "sha256" not in manifest["original"]:
+        file = container.path / pack.SOURCES
+        sources = _read_manifest(file, file.read_bytes())
+        fields, original = sources.get("manifest"), sources.get("original")
+        if not isinstance(fields, dict) or not isinstance(original, dict):
             raise _unknown(file)
-        return manifest
+        return {**fields, "original": original}
     name = root + pack.MANIFEST
     if name not in container.names:
         return None

@@ -27,6 +27,10 @@ from typing import IO
 # In a directory that no loader looks into, beside `data/`.
 MANIFEST = "rewriter/manifest.json"
 DIRECTORY = "rewriter/original.directory"
+
+# In a directory with sources and a build script: what they are for, and the package.
+SOURCES = "sources.json"
+ORIGINAL = "original.pt2"
 FORMAT = "rewriter.package"
 VERSION = 1
 
@@ -107,7 +111,14 @@ def patch_folder(
         shutil.copyfile(contents, output / name)
     manifest = output / root / MANIFEST
     manifest.parent.mkdir()
-    manifest.write_text(json.dumps(_manifest(about), indent=2) + "\n", encoding="utf-8")
+    fields = _manifest(about) | {"original": hashes(original)}
+    manifest.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The hash of each file in a directory, by its path in it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
 def restore(patched: Path, root: str, output: Path | None = None) -> bool:
@@ -224,9 +235,9 @@ def _from(path: Path, offset: int) -> bytes:
 
 def main(folder: Path, *arguments: str) -> None:
     """What a build script asks for: `extract MEMBER FILE`, or `pack FILE` for the package."""
-    with (folder / "sources.json").open(encoding="utf-8") as file:
+    with (folder / SOURCES).open(encoding="utf-8") as file:
         sources = json.load(file)
-    original = folder / "original.pt2"
+    original = folder / ORIGINAL
     if arguments[0] == "extract":
         _, member, target = arguments
         with (
@@ -243,7 +254,7 @@ def main(folder: Path, *arguments: str) -> None:
     )
     output = Path(arguments[1])
     temporary = output.with_name(f".{output.name}.part")
-    patch(original, temporary, sources["root"], changes, sources["about"])
+    patch(original, temporary, sources["root"], changes, sources["manifest"])
     if not restore(temporary, sources["root"]):
         temporary.unlink()
         raise SystemExit("the package would not give its original back")

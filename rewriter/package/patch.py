@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -38,13 +38,25 @@ class Probed:
 class Built:
     """A patched package: how each model was built, and what checking the result said.
 
-    `check` is `loaded`, `linked` (this machine cannot load it), `sources` or `skipped`; `note` says
-    why it was not loaded.
+    `check` is `loaded`, `linked` (it was not loaded, `note` says why) or `skipped`.
     """
 
     recipes: tuple[Recipe, ...]
     check: str
     note: str = ""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done for one model. `original` is its library, unpacked, if it has one."""
+
+    probed: Probed
+    recipe: Recipe
+    original: Library | None
+
+    @property
+    def name(self) -> str:
+        return self.probed.model.name
 
 
 def patch(
@@ -144,43 +156,39 @@ def rebuild(
     *,
     route: Route | None = None,
     check: bool = True,
+    runs_here: bool | None = None,
     imports: Sequence[str] = (),
     report: Report = lambda text: None,
 ) -> Built:
     """Build the models with probes and write the package to `output`, which must not exist yet.
 
-    Raises `RewriterError` before any work where this machine cannot, and leaves nothing behind
-    where something fails.
+    `runs_here` (by default, if it is checked) refuses what this processor could not run. Raises
+    `RewriterError` before any work where this machine cannot build it. What `output` holds after
+    an error is of no use.
     """
     package = _package(artifact)
     machine = look()
+    runs_here = check if runs_here is None else runs_here
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         scratch = Path(folder)
-        plans = list(_plans(package, probed, machine, scratch, route, check=check))
-        loads = check and not package.is_folder
-        loading = Loading.start(scratch) if loads else None
+        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
+        loading = Loading.start(scratch) if check and not package.is_folder else None
         try:
-            jobs = [
-                _job(one, chosen, original)
-                for one, (chosen, original) in zip(probed, plans, strict=True)
-                if original is not None
-            ]
-            built = iter(build.build(jobs, package.container, scratch, report))
-            libraries = [next(built) if original is not None else None for _, original in plans]
-            for new, (_, original) in zip(libraries, plans, strict=True):
-                if new is not None and original is not None:
-                    link_check(library.read(new, new.name), original, machine)
-            changes = _changes(probed, libraries, scratch)
-            _write(package, output, changes, about(probed, [chosen.route for chosen, _ in plans]))
-            said, note = "skipped", ""
-            if loading is not None:
-                report("loading the package")
-                models = {one.model.name: _expected(one.model) for one in probed}
-                said, note = load(loading, output, package.path, models, imports)
-            return Built(tuple(chosen for chosen, _ in plans), said, note)
-        except BaseException:
-            _remove(output)
-            raise
+            jobs = {plan.name: _job(plan) for plan in plans if plan.original}
+            built = build.build(jobs, scratch, report)
+            if check:
+                for plan in plans:
+                    if plan.original:
+                        new = library.read(built[plan.name], "the new library")
+                        link_check(new, plan.original, machine)
+            _write(package, output, plans, built, scratch)
+            if loading is None:
+                note = "a directory is not loaded" if check else ""
+                return Built(_recipes(plans), "linked" if check else "skipped", note)
+            report("loading the package")
+            models = {one.model.name: _expected(one.model) for one in probed}
+            said, note = load(loading, output, package.path, models, imports)
+            return Built(_recipes(plans), said, note)
         finally:
             if loading is not None:
                 loading.stop()
@@ -193,14 +201,18 @@ def _plans(
     scratch: Path,
     route: Route | None,
     *,
-    check: bool,
-) -> Iterator[tuple[Recipe, Library | None]]:
+    runs_here: bool,
+) -> Iterator[_Plan]:
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     for number, one in enumerate(probed):
         original = extract_library(package, one.model, scratch / f"original{number}.so")
-        found = preflight.checks(one.model, original, machine, runs_here=check)
+        found = preflight.checks(one.model, original, machine, runs_here=runs_here)
         preflight.require(found, package, one.model)
-        yield recipe.choose(one.model, original, machine, route), original
+        yield _Plan(one, recipe.choose(one.model, original, machine, route), original)
+
+
+def _recipes(plans: Sequence[_Plan]) -> tuple[Recipe, ...]:
+    return tuple(plan.recipe for plan in plans)
 
 
 def extract_library(package: Package, model: Model, to: Path) -> Library | None:
@@ -211,49 +223,43 @@ def extract_library(package: Package, model: Model, to: Path) -> Library | None:
     return library.read(to, f"{package.path}: {model.library}")
 
 
-def _job(one: Probed, chosen: Recipe, original: Library) -> build.Job:
-    selection = one.result.selection
+def _job(plan: _Plan) -> build.Job:
+    assert plan.original is not None
+    return job(plan.probed, plan.recipe, plan.original)
+
+
+def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
+    """What to compile for a model: its wrapper, and the probes apart from it."""
+    selection = probed.result.selection
     return build.Job(
         recipe=chosen,
-        source=one.result.source,
+        source=probed.result.source,
         library=original,
-        kernels_name=PurePosixPath(kernels_name(one.model)).name,
         runtime=runtime.apart(selection.probes, selection.format),
         defines=("-DINDUCTOR_REWRITER_APART",),
     )
-
-
-def kernels_name(model: Model) -> str:
-    """What the original library is called in a patched package: other than the new one has to be.
-
-    As long as the old name, since in a zip file it takes its place.
-    """
-    assert model.library is not None
-    stem = model.library.removesuffix(".so")
-    # Releases up to 2.6 do not say `.wrapper`.
-    end = ".kernels" if stem.endswith(".wrapper") else "_" if stem[-1] != "_" else "-"
-    return f"{stem[: -len(end)]}{end}.so"
-
-
-def _changes(probed: Sequence[Probed], libraries: Sequence[Path | None], scratch: Path) -> Changes:
-    replaced, renamed, added = {}, {}, []
-    for number, (one, new) in enumerate(zip(probed, libraries, strict=True)):
-        source = scratch / f"{number}.cpp"
-        source.write_bytes(one.result.source)
-        replaced[one.model.wrapper] = source
-        if new is not None:
-            assert one.model.library is not None
-            kernels = kernels_name(one.model)
-            renamed[one.model.library] = kernels
-            added.append((one.model.library, new, kernels))
-    return Changes(replaced, renamed, added)
 
 
 def _expected(model: Model) -> Expected:
     return Expected(model.device, PurePosixPath(model.library or "").name)
 
 
-def about(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
+def changes(
+    probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
+) -> Changes:
+    """What happens to the members of a package; files are given by the names of the models."""
+    with_library = [one.model for one in probed if one.model.library is not None]
+    return Changes(
+        replaced={one.model.wrapper: sources[one.model.name] for one in probed},
+        renamed={str(model.library): model.original_library for model in with_library},
+        added=[
+            (str(model.library), libraries[model.name], model.original_library)
+            for model in with_library
+        ],
+    )
+
+
+def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
     """What the manifest says of a package, beside how to restore it."""
     selection = probed[0].result.selection
     return {
@@ -266,7 +272,7 @@ def about(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
             one.model.name: {
                 "wrapper": one.model.wrapper,
                 "library": one.model.library,
-                "original_library": None if one.model.library is None else kernels_name(one.model),
+                "original_library": one.model.original_library if one.model.library else None,
                 "route": route,
                 "launches": [launch.index for launch in one.result.plan.probed],
             }
@@ -275,12 +281,25 @@ def about(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
     }
 
 
-def _write(package: Package, output: Path, changes: Changes, about: Json) -> None:
+def _write(
+    package: Package,
+    output: Path,
+    plans: Sequence[_Plan],
+    libraries: Mapping[str, Path],
+    scratch: Path,
+) -> None:
     """Write the patched package, and make sure that the original can be had back from it."""
+    probed = [plan.probed for plan in plans]
+    sources = {}
+    for number, one in enumerate(probed):
+        sources[one.model.name] = scratch / f"{number}.cpp"
+        sources[one.model.name].write_bytes(one.result.source)
+    made = changes(probed, sources, libraries)
+    fields = manifest(probed, [plan.recipe.route for plan in plans])
     if package.is_folder:
-        pack.patch_folder(package.path, output, package.root, changes, about)
+        pack.patch_folder(package.path, output, package.root, made, fields)
         return
-    pack.patch(package.path, output, package.root, changes, about)
+    pack.patch(package.path, output, package.root, made, fields)
     if not pack.restore(output, package.root):
         raise RewriterError(
             "verification-failed",
@@ -299,13 +318,12 @@ def strip(package: Package, output: Path) -> bool:
     if package.is_sources:
         return _strip_sources(package, output)
     if package.manifest is not None and not package.is_folder:
-        try:
-            if pack.restore(package.path, package.root, output):
-                return True
-        except (KeyError, TypeError, ValueError):
-            pass  # a manifest that somebody wrote: go by the members
-        _remove(output)
-    return _strip_members(package, output)
+        if pack.restore(package.path, package.root, output):
+            return True
+        output.unlink(missing_ok=True)
+    _strip_members(package, output)
+    original = (package.manifest or {}).get("original")
+    return package.is_folder and isinstance(original, dict) and pack.hashes(output) == original
 
 
 def _strip_sources(package: Package, output: Path) -> bool:
@@ -314,12 +332,12 @@ def _strip_sources(package: Package, output: Path) -> bool:
     assert package.manifest is not None
     original = package.container.original
     shutil.copyfile(original.path, output)
-    return bool(pack.sha256(output) == package.manifest["original"]["sha256"]) and all(
+    return bool(pack.sha256(output) == package.manifest["original"].get("sha256")) and all(
         edit.strip(model.source).source == original.read(model.wrapper) for model in package.models
     )
 
 
-def _strip_members(package: Package, output: Path) -> bool:
+def _strip_members(package: Package, output: Path) -> None:
     """Undo by name what was done to each member."""
     models = (package.manifest or {}).get("models", {})
     undo = {
@@ -344,16 +362,21 @@ def _strip_members(package: Package, output: Path) -> bool:
             pack.write_folder(output, members)
         else:
             pack.write(output, members)
-    return package.is_folder and all(restored.exact for restored in wrappers.values())
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
+def copy_zip(package: Package, output: Path) -> None:
+    """Write a package as a `.pt2` file, also one that was unpacked."""
+    if package.is_folder:
+        pack.write(output, [(name, package.path / name) for name in package.container.names])
     else:
-        path.unlink(missing_ok=True)
+        shutil.copyfile(package.path, output)
 
 
 def _package(artifact: Artifact) -> Package:
-    assert artifact.package is not None
+    if artifact.package is None:
+        raise RewriterError(
+            "not-a-package",
+            f"{artifact.path} is no package",
+            hint="rewriter.instrument and rewriter.strip are for wrappers in files of their own.",
+        )
     return artifact.package

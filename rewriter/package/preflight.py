@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -41,19 +43,16 @@ def checks(
         yield from _features(model, machine, runs_here=runs_here)
 
 
-def require(found: Iterator[Check], package: Package, model: Model) -> tuple[Check, ...]:
+def require(found: Iterator[Check], package: Package, model: Model) -> None:
     """Go through checks; the first that fails is raised as the error of its name."""
-    passed = []
     for check in found:
         if check.ok is False:
             raise RewriterError(
                 check.error,
-                f"{package.path}: the model {model.name}: {check.name}: {check.found}",
+                f"{package.path}: model {model.name!r}: {check.name}: {check.found}",
                 hint=f"{check.hint}.",
                 code=FAILED if check.error in _TOOLCHAIN else BAD_INPUT,
             )
-        passed.append(check)
-    return tuple(passed)
 
 
 _TOOLCHAIN = {"no-torch", "no-compiler", "bad-compiler", "no-cuda-headers"}
@@ -121,16 +120,17 @@ def _torch(model: Model, library: Library | None, machine: Machine) -> Iterator[
         " ".join(model.command("Compile")),
         model.metadata,
     )
-    if not found.admits(machine.torch.release):
+    development = bool(re.search(r"a0|\.dev", machine.torch.version))
+    if not found.admits(machine.torch.release, development=development):
         yield Check(
             "torch",
-            f"made by {found}, here is {machine.torch.version}",
+            f"made by {found.explained}; here is {machine.torch.version}",
             False,
             f"install the torch that made it, or {_NO_REBUILD}",
             "other-torch",
         )
         return
-    yield Check("torch", f"{machine.torch.version}; made by {found}")
+    yield Check("torch", f"{machine.torch.version}; made by {found.explained}")
     if model.device == "cuda" and not machine.torch.cuda:
         yield Check(
             "CUDA in torch",
@@ -146,9 +146,9 @@ def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
     if not compiler:
         yield Check(
             "C++ compiler",
-            "none found",
+            "none found" + (f": CXX is {named!r}" if (named := os.environ.get("CXX")) else ""),
             False,
-            "install g++, or name a compiler in CXX",
+            "install g++, or name a compiler in CXX, by its path and nothing else",
             "no-compiler",
         )
         return
@@ -161,7 +161,7 @@ def _compiler(model: Model, machine: Machine) -> Iterator[Check]:
             "bad-compiler",
         )
         return
-    yield Check("C++ compiler", compiler)
+    yield Check("built with", compiler)
 
 
 def _cuda(machine: Machine) -> Iterator[Check]:

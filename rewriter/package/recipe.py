@@ -1,4 +1,4 @@
-"""How a model of a package is built again on this machine. Values in, values out; nothing is run.
+"""How a model of a package is built again on this machine. Here nothing is compiled or written.
 
 Three routes lead to a package with probes:
 
@@ -12,7 +12,7 @@ Three routes lead to a package with probes:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from rewriter.errors import RewriterError
 from rewriter.package.library import CONSTANTS, Library
 from rewriter.package.machine import Machine, compiler, is_compiler
-from rewriter.package.model import Model
+from rewriter.package.model import Model, recorded
 
 Route = Literal["link", "full", "sources"]
 ROUTES: tuple[Route, ...] = get_args(Route)
@@ -80,8 +80,14 @@ def choose(
         "no-route",
         f"the model {model.name} cannot be built again: "
         + "; ".join(f"{route}: {reasons[route]}" for route in order),
-        hint="--route chooses another way; --no-rebuild writes the sources and a build script.",
+        hint=_another_way(reasons),
     )
+
+
+def _another_way(reasons: Mapping[Route, str]) -> str:
+    if serves := [route for route in ROUTES if not reasons[route]]:
+        return f"Pass --route {serves[0]}, or nothing: it is found."
+    return "Get the package as torch wrote it, or compile the model again."
 
 
 def obstacle(route: Route, model: Model, library: Library | None) -> str:
@@ -144,9 +150,17 @@ def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, s
             why = "weights stay as they are; the wrapper has the kernels in it"
         return Recipe(model, route, why, wrapper)
     why = reasons["link"] or "asked for"
-    kernels = tuple((kernel, wrapper) for kernel in model.kernels)
+    kernels = tuple(
+        (name, _kernel_flags(source, machine)) for name, source in model.kernels.items()
+    )
     link = link_flags(model.command("Link"), partial(directory, machine))
     return Recipe(model, route, why, wrapper, kernels, link)
+
+
+def _kernel_flags(source: bytes, machine: Machine) -> Flags:
+    """Kernels are compiled with other flags than their wrapper, and say so themselves."""
+    command = recorded(source.decode("utf-8", "replace"), "Compile")
+    return compile_flags(command, partial(directory, machine), native=True)
 
 
 # What a directory of the machine that compiled a package is elsewhere, or nothing, and a note.

@@ -6,15 +6,17 @@ import json
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from rewriter.artifact import Artifact
 from rewriter.errors import RewriterError
 from rewriter.package import build, pack, patch, recipe
-from rewriter.package.container import ORIGINAL, SOURCES
+from rewriter.package.build import Step
 from rewriter.package.model import Model, Package
-from rewriter.types import Json
+from rewriter.package.patch import Probed
+from rewriter.package.recipe import Recipe
 from rewriter.version import __version__
 
 NAME = "build.sh"
@@ -41,13 +43,11 @@ print(*importlib.util.find_spec("torch").submodule_search_locations)')
 """
 _BUILD = """
 echo {about}
-rm -rf {folder}/build
-mkdir -p {folder}/build/{origin}
-"$PYTHON" {pack} extract {library} {folder}/build/{origin}/{kernels}
-cd {folder}/build
-"$CXX" {flags} -c ../{source} -o wrapper.o
-"$CXX" -shared -fPIC -o out.so wrapper.o {origin}/{kernels}
-cd ../../..
+mkdir -p {folder}/{origin}
+"$PYTHON" {pack} extract {library} {folder}/{beside}
+cd {folder}
+{commands}
+cd ../..
 """
 _TAIL = """
 "$PYTHON" {pack} pack "$output"
@@ -55,93 +55,81 @@ echo "$output"
 """
 
 
-def write(artifact: Artifact, probed: Sequence[patch.Probed], folder: Path) -> None:
+def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
     """Write the directory. It has the package in it, so that `strip` gives that back."""
     package = artifact.package
     assert package is not None
     folder.mkdir()
-    _copy_package(package, folder / ORIGINAL)
-    shutil.copyfile(Path(pack.__file__), folder / Path(pack.__file__).name)
-    text = _HEAD.format(
-        version=__version__,
-        name=NAME,
-        package=shlex.quote(f"{artifact.path.stem}.instrumented.pt2"),
-    )
-    replaced, renamed, added, routes = {}, {}, [], []
+    patch.copy_zip(package, folder / pack.ORIGINAL)
+    packer = Path(pack.__file__)
+    shutil.copyfile(packer, folder / packer.name)
+    name = shlex.quote(f"{artifact.path.stem}.instrumented.pt2")
+    text = _HEAD.format(version=__version__, name=NAME, package=name)
+    sources, libraries = {}, {}
     for one in probed:
-        model = one.model
-        place = f"models/{model.name}"
+        place = Path("models") / one.model.name
         (folder / place).mkdir(parents=True)
-        source = PurePosixPath(model.wrapper).name
-        (folder / place / source).write_bytes(one.result.source)
-        replaced[model.wrapper] = f"{place}/{source}"
-        routes.append(_route(package, model, folder))
-        if model.library is not None:
-            kernels = patch.kernels_name(model)
-            renamed[model.library] = kernels
-            added.append([model.library, f"{place}/build/out.so", kernels])
-            text += _commands(model, place, source, folder)
-    about = patch.about(probed, routes)
-    sources: Json = {
+        sources[one.model.name] = place / PurePosixPath(one.model.wrapper).name
+        libraries[one.model.name] = place / build.RESULT
+        if one.model.library is None:
+            (folder / sources[one.model.name]).write_bytes(one.result.source)
+        else:
+            text += _commands(one.model, place, _steps(package, one, folder / place))
+    changes = patch.changes(probed, sources, libraries)
+    routes: list[recipe.Route] = ["link" if one.model.library else "sources" for one in probed]
+    content = {
         "format": pack.FORMAT,
         "version": pack.VERSION,
-        **about,
-        "about": about,
+        "manifest": patch.manifest(probed, routes),
         "root": package.root,
-        "replaced": replaced,
-        "renamed": renamed,
-        "added": added,
-        "original": {"sha256": pack.sha256(folder / ORIGINAL)},
+        "replaced": {member: str(file) for member, file in changes.replaced.items()},
+        "renamed": changes.renamed,
+        "added": [[member, str(file), after] for member, file, after in changes.added],
+        "original": {"sha256": pack.sha256(folder / pack.ORIGINAL)},
     }
-    (folder / SOURCES).write_text(json.dumps(sources, indent=2) + "\n", encoding="utf-8")
-    text += _TAIL.format(pack=Path(pack.__file__).name)
+    (folder / pack.SOURCES).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text += _TAIL.format(pack=packer.name)
     (folder / NAME).write_text(text, encoding="utf-8")
     (folder / NAME).chmod(0o755)
 
 
-def _route(package: Package, model: Model, scratch: Path) -> recipe.Route:
-    """The route of the script; raises where the package's own library cannot be linked to."""
-    file = scratch / "library"
-    library = patch.extract_library(package, model, file)
-    file.unlink(missing_ok=True)
-    route: recipe.Route = "sources" if library is None else "link"
-    if found := recipe.obstacle(route, model, library):
+def _steps(package: Package, probed: Probed, folder: Path) -> list[Step]:
+    """Write the sources of a model; returns how they are compiled and linked.
+
+    Raises where the package's own library cannot be linked to.
+    """
+    model = probed.model
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        library = patch.extract_library(package, model, Path(scratch) / "library.so")
+    assert library is not None
+    if found := recipe.obstacle("link", model, library):
         raise RewriterError(
             "no-route",
-            f"{package.path}: the model {model.name}: {found}",
-            hint="A build script only links. Where the package runs, `rewriter instrument` finds "
-            "another way.",
+            f"{package.path}: model {model.name!r}: {found}",
+            hint="A build script only links. Where the package runs, `rewriter instrument FILE "
+            "--route full` may build it.",
         )
-    return route
-
-
-def _commands(model: Model, place: str, source: str, folder: Path) -> str:
-    assert model.library is not None
     flags = recipe.compile_flags(model.command("Compile"), recipe.portable, header=False)
-    arguments = [_quoted(part) for part in flags.arguments]
-    if model.weights == "behind the library":
-        (folder / place / build.PRELUDE).write_text(build.PRELUDE_TEXT)
-        arguments += ["-include", f"../{build.PRELUDE}"]
+    job = patch.job(probed, Recipe(model, "link", "", flags), library)
+    return [*build.compile_steps(job, folder), build.link_step(job, folder)]
+
+
+def _commands(model: Model, place: Path, steps: Sequence[Step]) -> str:
+    lines = [" ".join(['"$CXX"', *map(_quoted, step.command[1:])]) for step in steps]
     return _BUILD.format(
         about=shlex.quote(f"building the model {model.name}"),
-        folder=shlex.quote(place),
+        folder=shlex.quote(str(place)),
         origin=shlex.quote(build.ORIGIN),
+        beside=shlex.quote(build.beside(model)),
         pack=Path(pack.__file__).name,
-        library=shlex.quote(model.library),
-        kernels=shlex.quote(PurePosixPath(patch.kernels_name(model)).name),
-        flags=" ".join(arguments),
-        source=shlex.quote(source),
+        library=shlex.quote(str(model.library)),
+        commands="\n".join(lines),
     )
 
 
 def _quoted(part: str) -> str:
     """An argument for the shell, in which the script's own directories are expanded, no more."""
+    if part.startswith("-ffile-prefix-map="):
+        return '"-ffile-prefix-map=$PWD=."'
     found = _DIRECTORY.match(part)
     return f'"{found[0]}"{shlex.quote(part[found.end() :])}' if found else shlex.quote(part)
-
-
-def _copy_package(package: Package, output: Path) -> None:
-    if not package.is_folder:
-        shutil.copyfile(package.path, output)
-        return
-    pack.write(output, [(name, package.path / name) for name in package.container.names])

@@ -205,6 +205,7 @@ def test_a_folder_is_patched_as_its_zip_is(case: Case) -> None:
             if path.is_file()
         }
         manifest = json.loads(found.pop(case.root + pack.MANIFEST))
+        assert manifest.pop("original") == pack.hashes(original)
         assert manifest == {"format": pack.FORMAT, "version": pack.VERSION, **ABOUT}
         assert found == dict(case.expected)
 

@@ -36,7 +36,7 @@ def model(source: bytes = b"", **changes: Any) -> Model:
         "members": ("m/x.wrapper.cpp", "m/x.wrapper.so"),
         "wrapper": "m/x.wrapper.cpp",
         "source": source,
-        "kernels": (),
+        "kernels": {},
         "library": "m/x.wrapper.so",
         "operators": None,
         "metadata": {},
@@ -50,12 +50,15 @@ def told(*lines: str, end: str = "\n") -> bytes:
     return ("int x;" + end + "".join(f"{line}{end}" for line in lines)).encode()
 
 
+KERNEL = b"int k;\n// Compile cmd\n// g++ k.kernel.cpp -O3 -fPIC -c -o k.kernel.o\n"
+
+
 def of_fixture(fixture: Fixture) -> Model:
     """The model of a package that a fixture comes from, its members named as the commands are."""
     found = model(fixture.data)
     name = Path(next(part for part in found.command("Compile") if part.endswith(".cpp"))).name
     objects = [Path(part).name for part in found.command("Link") if part.endswith(".kernel.o")]
-    kernels = tuple(f"m/{part.removesuffix('.o')}.cpp" for part in objects)
+    kernels = {f"m/{part.removesuffix('.o')}.cpp": b"" for part in objects}
     # A toolkit that may be on this machine as well is not what is looked for.
     source = found.source.replace(b"/usr/local/cuda", b"/nowhere/cuda")
     return replace(found, source=source, wrapper=f"m/{name}", kernels=kernels)
@@ -66,7 +69,6 @@ HERE = Machine(
     system="linux",
     processor="x86_64",
     features=frozenset({"avx2", "avx512f", "avx512_vnni"}),
-    compiler="/usr/bin/g++",
     torch=CUDA,
     python_include=Path("/nowhere/python"),
     cuda_include=Path("/nowhere/cuda"),
@@ -218,7 +220,7 @@ COMPILERS: dict[str, tuple[str, str]] = {
     "an interpreter": ("python3 x.cpp", "g++"),
     "a shell": ("/bin/sh x.cpp", "g++"),
     "a launcher alone": ("ccache x.cpp", "g++"),
-    "one that is not here": ("/opt/bin/g++-99 x.cpp", "g++"),
+    "one that is not here": ("/nowhere/bin/g++-99 x.cpp", "g++"),
     "nothing": ("", "g++"),
     "a path": ("/usr/bin/g++ x.cpp", "g++"),
     "behind ccache": ("ccache /usr/bin/clang++ x.cpp -c", "clang++"),
@@ -266,27 +268,27 @@ def test_a_machine_without_compiler(tools: Path, monkeypatch: pytest.MonkeyPatch
 
 PLACES: dict[str, tuple[str, str]] = {
     # Not to be taken for something of this machine.
-    "something else": ("/opt/other/include", ""),
-    "what ends like torch": ("/opt/pytorch/include", ""),
+    "something else": ("/nowhere/other/include", ""),
+    "what ends like torch": ("/nowhere/pytorch/include", ""),
     "a directory of torch's sources": ("/src/torch/csrc", ""),
-    "Python's libraries": ("/opt/lib/python3.12", ""),
+    "Python's libraries": ("/nowhere/lib/python3.12", ""),
     "no path": ("", ""),
     # To be.
-    "headers of torch": ("/opt/site-packages/torch/include", "{torch}/include"),
+    "headers of torch": ("/nowhere/site-packages/torch/include", "{torch}/include"),
     "headers of its C++ interface": (
-        "/opt/torch/include/torch/csrc/api/include",
+        "/nowhere/torch/include/torch/csrc/api/include",
         "{torch}/include/torch/csrc/api/include",
     ),
-    "headers that this torch has not": ("/opt/torch/include/THC", ""),
-    "libraries of torch": ("/opt/torch/lib", "{torch}/lib"),
+    "headers that this torch has not": ("/nowhere/torch/include/THC", ""),
+    "libraries of torch": ("/nowhere/torch/lib", "{torch}/lib"),
     "headers of Python": ("/usr/include/python3.12", "{python}"),
     "of a debug build": ("/usr/include/python3.12d", "{python}"),
     "headers of CUDA": ("/nowhere/cuda/include", "{cuda}/include"),
-    "of a version": ("/opt/cuda-13.0/targets/x86_64-linux/include/", "{cuda}/include"),
-    "of a wheel": ("/opt/site-packages/nvidia/cuda_runtime/include", "{cuda}/include"),
-    "of a newer wheel": ("/opt/site-packages/nvidia/cu13/include", "{cuda}/include"),
-    "libraries of CUDA": ("/opt/cuda-13.0/targets/x86_64-linux/lib", "{cuda}/lib64"),
-    "stubs": ("/opt/cuda-13.0/targets/x86_64-linux/lib/stubs", "{cuda}/lib64/stubs"),
+    "of a version": ("/nowhere/cuda-13.0/targets/x86_64-linux/include/", "{cuda}/include"),
+    "of a wheel": ("/nowhere/site-packages/nvidia/cuda_runtime/include", "{cuda}/include"),
+    "of a newer wheel": ("/nowhere/site-packages/nvidia/cu13/include", "{cuda}/include"),
+    "libraries of CUDA": ("/nowhere/cuda-13.0/targets/x86_64-linux/lib", "{cuda}/lib64"),
+    "stubs": ("/nowhere/cuda-13.0/targets/x86_64-linux/lib/stubs", "{cuda}/lib64/stubs"),
 }
 
 
@@ -338,8 +340,8 @@ def test_directories_of_what_is_not_here(tmp_path: Path) -> None:
     (tmp_path / "cuda/include").mkdir(parents=True)
     (tmp_path / "cuda/lib").mkdir()
     machine = replace(HERE, cuda_include=tmp_path / "cuda/include")
-    assert recipe.directory(machine, "/opt/cuda/lib64")[0] == str(tmp_path / "cuda/lib")
-    assert recipe.directory(machine, "/opt/cuda/lib64/stubs")[0] == ""
+    assert recipe.directory(machine, "/nowhere/cuda/lib64")[0] == str(tmp_path / "cuda/lib")
+    assert recipe.directory(machine, "/nowhere/cuda/lib64/stubs")[0] == ""
 
 
 def test_the_toolkit_is_the_one_that_is_named(
@@ -468,7 +470,7 @@ ROUTES: dict[str, tuple[Route, Model, Library | None, str]] = {
         "full",
         model(
             told("// Link cmd", "// g++ /t/x.wrapper.o /t/k.kernel.o /t/x/w.weights.o"),
-            kernels=("m/k.kernel.cpp",),
+            kernels={"m/k.kernel.cpp": KERNEL},
         ),
         SHARED,
         "",
@@ -641,7 +643,7 @@ def test_what_cannot_be_built_here_is_refused(what: str) -> None:
         preflight.require(checks, package(of), of)
     assert caught.value.slug == slug
     assert caught.value.code == code == (FAILED if code == 3 else BAD_INPUT)
-    assert caught.value.message.startswith("a.pt2: the model model: ")
+    assert caught.value.message.startswith("a.pt2: model 'model': ")
     assert caught.value.hint.endswith(".")
     # All of it is shown by `doctor`, the failure among it.
     every = list(preflight.checks(of, library, machine, runs_here=runs_here))
@@ -652,8 +654,8 @@ def test_what_cannot_be_built_here_is_refused(what: str) -> None:
 @pytest.mark.parametrize("what", PASSED)
 def test_what_can_be_built_here_passes(what: str) -> None:
     of, library, machine, runs_here = PASSED[what]
-    checks = preflight.checks(of, library, machine, runs_here=runs_here)
-    passed = preflight.require(checks, package(of), of)
+    passed = list(preflight.checks(of, library, machine, runs_here=runs_here))
+    preflight.require(iter(passed), package(of), of)
     noted = [check for check in passed if check.ok is None]
     assert len(noted) == ("not loaded here" in what)
 

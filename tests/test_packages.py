@@ -312,7 +312,7 @@ Launch = tuple[str, int]
 COMPARED = {
     "mlp": (5, 10),
     "dynamic": (5, 10),
-    "transformer": (9, 12),
+    "transformer": (9, 13),
     "cond": (3, 4),
     "while_loop": (8, 11),
     "customop": (6, 8),

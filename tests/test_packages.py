@@ -416,7 +416,7 @@ def test_an_unpacked_package(
     with zipfile.ZipFile(plain) as file:
         file.extractall(folder)
     code, said = rewriter_json("instrument", folder, "--probe", "names,save", "-o", probed)
-    assert (code, said["check"]) == (0, "skipped")
+    assert (code, said["check"]) == (0, "linked")
     assert files_of(folder).items() != files_of(probed).items()
     digests = outputs_of([plain, "--args", inputs])
     assert outputs_of([folder, "--args", inputs]) == digests

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from threading import Event
@@ -82,9 +82,12 @@ class _Run:
 Report = Callable[[str], None]
 
 
-def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, Path]:
+def build(
+    jobs: Mapping[str, Job], scratch: Path, report: Report, spare: Callable[[], None]
+) -> dict[str, Path]:
     """Build the library of each job; returns their files in `scratch` by the same names.
 
+    `spare` is called once a core has nothing to compile: what is done then delays nothing.
     Raises `RewriterError` with the line that does not compile. Everything that was started has
     ended by then.
     """
@@ -98,8 +101,8 @@ def build(jobs: Mapping[str, Job], scratch: Path, report: Report) -> dict[str, P
         if job.links:
             (folders[name] / ORIGIN).mkdir()
             os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
-    _run_all(compiles, report)
-    _run_all(links, report)
+    _run_all(compiles, report, spare)
+    _run_all(links, report, spare)
     for name, job in jobs.items():
         if not job.links and job.recipe.model.weights == "behind the library":
             _append_weights(job.library, folders[name] / RESULT)
@@ -214,15 +217,18 @@ def _append_weights(library: Library, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(steps: Sequence[Step], report: Report) -> None:
+def _run_all(steps: Sequence[Step], report: Report, spare: Callable[[], None]) -> None:
     """Run commands side by side; the first failure stops the others and is raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
         running = [pool.submit(_run, step, state, report) for step in steps]
         try:
-            for one in running:
+            if len(steps) < (os.cpu_count() or 1):
+                spare()
+            for one in as_completed(running):
                 one.result()
+                spare()
         except BaseException:
             state.stopped.set()
             for process in tuple(state.processes):

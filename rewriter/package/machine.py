@@ -109,7 +109,8 @@ def brings_its_library(compiler: str) -> bool:
             )
         except (OSError, subprocess.TimeoutExpired):
             return False  # compiling tells more
-        return done.returncode == 0 and read(Path(folder) / "probe.so", "probe.so").is_static
+        made = Path(folder) / "probe.so"
+        return done.returncode == 0 and made.is_file() and read(made, made.name).is_static
 
 
 def _features() -> frozenset[str]:

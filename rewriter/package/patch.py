@@ -172,10 +172,17 @@ def rebuild(
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         scratch = Path(folder)
         plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
-        loading = Loading.start(scratch) if check and not package.is_folder else None
+        loading: Loading | None = None
+
+        def start_loading() -> None:
+            nonlocal loading
+            if loading is None and check and not package.is_folder:
+                loading = Loading.start(scratch)
+
         try:
             jobs = {plan.name: _job(plan) for plan in plans if plan.original}
-            built = build.build(jobs, scratch, report)
+            built = build.build(jobs, scratch, report, start_loading)
+            start_loading()
             if check:
                 for plan in plans:
                     if plan.original:

@@ -567,7 +567,7 @@ def test_two_runs_give_the_same_bytes(
 
 
 def test_packages_that_share_file_names_share_nothing_else(
-    packaged: Callable[..., Packaged], patched: Patch, run: Run, apart: Apart
+    patched: Patch, run: Run, apart: Apart, tmp_path: Path
 ) -> None:
     """One process loads a package twice, and others with the same names and other weights."""
     mlp, several = patched("mlp", probes="names"), patched("several")
@@ -585,7 +585,12 @@ def test_packages_that_share_file_names_share_nothing_else(
         "plain": (mlp.plain.path, "model"),
     }
     (args,) = mlp.plain.inputs.values()
-    outcomes = apart(run_packages, wanted, dict.fromkeys(wanted, args)).outcome
+    outcomes = apart(
+        run_packages,
+        wanted,
+        dict.fromkeys(wanted, args),
+        environment={"REWRITER_DUMP": str(tmp_path / "dump")},
+    ).outcome
     first = run(mlp.plain.path, args, "model").ran.calls[0]
     other = run(several.plain.path, several.plain.inputs["net_b"], "net_b").ran.calls[0]
     assert several.plain.inputs["net_b"][0].equal(args[0])

@@ -130,7 +130,16 @@ def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]
         found = (path.parent / name).resolve()
         if found not in parts:
             _collect(found, parts, format)
-    parts[path.resolve()] = _LOCAL.sub("", source).replace("#pragma once\n", "")
+    part = _LOCAL.sub("", source).replace("#pragma once\n", "")
+    if _OPEN not in part or not part.endswith(_CLOSE):
+        raise RewriterError(
+            "probe-invalid",
+            f"rewriter/runtime/cpp/{path.relative_to(SOURCES)} does not open and close its "
+            "namespaces as the files that it is put together with",
+            hint="See CONTRIBUTING.md for what a probe's file holds.",
+            code=FAILED,
+        )
+    parts[path.resolve()] = part
     return parts
 
 

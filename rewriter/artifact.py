@@ -170,6 +170,8 @@ def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Ar
     `models` chooses models of a package by their names.
     """
     path = Path(path)
+    if not path.name:
+        path = path.resolve()  # `.`, beside which nothing could be written
     if path.is_dir():
         return _open_package(path, models) if is_folder(path) else _open_directory(path)
     if _starts_as_zip(path):

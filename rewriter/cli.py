@@ -78,8 +78,9 @@ def script() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
         else:
             stream.reconfigure(errors="backslashreplace")
-    # CI sends this to cancel a job: what is half done is cleaned up then as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # CI cancels a job, a terminal goes away: what is half done is cleaned up then as on Ctrl-C.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     code = main()
     try:
         sys.stdout.flush()

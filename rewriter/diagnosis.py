@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter.artifact import OpenWrapper, open_artifact
+from rewriter.package.machine import compiler as find_compiler
 from rewriter.types import Check
 
 _CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
@@ -52,7 +52,7 @@ def _machine() -> Iterator[Check]:
                 False if required else None,
                 f"pip install {name}" if required else "needed for wrappers with Triton kernels",
             )
-    compiler = _compiler()
+    compiler = find_compiler()
     yield Check(
         "C++ compiler",
         compiler or "none found",
@@ -66,15 +66,6 @@ def _machine() -> Iterator[Check]:
         return
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     yield Check("GPU", found, None)
-
-
-def _compiler() -> str:
-    import os
-
-    for name in (os.environ.get("CXX", ""), "g++", "clang++"):
-        if name and (found := shutil.which(name)):
-            return found
-    return ""
 
 
 def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:

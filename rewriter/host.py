@@ -119,7 +119,17 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
 
         model = load_package(spec["wrapper"], spec["model"])
     torch.manual_seed(spec["seed"])
-    outputs = model(*inputs, **keywords)
+    try:
+        outputs = model(*inputs, **keywords)
+    except Exception as error:
+        given = len(torch.utils._pytree.tree_leaves((inputs, keywords)))
+        if given == spec["inputs"]:
+            raise
+        raise ProblemError(
+            "bad-args-file",
+            f"{spec['args']}: the model takes {spec['inputs']} inputs, the file holds {given}: "
+            f"{error}".splitlines()[0],
+        ) from error
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     leaves = torch.utils._pytree.tree_leaves(outputs)
@@ -155,8 +165,9 @@ def import_operators(name: str) -> None:
             sys.path.insert(0, str(path.parent))
             name = path.stem
         importlib.import_module(name)
-    except ImportError as error:
-        raise ProblemError("bad-import", f"--import {name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, ImportError) else repr(error)
+        raise ProblemError("bad-import", f"--import {name}: {said}") from error
 
 
 def own_inputs(module: ModuleType) -> list[Any]:

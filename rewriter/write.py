@@ -12,6 +12,9 @@ from rewriter.errors import RewriterError
 
 BACKUP = ".orig"
 
+# What is in each directory that is written for a package.
+_OURS = ("sources.json", "rewriter/manifest.json", "*/rewriter/manifest.json")
+
 
 def output_path(path: Path) -> Path:
     """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input.
@@ -61,31 +64,48 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
 
 
 @contextmanager
-def whole(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> Iterator[Path]:
     """Give a path to write a large file or a directory to, and put it in the place of `path`.
 
     For what is not held in memory. Nothing is left of it if the body raises. Raises
-    `RewriterError` before the body where `path` exists and `overwrite` is not given.
+    `RewriterError` before the body where `path` cannot be written: it exists and `overwrite` is not
+    given, is no file, or is a directory that this program did not make.
     """
-    path = path.resolve()
-    if path.exists() and not overwrite:
+    try:
+        path = path.resolve()
+        if path.exists():
+            _require_replaceable(path, overwrite=overwrite, directory=directory)
+        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
+    except (OSError, RuntimeError) as error:
+        raise _unwritable(path, error) from error
+    with folder as name:
+        temporary = Path(name) / path.name
+        yield temporary
+        try:
+            if directory and path.exists():
+                os.rename(path, Path(name) / "before")
+            if not directory:
+                temporary.chmod(path.stat().st_mode if path.exists() else _umasked())
+            os.replace(temporary, path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+
+def _require_replaceable(path: Path, *, overwrite: bool, directory: bool) -> None:
+    if not directory:
+        _require_regular(path)
+    elif not path.is_dir() or not any(next(path.glob(name), None) for name in _OURS):
+        raise RewriterError(
+            "exists",
+            f"{path} exists, and is no directory that rewriter made",
+            hint="Pass another path with -o.",
+        )
+    if not overwrite:
         raise RewriterError(
             "exists",
             f"{path} exists already",
             hint="Pass --overwrite, or another path with -o.",
         )
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-            temporary = Path(folder) / path.name
-            yield temporary
-            if temporary.is_dir():
-                if path.exists():
-                    os.rename(path, Path(folder) / "before")
-            else:
-                temporary.chmod(path.stat().st_mode if path.exists() else _umasked())
-            os.replace(temporary, path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
 
 
 def _unwritable(path: Path, error: Exception) -> RewriterError:

@@ -26,16 +26,16 @@ rewriter list "$package" --strict --json > "$output/launches.json"
 status=0
 rewriter doctor "$package" --json > "$output/doctor.json" || status=$?
 if [ "$status" -eq 1 ]; then
-    rewriter instrument "$package" --no-rebuild -o "$output/sources" --json "$@" \
+    rewriter instrument "$package" --no-rebuild -o "$output/sources" --overwrite --json "$@" \
         > "$output/instrument.json"
     echo "not built here, see $output/doctor.json; sources: $output/sources" >&2
     exit 1
 fi
 [ "$status" -eq 0 ] || exit "$status"
 
-rewriter instrument "$package" -o "$patched" --json "$@" > "$output/instrument.json"
+rewriter instrument "$package" -o "$patched" --overwrite --json "$@" > "$output/instrument.json"
 
-rewriter strip "$patched" -o "$output/restored.pt2"
+rewriter strip "$patched" -o "$output/restored.pt2" --overwrite
 cmp "$package" "$output/restored.pt2"
 rm "$output/restored.pt2"
 echo "$patched"

@@ -91,7 +91,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             delivered, built = Delivered(changed, diff=diff), None
         elif arguments.no_rebuild:
             output = _output(arguments, artifact.path)
-            with write.whole(output, overwrite=arguments.overwrite) as temporary:
+            with write.whole(output, overwrite=arguments.overwrite, directory=True) as temporary:
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
         else:
@@ -113,7 +113,10 @@ def _build(
 ) -> tuple[Delivered, Built]:
     output = artifact.path if arguments.in_place else _output(arguments, artifact.path)
     overwrite = arguments.overwrite or arguments.in_place
-    with write.whole(output, overwrite=overwrite) as temporary:
+    if arguments.in_place:
+        _require_backup(artifact.path, original.path, overwrite=arguments.overwrite)
+    folder = artifact.path.is_dir()
+    with write.whole(output, overwrite=overwrite, directory=folder) as temporary:
         built = patch.rebuild(
             original,
             probed,
@@ -125,7 +128,7 @@ def _build(
         )
         backup = None
         if arguments.in_place:
-            backup = _keep(artifact.path, original.path, overwrite=arguments.overwrite)
+            backup = _keep(artifact.path, original.path)
     return Delivered(True, str(output), None if backup is None else str(backup), diff), built
 
 
@@ -145,10 +148,11 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     wanted = arguments.output or arguments.in_place
     if not arguments.check and (probed or arguments.output) and (wanted or not arguments.diff):
         output = artifact.path if arguments.in_place else _plain_output(arguments, package)
-        with write.whole(output, overwrite=arguments.overwrite or arguments.in_place) as temporary:
+        overwrite = arguments.overwrite or arguments.in_place
+        with write.whole(output, overwrite=overwrite, directory=package.is_folder) as temporary:
             exact = _write_plain(artifact, temporary, probed=probed)
         delivered = Delivered(probed, str(output), diff=diff)
-        backup = write.backup_path(artifact.path)
+        backup = write.backup_path(artifact.path.resolve())
         if arguments.in_place and backup.is_file() and filecmp.cmp(backup, output, shallow=False):
             backup.unlink()
     if not exact:
@@ -223,12 +227,24 @@ def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
     return path.with_name(f"{name}.stripped{suffix}") if plain == path else plain
 
 
-def _keep(path: Path, original: Path, *, overwrite: bool) -> Path:
+def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
+    """Make sure, before any work, that the original can be kept beside the package."""
+    backup = write.backup_path(path.resolve())
+    if backup.exists() and not (overwrite or filecmp.cmp(backup, original, shallow=False)):
+        raise RewriterError(
+            "exists",
+            f"{backup} exists already, and is not the original of {path}",
+            hint="Pass --overwrite, or move it away.",
+        )
+
+
+def _keep(path: Path, original: Path) -> Path:
     """Keep the original of a package beside it."""
+    path = path.resolve()
     backup = write.backup_path(path)
-    if not (backup.is_file() and filecmp.cmp(backup, original, shallow=False)):
-        with write.whole(backup, overwrite=overwrite) as temporary:
-            shutil.copyfile(original, temporary)
+    with write.whole(backup, overwrite=True) as temporary:
+        shutil.copyfile(original, temporary)
+    backup.chmod(path.stat().st_mode)
     return backup
 
 

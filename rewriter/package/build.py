@@ -104,6 +104,13 @@ def build(
     _run_all(compiles, report, spare)
     _run_all(links, report, spare)
     for name, job in jobs.items():
+        if not (folders[name] / RESULT).is_file():
+            raise RewriterError(
+                "link-failed",
+                f"the compiler said nothing and wrote no library of {job.recipe.model.name}",
+                hint="Nothing was written. Name another compiler in CXX.",
+                code=FAILED,
+            )
         if not job.links and job.recipe.model.weights == "behind the library":
             _append_weights(job.library, folders[name] / RESULT)
     return {name: folder / RESULT for name, folder in folders.items()}

@@ -88,9 +88,15 @@ def compiler(wanted: str = "") -> str:
     Empty where there is none, also where CXX names none: it was not asked for another.
     """
     if named := os.environ.get("CXX"):
-        return shutil.which(named) or ""
+        return _which(named)
     names = [Path(wanted).name] if is_compiler(wanted) else []
-    return next(filter(None, map(shutil.which, [*names, "g++", "clang++"])), "")
+    return next(filter(None, map(_which, [*names, "g++", "clang++"])), "")
+
+
+def _which(name: str) -> str:
+    """The path of a program from wherever it is run, empty if there is none."""
+    found = shutil.which(name)
+    return os.path.abspath(found) if found else ""
 
 
 def brings_its_library(compiler: str) -> bool:

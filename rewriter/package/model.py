@@ -76,9 +76,13 @@ class Model:
         """
         assert self.library is not None
         stem = self.library.removesuffix(".so")
-        # Releases up to 2.6 do not say `.wrapper`.
-        end = ".kernels" if stem.endswith(".wrapper") else "_" if stem[-1] != "_" else "-"
-        return f"{stem[: -len(end)]}{end}.so"
+        if stem.endswith(".wrapper"):
+            head, ends = stem.removesuffix(".wrapper"), [".kernels", ".kernel2", ".kernel3"]
+        else:  # releases up to 2.6
+            head, size = stem[:-1], len(stem[-1].encode())
+            ends = [letter * size for letter in "_-+"]
+        names = (f"{head}{end}.so" for end in ends)
+        return next(name for name in names if name not in self.members)
 
 
 def recorded(text: str, step: Step) -> tuple[str, ...]:
@@ -223,6 +227,8 @@ def _manifest(container: Container, root: str) -> Json | None:
         return {**fields, "original": original}
     name = root + pack.MANIFEST
     if name not in container.names:
+        if root + pack.DIRECTORY in container.names:
+            raise _unknown(container.path / name)
         return None
     manifest = _read_manifest(container.path / name, container.read(name))
     if not _has_members(manifest.get("models"), container.names):

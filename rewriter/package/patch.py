@@ -82,7 +82,8 @@ def patch(
     artifact = package if isinstance(package, Artifact) else api.open(package)
     with plain(artifact, may_replace=replace) as original:
         probed = instrument(original, selection or api.select())
-        with write.whole(Path(output), overwrite=overwrite) as temporary:
+        folder = _package(original).is_folder
+        with write.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
             return rebuild(
                 original,
                 probed,
@@ -97,7 +98,8 @@ def patch(
 def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
     """Write a package without its probes to `output`; whether it is exactly the original."""
     artifact = api.open(package)
-    with write.whole(Path(output), overwrite=overwrite) as temporary:
+    folder = _package(artifact).is_folder
+    with write.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
         return strip(_package(artifact), temporary)
 
 

@@ -31,7 +31,8 @@ _HEAD = """\
 #
 #     sh {name} [OUTPUT.pt2]
 #
-# PYTHON names the Python that has torch, CXX the compiler, CUDA_HOME the CUDA toolkit.
+# PYTHON names the Python that has torch, CXX the compiler, CUDA_HOME the CUDA toolkit. What the
+# linker says of _binary_constants_bin_start is of no consequence.
 set -eu
 name={package}
 output=$(realpath -m "${{1:-$(dirname "$0")/../$name}}")

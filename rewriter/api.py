@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter import edit, markers, planning, probes, verify
+from rewriter import edit, planning, probes, verify
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
 from rewriter.errors import RewriterError
 from rewriter.types import Format, Instrumented, Selection, Stripped, When
@@ -101,8 +101,7 @@ def strip(artifact: str | Path | Artifact) -> Stripped:
         # restored in whatever state it is.
         _ = wrapper.located
     restored = wrapper.restored
-    removed = len(markers.lines(wrapper.source)) - len(restored.kept)
-    return Stripped(wrapper.path, restored.source, wrapper.source, removed, restored.exact)
+    return Stripped(wrapper.path, restored.source, wrapper.source, wrapper.removed, restored.exact)
 
 
 def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:

@@ -71,6 +71,11 @@ class OpenWrapper:
     def restored(self) -> Restored:
         return edit.strip(self.source)
 
+    @property
+    def removed(self) -> int:
+        """How many lines are there on account of probes."""
+        return len(markers.lines(self.source)) - len(self.restored.kept)
+
     @cached_property
     def plain(self) -> Source:
         return Source(str(self.path), self.restored.source)

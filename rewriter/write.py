@@ -26,6 +26,15 @@ def output_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.instrumented{path.suffix}")
 
 
+def restored_path(path: Path) -> Path:
+    """Where `strip` writes without `-o`.
+
+    `x.instrumented.py` came from `x.py`, which usually still stands beside it.
+    """
+    original = path.with_name(path.name.replace(".instrumented", ""))
+    return path.with_name(f"{path.stem}.stripped{path.suffix}") if original == path else original
+
+
 def backup_path(path: Path) -> Path:
     """Where `--in-place` keeps what it replaces."""
     return path.with_name(path.name + BACKUP)
@@ -45,11 +54,7 @@ def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None 
             if path.read_bytes() == data:
                 return
             if not overwrite:
-                raise RewriterError(
-                    "exists",
-                    f"{path} exists already",
-                    hint="Pass --overwrite, or another path with -o.",
-                )
+                raise _exists(path)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -101,11 +106,15 @@ def _require_replaceable(path: Path, *, overwrite: bool, directory: bool) -> Non
             hint="Pass another path with -o.",
         )
     if not overwrite:
-        raise RewriterError(
-            "exists",
-            f"{path} exists already",
-            hint="Pass --overwrite, or another path with -o.",
-        )
+        raise _exists(path)
+
+
+def _exists(path: Path) -> RewriterError:
+    return RewriterError(
+        "exists",
+        f"{path} exists already",
+        hint="Pass --overwrite, or another path with -o.",
+    )
 
 
 def _unwritable(path: Path, error: Exception) -> RewriterError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,19 @@ def test_the_directory_that_one_is_in(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "back.pt2").read_bytes() == PACKAGE.read_bytes()
     assert main(["strip", "."]) == 0
     assert (tmp_path / "sources.pt2").read_bytes() == PACKAGE.read_bytes()
+
+
+def test_a_directory_is_restored_beside_itself(tmp_path: Path) -> None:
+    """Without -o, under the name that it had."""
+    with zipfile.ZipFile(PACKAGE) as file:
+        file.extractall(tmp_path / "unpacked")
+    (tmp_path / "unpacked").rename(tmp_path / "model.instrumented")
+    (wrapper,) = (tmp_path / "model.instrumented").rglob("*.wrapper.cpp")
+    plain = wrapper.read_bytes()
+    assert main(["instrument", str(wrapper), "-o", str(wrapper), "--overwrite"]) == 0
+    assert main(["strip", str(tmp_path / "model.instrumented")]) == 0
+    (restored,) = (tmp_path / "model").rglob("*.wrapper.cpp")
+    assert restored.read_bytes() == plain
 
 
 def test_a_compiler_is_found_from_everywhere(

@@ -137,10 +137,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     _refuse_output(arguments, artifact)
     package = artifact.package
     assert package is not None
-    removed = sum(
-        len(wrapper.source.splitlines()) - len(wrapper.restored.kept)
-        for wrapper in artifact.wrappers
-    )
+    removed = sum(wrapper.removed for wrapper in artifact.wrappers)
     probed = package.manifest is not None or bool(removed)
     after = {wrapper.name: wrapper.restored.source for wrapper in artifact.wrappers}
     diff = _diff(arguments, artifact, after)
@@ -217,14 +214,12 @@ def _output(arguments: argparse.Namespace, path: Path) -> Path:
 
 
 def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
-    """Where `strip` writes: the name without `.instrumented`, which is taken by nobody else."""
+    """Where `strip` writes. Sources become a package, whatever their directory is called."""
     if arguments.output:
         return Path(arguments.output)
-    path = package.path
-    suffix = ".pt2" if package.is_sources else path.suffix
-    name = path.name.removesuffix(path.suffix) if path.suffix == suffix else path.name
-    plain = path.with_name(name.replace(".instrumented", "") + suffix)
-    return path.with_name(f"{name}.stripped{suffix}") if plain == path else plain
+    if package.is_sources:
+        return package.path.with_name(f"{package.path.name.replace('.instrumented', '')}.pt2")
+    return write.restored_path(package.path)
 
 
 def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:

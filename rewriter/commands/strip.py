@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from rewriter import api
+from rewriter import api, write
 from rewriter.commands import _package
 from rewriter.commands._common import Delivered, add_output_options, deliver, emit_json, message
 from rewriter.errors import DIFFERS, OK
@@ -39,7 +38,7 @@ def act(arguments: argparse.Namespace) -> int:
             path,
             result.instrumented,
             result.source,
-            default=_output_path(path),
+            default=write.restored_path(path),
             plain=result.source,
         )
     if arguments.json:
@@ -57,9 +56,3 @@ def act(arguments: argparse.Namespace) -> int:
     elif arguments.check or delivered.output:
         message(f"took out {result.removed} lines: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
-
-
-def _output_path(path: Path) -> Path:
-    """`x.instrumented.py` came from `x.py`, which usually still stands beside it."""
-    original = path.with_name(path.name.replace(".instrumented", ""))
-    return path.with_name(f"{path.stem}.stripped{path.suffix}") if original == path else original

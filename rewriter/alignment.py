@@ -1,0 +1,218 @@
+"""Aligns two sequences of launches, or of lines: what in one stands for what in the other.
+
+Myers' algorithm (E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), over keys
+that go from strict to loose: what a strict key leaves unmatched between two matches is aligned
+again by the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+# Beyond so many edits the best path so far is taken: time stays linear in the length, and nobody
+# looks for the shortest of so long a list of changes.
+_MAX_EDITS = 1000
+
+
+class Pair(NamedTuple):
+    """Positions of two items that stand for each other; `None` on one side: there is none.
+
+    `level` is the key that matched them, 0 for the strictest. `moved` pairs have equal strictest
+    keys and stand in another order; a list of pairs has them where they stand in the first
+    sequence.
+    """
+
+    a: int | None
+    b: int | None
+    level: int = -1
+    moved: bool = False
+
+
+Keys = tuple[Hashable, ...]
+
+
+def align(a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
+    """Align two sequences; each item gives its keys, strictest first, as many as all others.
+
+    Every position of both comes up in exactly one pair, in order but for those that `moved`.
+    """
+    levels = len(a[0]) if a else len(b[0]) if b else 0
+    pairs = _align(a, b, (0, len(a)), (0, len(b)), 0, levels)
+    return _with_moved(pairs, a, b)
+
+
+def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The positions of a longest common subsequence (a long one, beyond 1,000 edits)."""
+    start, end_a, end_b = 0, len(a), len(b)
+    while start < min(end_a, end_b) and a[start] == b[start]:
+        start += 1
+    while end_a > start and end_b > start and a[end_a - 1] == b[end_b - 1]:
+        end_a, end_b = end_a - 1, end_b - 1
+    # What only one side has matches nothing; without it, few edits are left to search for.
+    common = set(a[start:end_a]) & set(b[start:end_b])
+    left = [i for i in range(start, end_a) if a[i] in common]
+    right = [j for j in range(start, end_b) if b[j] in common]
+    found = [(i, i) for i in range(start)]
+    found += [
+        (left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])
+    ]
+    found += [(end_a + k, end_b + k) for k in range(len(a) - end_a)]
+    return found
+
+
+def _align(
+    a: Sequence[Keys],
+    b: Sequence[Keys],
+    in_a: tuple[int, int],
+    in_b: tuple[int, int],
+    level: int,
+    levels: int,
+) -> list[Pair]:
+    """Align `a[slice(*in_a)]` and `b[slice(*in_b)]` by the keys from `level` on."""
+    (from_a, to_a), (from_b, to_b) = in_a, in_b
+    if level == levels or from_a == to_a or from_b == to_b:
+        return [Pair(i, None) for i in range(*in_a)] + [Pair(None, j) for j in range(*in_b)]
+    pairs: list[Pair] = []
+    found = matches(
+        [item[level] for item in a[from_a:to_a]], [item[level] for item in b[from_b:to_b]]
+    )
+    for i, j in [*((from_a + i, from_b + j) for i, j in found), (to_a, to_b)]:
+        pairs += _align(a, b, (from_a, i), (from_b, j), level + 1, levels)
+        if i < to_a or j < to_b:
+            pairs.append(Pair(i, j, level))
+        from_a, from_b = i + 1, j + 1
+    return pairs
+
+
+def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
+    """Pair what was left over on both sides and has the same strictest key."""
+    waiting: dict[Hashable, list[int]] = {}
+    for pair in pairs:
+        if pair.a is None and pair.b is not None:
+            waiting.setdefault(b[pair.b][0], []).append(pair.b)
+    moved: dict[int, int] = {}
+    for pair in pairs:
+        if pair.b is None and pair.a is not None and (there := waiting.get(a[pair.a][0])):
+            moved[pair.a] = there.pop(0)
+    if not moved:
+        return pairs
+    gone = set(moved.values())
+    return [
+        Pair(pair.a, moved[pair.a], 0, True) if pair.b is None and pair.a in moved else pair
+        for pair in pairs
+        if not (pair.a is None and pair.b in gone)
+    ]
+
+
+def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    from_a = from_b = 0
+    while from_a < len(a) and from_b < len(b):
+        steps, from_a, from_b = _snakes(a, b, from_a, from_b)
+        found += steps
+    return found
+
+
+def _snakes(
+    a: Sequence[Hashable], b: Sequence[Hashable], from_a: int, from_b: int
+) -> tuple[list[tuple[int, int]], int, int]:
+    """The matches of the best path from a point, and the point that it came to.
+
+    That is the end of both, or, where `_MAX_EDITS` do not lead there, the farthest point reached.
+    """
+    len_a, len_b = len(a), len(b)
+    reached = {1: from_a}  # by diagonal: how far in `a` the best path on it came
+    diagonal = from_a - from_b
+    history: list[dict[int, int]] = []
+    ended = None
+    for edits in range(_MAX_EDITS + 1):
+        history.append(dict(reached))
+        for k in range(-edits, edits + 1, 2):
+            down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
+            x = reached[k + 1] if down else reached[k - 1] + 1
+            y = x - k - diagonal
+            while x < len_a and y < len_b and a[x] == b[y]:
+                x, y = x + 1, y + 1
+            reached[k] = x
+            if x >= len_a and y >= len_b:
+                ended = k
+                break
+        if ended is not None:
+            break
+    else:
+        edits = _MAX_EDITS
+        # Points behind an end are on no path.
+        inside = [k for k, x in reached.items() if x <= len_a and x - k - diagonal <= len_b]
+        ended = max(inside, key=lambda k: 2 * reached[k] - k)
+    return _walked(history, edits, ended, reached[ended], diagonal, from_a)
+
+
+def _walked(
+    history: list[dict[int, int]], edits: int, k: int, x: int, diagonal: int, from_a: int
+) -> tuple[list[tuple[int, int]], int, int]:
+    """The matches on the path that came to `x` on diagonal `k`, walked back."""
+    end = (x, x - k - diagonal)
+    found: list[tuple[int, int]] = []
+    for step in range(edits, -1, -1):
+        before = history[step]
+        down = k == -step or (k != step and before[k - 1] < before[k + 1])
+        previous = k + 1 if down else k - 1
+        start = before[previous] + (0 if down else 1)
+        while x > start:
+            x -= 1
+            found.append((x, x - k - diagonal))
+        k, x = previous, before[previous]
+    found.reverse()
+    return found, *end
+
+
+_SUFFIX = re.compile(r"_\d+$")
+_GENERATED = re.compile(r"^(?:triton_\w+?|cpp|combo|cutlass|cuda)_fused_")
+_SHIM = re.compile(r"^aoti_torch_(?:cpu|cuda|xpu|mps|meta)_|^aoti_torch_")
+_OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
+
+
+def canonical(kernel: str) -> str:
+    """What a kernel computes, as far as its name says, in whatever wrapper it is launched.
+
+    >>> canonical("extern_kernels.addmm"), canonical("aoti_torch_cpu_addmm_out")
+    ('addmm', 'addmm')
+    >>> canonical("triton_poi_fused_gelu_3"), canonical("cpp_fused_gelu_0")
+    ('fused gelu', 'fused gelu')
+    """
+    if _GENERATED.match(kernel):
+        return "fused " + _SUFFIX.sub("", _GENERATED.sub("", kernel))
+    if _SHIM.match(kernel):
+        return _SHIM.sub("", kernel).removesuffix("_out")
+    if _OPERATOR.match(kernel):
+        name = _OPERATOR.sub("", kernel)
+        return name.removesuffix(".default").removesuffix(".out")
+    return _SUFFIX.sub("", kernel)
+
+
+def launch_keys(
+    kernel: str,
+    kind: str,
+    shapes: Hashable,
+    source_nodes: Iterable[str],
+    origins: Iterable[str],
+) -> Keys:
+    """The keys of a launch, strictest first.
+
+    `shapes` is whatever is known of the shapes of its arguments, in their order, without what
+    differs between two configurations of one model (dtypes, devices).
+    """
+    nodes, operators = tuple(source_nodes), tuple(origins)
+    name = canonical(kernel)
+    generated = name.startswith("fused ")
+    return (
+        (kernel, kind, shapes, nodes, operators),
+        (name, shapes, nodes, operators),
+        (name, nodes or shapes),
+        # A fused kernel's name follows from what it fuses; another's says what it does.
+        (nodes, operators, shapes) if generated and nodes else (name, shapes),
+        (nodes[-1:], generated) if nodes else (name,),
+        (name,),
+    )

@@ -12,6 +12,8 @@ State = Literal["equal", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
 Blame = Literal["", "culprit", "downstream"]
 
+DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -123,17 +125,18 @@ class TensorComparison:
 
     @property
     def written(self) -> bool:
-        """Whether this is a result of the launch: what it left in what it writes."""
-        return self.phase == "after" and self.a.get("role") != "in"
+        """Whether the launch is known to write it; the inputs of a call count as its results."""
+        return self.phase == "inputs" or (self.phase == "after" and self.a.get("role") != "in")
 
 
 @dataclass(frozen=True)
 class LaunchComparison:
     """One launch of both dumps, or of one: then `a` or `b` is `None`.
 
-    `state` is that of its results (the worst of them), `inputs` that of what it read. `blame`
-    tells a launch that went wrong itself from one that was given wrong values, by `producers`:
-    places in dump A. `reasons` are sentences for people.
+    `reads` are what it was given; `results` what it left in what it writes, and in what it was only
+    to read, if that changed. `state` is the worst of the results, `inputs` that of the reads.
+    `blame` tells a launch that went wrong itself from one that was given wrong values, by
+    `producers`: places in dump A. `reasons` are sentences for people.
     """
 
     a: Place | None
@@ -142,7 +145,8 @@ class LaunchComparison:
     inputs: State
     blame: Blame = ""
     moved: bool = False
-    tensors: tuple[TensorComparison, ...] = ()
+    reads: tuple[TensorComparison, ...] = ()
+    results: tuple[TensorComparison, ...] = ()
     producers: tuple[Place, ...] = ()
     reasons: tuple[str, ...] = ()
 
@@ -156,6 +160,10 @@ class LaunchComparison:
     @property
     def matched(self) -> bool:
         return self.a is not None and self.b is not None
+
+    @property
+    def tensors(self) -> tuple[TensorComparison, ...]:
+        return self.reads + self.results
 
 
 @dataclass(frozen=True)
@@ -199,4 +207,9 @@ class Comparison:
     @property
     def equal(self) -> bool:
         """Whether everything that could be compared is equal within its tolerance."""
-        return all(launch.state in ("equal", "unknown") for launch in self.launches if launch.matched)
+        good = ("equal", "unknown")
+        return all(
+            launch.state in good and launch.inputs in good
+            for launch in self.launches
+            if launch.matched
+        )

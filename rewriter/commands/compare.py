@@ -1,0 +1,248 @@
+"""`rewriter compare`: two dumps, launch by launch, and the first launch that went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rewriter.commands._common import emit_json, message, plain_table
+from rewriter.comparison.types import DIFFERS, Comparison, LaunchComparison, TensorComparison
+from rewriter.errors import DIFFERS as EXIT_DIFFERS
+from rewriter.errors import OK
+
+ORDER = 45
+_SHOWN = 20  # rows of a list, unless all are asked for
+_CULPRITS = 3  # shown with all their figures
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "compare", help="compare two dumps and name the first launch that went wrong"
+    )
+    parser.add_argument(
+        "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
+    )
+    parser.add_argument("b", metavar="DUMP_B", help="the dump that holds what is expected")
+    parser.add_argument("--rtol", type=float, metavar="X", help="relative tolerance (by dtype)")
+    parser.add_argument("--atol", type=float, metavar="X", help="absolute tolerance (by dtype)")
+    parser.add_argument(
+        "--tolerance",
+        metavar="GLOB=RTOL,ATOL",
+        action="append",
+        default=[],
+        help="tolerances of these kernels (may be repeated; the last that matches counts)",
+    )
+    parser.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
+    parser.add_argument("--all", action="store_true", help="list every launch, equal ones too")
+    parser.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.comparison import describe
+    from rewriter.comparison.compare import compare
+    from rewriter.comparison.tolerance import Tolerances, parse
+
+    tolerances = Tolerances(
+        rtol=arguments.rtol, atol=arguments.atol, kernels=tuple(map(parse, arguments.tolerance))
+    )
+    kernels = [name for name in (arguments.kernels or "").split(",") if name.strip()]
+    with _progress() as progress:
+        comparison = compare(
+            arguments.a,
+            arguments.b,
+            tolerances=tolerances,
+            kernels=kernels or None,
+            progress=progress,
+        )
+    if arguments.html:
+        _write_report(comparison, arguments)
+    if arguments.json:
+        emit_json("compare", describe.to_json(comparison))
+    else:
+        _show(comparison, everything=arguments.all)
+    apart = arguments.strict and (comparison.unmatched or comparison.unpaired)
+    return OK if comparison.equal and not apart else EXIT_DIFFERS
+
+
+def _write_report(comparison: Comparison, arguments: argparse.Namespace) -> None:
+    from rewriter import write
+    from rewriter.reporting.page import comparison_page
+
+    page = comparison_page(comparison, command=arguments.command_line)
+    write.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
+    message(f"report: {arguments.html}")
+
+
+def _show(comparison: Comparison, *, everything: bool) -> None:
+    from rewriter.comparison import describe
+
+    print(describe.verdict(comparison))
+    for launch in comparison.culprits[:_CULPRITS]:
+        print()
+        _show_culprit(launch)
+    rows = [
+        launch
+        for launch in comparison.launches
+        if everything or not launch.matched or {launch.state, launch.inputs} & set(DIFFERS)
+    ]
+    if rows:
+        print()
+        print(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
+        if len(rows) > _SHOWN and not everything:
+            print(f"… and {len(rows) - _SHOWN} more: --all")
+    print()
+    for line in _summary(comparison):
+        print(line)
+
+
+def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:
+    return rows if everything else rows[:_SHOWN]
+
+
+def _show_culprit(launch: LaunchComparison) -> None:
+    print(f"{launch.place}: {_PLAIN[launch.state]}")
+    if launch.b and str(launch.b) != str(launch.a):
+        print(f"  in B: {launch.b}")
+    if launch.place.source_nodes:
+        print(f"  source nodes: {' '.join(launch.place.source_nodes)}")
+    for reason in launch.reasons:
+        print(f"  {reason}")
+    for tensor in launch.tensors:
+        if tensor.state in DIFFERS:
+            for line in _figures(tensor):
+                print(f"  {line}")
+
+
+_PLAIN = {
+    "numeric": "values differ",
+    "non-finite": "NaN or infinity on one side",
+    "structural": "shapes or types differ",
+    "equal": "equal",
+    "unknown": "not compared",
+}
+
+
+def _figures(tensor: TensorComparison) -> Iterator[str]:
+    """All that is known of the difference of one value."""
+    kind = _type(tensor)
+    yield f"{tensor.a.get('role', '')} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
+    if tensor.note:
+        yield f"    {tensor.note}"
+    metrics = tensor.metrics
+    if metrics is None:
+        for name in ("min", "max", "mean", "std", "nan", "inf"):
+            one, other = tensor.a.get(name), tensor.b.get(name)
+            if one != other:
+                yield f"    {name} {_number(one)} against {_number(other)}"
+        return
+    if metrics.nonfinite:
+        at = metrics.nonfinite
+        yield (
+            f"    NaN only in A {metrics.nan_a}, only in B {metrics.nan_b}, other infinities "
+            f"{metrics.inf}; the first at {list(at.index)}: {at.a} against {at.b}"
+        )
+    for name, at in (("abs", metrics.max_abs), ("rel", metrics.max_rel)):
+        if at:
+            yield (
+                f"    max {name} {_number(at.error)} at {list(at.index)}: "
+                f"{_number(at.a)} against {_number(at.b)}"
+            )
+    share = metrics.mismatched / metrics.numel
+    within = tensor.tolerance
+    assert within is not None
+    yield (
+        f"    {metrics.mismatched} of {metrics.numel} elements ({share:.2%}) outside rtol "
+        f"{within.rtol:g} atol {within.atol:g}; it passes from atol {metrics.atol_needed:.3g} or "
+        f"rtol {metrics.rtol_needed:.3g}"
+    )
+    ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"
+    yield (
+        f"    mean {_number(metrics.mean_a)} against {_number(metrics.mean_b)}  cosine "
+        f"{metrics.cosine:.6g}  snr {metrics.snr:.4g} dB{ulp}"
+    )
+
+
+_HEAD = ["launch", "in B", "kernel", "inputs", "results", "max abs", "max rel", "mismatched", "why"]
+
+
+def _row(launch: LaunchComparison) -> list[str]:
+    one, other = (str(place).split()[0] if place else "-" for place in (launch.a, launch.b))
+    worst = max(
+        (tensor for tensor in launch.results if tensor.metrics),
+        key=lambda tensor: tensor.metrics.mismatched if tensor.metrics else 0,
+        default=None,
+    )
+    cells = ["", "", ""]
+    if worst and (metrics := worst.metrics):
+        cells = [
+            _number(metrics.max_abs.error if metrics.max_abs else None),
+            _number(metrics.max_rel.error if metrics.max_rel else None),
+            f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
+        ]
+    if not launch.matched:
+        return [one, other, launch.place.kernel, "-", "-", *cells, "no counterpart"]
+    why = launch.blame + (" of " + " ".join(_starts(launch)) if launch.producers else "")
+    if launch.moved:
+        why = f"{why}, moved".strip(", ")
+    return [one, other, launch.place.kernel, launch.inputs, launch.state, *cells, why]
+
+
+def _starts(launch: LaunchComparison) -> list[str]:
+    names = [str(place).split()[0] for place in launch.producers]
+    return names if len(names) <= 3 else [*names[:3], "…"]
+
+
+def _summary(comparison: Comparison) -> Iterator[str]:
+    from rewriter.comparison import describe, values
+
+    counts = describe.count(comparison)
+    yield (
+        f"{counts.matched} launches compared: {counts.equal} equal ({counts.identical} bit for "
+        f"bit), {counts.culprits} culprits, {counts.downstream} downstream, {counts.unknown} not "
+        f"comparable; without a counterpart: {counts.only_a} of A, {counts.only_b} of B"
+        + (f"; {counts.moved} in another order" if counts.moved else "")
+    )
+    if counts.by_statistics:
+        yield f"{counts.by_statistics} values compared {values.BY_STATISTICS}"
+    if counts.by_hash:
+        yield f"{counts.by_hash} values compared {values.BY_HASH}"
+    for name in comparison.unpaired:
+        yield f"{name} has no counterpart"
+
+
+def _type(tensor: TensorComparison) -> str:
+    from rewriter.runtime.text import short_dtype
+
+    if "dtype" not in tensor.a or "dtype" not in tensor.b:
+        return f"{tensor.a.get('value')} against {tensor.b.get('value')}"
+    one, other = (f"{short_dtype(row['dtype'])}{row['shape']}" for row in (tensor.a, tensor.b))
+    return one if one == other else f"{one} against {other}"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else format(value, ".4g")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on standard error, if it is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("launches"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("launches", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

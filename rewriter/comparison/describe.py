@@ -1,0 +1,163 @@
+"""What a comparison comes to: counts, one sentence, and the JSON of `compare --json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rewriter.comparison.types import (
+    DIFFERS,
+    Comparison,
+    Extreme,
+    LaunchComparison,
+    Metrics,
+    Place,
+    TensorComparison,
+)
+from rewriter.types import Json
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many launches, of those that ran; the inputs of a call are none.
+
+    `identical` are those of `equal` whose results are equal bit for bit, as far as that was seen.
+    `unknown` have results that could not be compared.
+    """
+
+    matched: int
+    equal: int
+    identical: int
+    culprits: int
+    downstream: int
+    unknown: int
+    moved: int
+    only_a: int
+    only_b: int
+    by_statistics: int  # values, not launches
+    by_hash: int
+
+
+def count(comparison: Comparison) -> Counts:
+    launches = [x for x in comparison.launches if x.place.launch is not None]
+    matched = [launch for launch in launches if launch.matched]
+    values = [tensor for launch in matched for tensor in launch.tensors]
+    return Counts(
+        matched=len(matched),
+        equal=sum(launch.state == "equal" for launch in matched),
+        identical=sum(
+            launch.state == "equal" and all(map(_identical, launch.results)) for launch in matched
+        ),
+        culprits=len(comparison.culprits),
+        downstream=sum(launch.blame == "downstream" for launch in matched),
+        unknown=sum(launch.state == "unknown" for launch in matched),
+        moved=sum(launch.moved for launch in matched),
+        only_a=sum(launch.b is None for launch in launches),
+        only_b=sum(launch.a is None for launch in launches),
+        by_statistics=sum(tensor.basis == "statistics" for tensor in values),
+        by_hash=sum(tensor.basis == "hashes" for tensor in values),
+    )
+
+
+def _identical(tensor: TensorComparison) -> bool:
+    return tensor.metrics.identical if tensor.metrics else tensor.basis == "hashes"
+
+
+def verdict(comparison: Comparison) -> str:
+    """The answer in one line."""
+    if comparison.culprits:
+        first = comparison.culprits[0]
+        where = f" (line {first.place.line})" if first.place.line else ""
+        return f"different: the runs part at {first.place}{where}"
+    if not comparison.equal:
+        first = next(
+            x for x in comparison.launches if x.matched and {x.state, x.inputs} & set(DIFFERS)
+        )
+        return f"different: first seen at {first.place}; what produced it was not compared"
+    counts = count(comparison)
+    if counts.identical == counts.matched:
+        return f"equal: {counts.matched} launches, bit for bit"
+    return f"equal: {counts.matched} launches, within tolerance"
+
+
+def to_json(comparison: Comparison) -> Json:
+    """What `compare --json` prints, less `format` and `version`; see docs/schemas/compare.json."""
+    launches = comparison.launches
+    positions = {id(launch): position for position, launch in enumerate(launches)}
+    return {
+        "verdict": "equal" if comparison.equal else "different",
+        "sentence": verdict(comparison),
+        "a": {"path": str(comparison.a), "manifest": comparison.manifest_a},
+        "b": {"path": str(comparison.b), "manifest": comparison.manifest_b},
+        "counts": asdict(count(comparison)),
+        "culprits": [positions[id(launch)] for launch in comparison.culprits],
+        "runs": [{"a": run.a, "b": run.b} for run in comparison.runs],
+        "unpaired": list(comparison.unpaired),
+        "launches": [
+            _launch(launch, number)
+            for number, run in enumerate(comparison.runs)
+            for launch in run.launches
+        ],
+    }
+
+
+def _launch(launch: LaunchComparison, run: int) -> Json:
+    return {
+        "run": run,
+        "a": _place(launch.a),
+        "b": _place(launch.b),
+        "state": launch.state,
+        "inputs": launch.inputs,
+        "blame": launch.blame or None,
+        "moved": launch.moved,
+        "reasons": list(launch.reasons),
+        "producers": [place.step for place in launch.producers],
+        "reads": [_tensor(tensor) for tensor in launch.reads],
+        "results": [_tensor(tensor) for tensor in launch.results],
+    }
+
+
+def _place(place: Place | None) -> Json | None:
+    if place is None:
+        return None
+    facts = asdict(place)
+    return {
+        name: list(fact) if isinstance(fact, tuple) else fact
+        for name, fact in facts.items()
+        if name != "run"
+    }
+
+
+def _tensor(tensor: TensorComparison) -> Json:
+    return {
+        "phase": tensor.phase,
+        "state": tensor.state,
+        "basis": tensor.basis,
+        "note": tensor.note,
+        "a": _value(tensor.a),
+        "b": _value(tensor.b),
+        "tolerance": tensor.tolerance and asdict(tensor.tolerance),
+        "metrics": tensor.metrics and _metrics(tensor.metrics),
+    }
+
+
+def _value(row: Json) -> Json:
+    """A row of the events file, less what the launch says already."""
+    return {k: v for k, v in row.items() if k not in ("launch", "phase", "kernel", "iteration")}
+
+
+def _metrics(metrics: Metrics) -> Json:
+    return dict(_figures(vars(metrics)))
+
+
+def _figures(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Numbers as JSON has them: non-finite ones are strings."""
+    for name, value in values.items():
+        if isinstance(value, Extreme):
+            yield name, dict(_figures(vars(value)))
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, str(value)
+        else:
+            yield name, list(value) if isinstance(value, tuple) else value

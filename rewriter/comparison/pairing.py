@@ -1,0 +1,101 @@
+"""Which value of one dump stands for which of the other, in launches that stand for each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rewriter.comparison.dataflow import reads, results, tensors
+from rewriter.types import Json
+
+Rows = tuple[Json, Json]
+
+
+def pair_reads(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
+    """What two launches read, argument by argument.
+
+    Kernels that take other arguments have none in common that the order could tell: nothing is
+    paired then, and what produced them speaks for them.
+    """
+    left, right = reads(a), reads(b)
+    if [_form(row) for row in left] == [_form(row) for row in right]:
+        return list(zip(left, right, strict=True))
+    left, right = tensors(left), tensors(right)
+    if [_form(row) for row in left] == [_form(row) for row in right]:
+        return list(zip(left, right, strict=True))
+    return []
+
+
+def pair_results(a: Sequence[Json], b: Sequence[Json]) -> tuple[list[Rows], list[Json], list[Json]]:
+    """What two launches wrote: in order where the shapes fit, else by shapes that are the only
+    ones of their kind. Also what is left over of each."""
+    left, right = tensors(results(a)), tensors(results(b))
+    if left and left[0].get("phase") == "inputs":
+        return _by_name(left, right)
+    if len(left) == len(right) and all(map(_fits, left, right)):
+        return list(zip(left, right, strict=True)), [], []
+    pairs: list[Rows] = []
+    for row in left:
+        fitting = [other for other in right if _fits(row, other)]
+        alike = [other for other in left if _fits(other, row)]
+        if len(fitting) == len(alike) == 1:
+            pairs.append((row, fitting[0]))
+    return _with_rest(pairs, left, right)
+
+
+def unchanged(rows: Sequence[Json], row: Json) -> bool:
+    """Whether an argument that a launch only reads is after it what it was before."""
+    return any(
+        other.get("phase") == "before"
+        and other.get("arg") == row.get("arg")
+        and {**other, "phase": "", "file": ""} == {**row, "phase": "", "file": ""}
+        for other in rows
+    )
+
+
+def pair_untouched(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
+    """What launches only read and yet changed, in either dump: a kernel wrote out of bounds, or the
+    wrapper says nothing of what it updates."""
+    left, right = ([row for row in rows if _only_read(row)] for rows in (a, b))
+    if [_form(row) for row in left] != [_form(row) for row in right]:
+        return []
+    if not any(row.get("phase") == "before" for row in (*a, *b)):
+        return []  # then these rows are what it read
+    return [
+        (x, y)
+        for x, y in zip(left, right, strict=True)
+        if not (unchanged(a, x) and unchanged(b, y))
+    ]
+
+
+def _only_read(row: Json) -> bool:
+    return row.get("phase") == "after" and row.get("role") == "in" and "dtype" in row
+
+
+def _form(row: Json) -> tuple[object, ...]:
+    return (row.get("role"), math.prod(row["shape"]) if "dtype" in row else None)
+
+
+def _fits(a: Json, b: Json) -> bool:
+    return math.prod(a["shape"]) == math.prod(b["shape"])
+
+
+def _by_name(left: list[Json], right: list[Json]) -> tuple[list[Rows], list[Json], list[Json]]:
+    """The inputs of a call: by name where both have it, the rest in order if as many are left."""
+    names = {row["arg"]: row for row in right}
+    pairs = [(row, names[row["arg"]]) for row in left if row["arg"] in names]
+    pairs, rest_a, rest_b = _with_rest(pairs, left, right)
+    if len(rest_a) == len(rest_b) and all(map(_fits, rest_a, rest_b)):
+        return [*pairs, *zip(rest_a, rest_b, strict=True)], [], []
+    return pairs, rest_a, rest_b
+
+
+def _with_rest(
+    pairs: list[Rows], left: list[Json], right: list[Json]
+) -> tuple[list[Rows], list[Json], list[Json]]:
+    gone = {id(row) for pair in pairs for row in pair}
+    return (
+        pairs,
+        [row for row in left if id(row) not in gone],
+        [row for row in right if id(row) not in gone],
+    )

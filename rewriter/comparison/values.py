@@ -1,0 +1,179 @@
+"""Compares one value in both dumps: by the tensors saved, or by what else was recorded of them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rewriter.alignment import canonical
+from rewriter.comparison.tolerance import Tolerances
+from rewriter.comparison.types import Metrics, State, TensorComparison
+from rewriter.grammar import folder
+from rewriter.types import Json
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BY_STATISTICS = "by statistics alone: another order of the same values would look equal"
+BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A row of one dump, and the directory that its `file` is relative to."""
+
+    row: Json
+    path: Path
+
+    @property
+    def file(self) -> Path | None:
+        name = self.row.get("file")
+        return self.path / name if name else None
+
+
+def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComparison:
+    """Compare one argument of a launch. Never raises on values; on a damaged file it does."""
+    blank = TensorComparison(str(a.row.get("phase", "")), "unknown", "none", a.row, b.row)
+    if "dtype" not in a.row or "dtype" not in b.row:
+        return _scalars(blank)
+    if why := _uninitialised(kernel, a.row):
+        return replace(blank, note=f"not compared: {why}")
+    if why := _not_alike(a.row, b.row):
+        return replace(blank, state="structural", note=why)
+    result = replace(
+        blank, tolerance=tolerances.of(kernel, str(a.row["dtype"]), str(b.row["dtype"]))
+    )
+    if a.file and b.file:
+        return _saved(result, a.file, b.file)
+    if "sha256" in a.row and "sha256" in b.row and a.row["dtype"] == b.row["dtype"]:
+        return _hashes(result)
+    if "numel" in a.row and "numel" in b.row:
+        return _statistics(result)
+    return replace(result, note="neither saved nor measured in both dumps")
+
+
+def size(*sides: Side) -> int:
+    """The bytes that are read to compare these."""
+    return sum(side.file.stat().st_size for side in sides if side.file and side.file.exists())
+
+
+def state_of(metrics: Metrics) -> State:
+    """What the metrics of two tensors come to."""
+    if metrics.nan_a or metrics.nan_b or metrics.inf:
+        return "non-finite"
+    return "equal" if metrics.passes else "numeric"
+
+
+def _saved(result: TensorComparison, a: Path, b: Path) -> TensorComparison:
+    from rewriter.comparison.tensors import compare_files
+
+    assert result.tolerance is not None
+    metrics = compare_files(a, b, result.tolerance)
+    return replace(result, state=state_of(metrics), basis="tensors", metrics=metrics)
+
+
+def _hashes(result: TensorComparison) -> TensorComparison:
+    if result.a["sha256"] == result.b["sha256"]:
+        return replace(result, state="equal", basis="hashes")
+    counted = [(row.get("nan"), row.get("inf")) for row in (result.a, result.b)]
+    state: State = "numeric" if counted[0] == counted[1] else "non-finite"
+    return replace(result, state=state, basis="hashes", note=BY_HASH)
+
+
+def _statistics(result: TensorComparison) -> TensorComparison:
+    """Every statistic within what the tolerance of the elements allows it to differ by."""
+    a, b, tolerance = result.a, result.b, result.tolerance
+    assert tolerance is not None
+    result = replace(result, basis="statistics", note=BY_STATISTICS)
+    if (a.get("nan"), a.get("inf")) != (b.get("nan"), b.get("inf")):
+        return replace(result, state="non-finite")
+    largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
+    allowed = tolerance.atol + tolerance.rtol * largest
+    for name, factor in (("min", 1.0), ("max", 1.0), ("mean", 1.0), ("std", math.sqrt(2))):
+        x, y = _number(a.get(name)), _number(b.get(name))
+        if (x is None) != (y is None):
+            return replace(result, state="numeric")
+        if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):
+            return replace(result, state="numeric")
+    return replace(result, state="equal")
+
+
+def _largest(row: Json) -> float | None:
+    found = [x for name in ("min", "max") if (x := _number(row.get(name))) is not None]
+    return max(map(abs, found), default=None)
+
+
+def _number(value: Any) -> float | None:
+    """A number of an events file, in which those without a JSON form are strings."""
+    return None if value is None else float(value)
+
+
+def _scalars(result: TensorComparison) -> TensorComparison:
+    a, b = result.a.get("value"), result.b.get("value")
+    if "dtype" in result.a or "dtype" in result.b:
+        return replace(result, state="structural", note="a tensor on one side, none on the other")
+    same = a == b or _same_number(a, b)
+    return replace(result, state="equal" if same else "numeric", note="a scalar")
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    try:
+        return float(a) == float(b)
+    except (TypeError, ValueError):
+        return False
+
+
+def _not_alike(a: Json, b: Json) -> str:
+    """Why two tensors cannot be compared element by element; empty where they can."""
+    if math.prod(a["shape"]) != math.prod(b["shape"]) or (
+        a["shape"] != b["shape"]
+        and sorted(_long(a["shape"])) == sorted(_long(b["shape"]))
+        and _long(a["shape"]) != _long(b["shape"])
+    ):
+        return f"shape {a['shape']} against {b['shape']}"
+    families = [_family(str(row["dtype"])) for row in (a, b)]
+    if families[0] != families[1]:
+        return f"{a['dtype']} against {b['dtype']}"
+    return ""
+
+
+def _long(shape: list[int]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _family(dtype: str) -> str:
+    if dtype.startswith(("float", "bfloat")):
+        return "real"
+    return "complex" if dtype.startswith("complex") else "whole"
+
+
+def _uninitialised(kernel: str, row: Json) -> str:
+    """Why a value was never written, where it is known not to be."""
+    if row.get("phase") == "before" and row.get("role") == "out":
+        return "a pure output holds nothing before its launch"
+    if row.get("role") == "in":
+        return ""
+    for known in _never_written():
+        if fnmatchcase(kernel, known["kernel"]) and (
+            row["dtype"] in known.get("dtypes", (row["dtype"],))
+            and _operator(kernel) in known.get("operators", (_operator(kernel),))
+        ):
+            return str(known["why"])
+    return ""
+
+
+def _operator(kernel: str) -> str:
+    return canonical(kernel).partition(".")[0]
+
+
+@cache
+def _never_written() -> tuple[Json, ...]:
+    file = folder() / "uninitialised.toml"
+    return tuple(tomllib.loads(file.read_text(encoding="utf-8"))["output"])

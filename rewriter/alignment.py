@@ -8,6 +8,7 @@ again by the next one.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,9 +20,9 @@ _MAX_EDITS = 1000
 class Pair(NamedTuple):
     """Positions of two items that stand for each other; `None` on one side: there is none.
 
-    `level` is the key that matched them, 0 for the strictest. `moved` pairs have equal strictest
-    keys and stand in another order; a list of pairs has them where they stand in the first
-    sequence.
+    `level` is the key that matched them, 0 for the strictest. `moved` pairs agree in one of the two
+    strictest keys and stand in another order; a list of pairs has them where they stand in the
+    first sequence.
     """
 
     a: int | None
@@ -55,9 +56,7 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int
     left = [i for i in range(start, end_a) if a[i] in common]
     right = [j for j in range(start, end_b) if b[j] in common]
     found = [(i, i) for i in range(start)]
-    found += [
-        (left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])
-    ]
+    found += [(left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])]
     found += [(end_a + k, end_b + k) for k in range(len(a) - end_a)]
     return found
 
@@ -87,22 +86,24 @@ def _align(
 
 
 def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
-    """Pair what was left over on both sides and has the same strictest key."""
-    waiting: dict[Hashable, list[int]] = {}
-    for pair in pairs:
-        if pair.a is None and pair.b is not None:
-            waiting.setdefault(b[pair.b][0], []).append(pair.b)
+    """Pair what was left over on both sides and has the same key, of the two strictest."""
     moved: dict[int, int] = {}
-    for pair in pairs:
-        if pair.b is None and pair.a is not None and (there := waiting.get(a[pair.a][0])):
-            moved[pair.a] = there.pop(0)
-    if not moved:
-        return pairs
-    gone = set(moved.values())
+    taken: set[int] = set()
+    for level in (0, 1):
+        waiting: dict[Hashable, deque[int]] = {}
+        for pair in pairs:
+            if pair.a is None and pair.b is not None and pair.b not in taken:
+                waiting.setdefault(b[pair.b][level], deque()).append(pair.b)
+        for pair in pairs:
+            if pair.b is not None or pair.a is None or pair.a in moved:
+                continue
+            if there := waiting.get(a[pair.a][level]):
+                moved[pair.a] = there.popleft()
+                taken.add(moved[pair.a])
     return [
         Pair(pair.a, moved[pair.a], 0, True) if pair.b is None and pair.a in moved else pair
         for pair in pairs
-        if not (pair.a is None and pair.b in gone)
+        if not (pair.a is None and pair.b in taken)
     ]
 
 

@@ -55,7 +55,7 @@ float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
 complex32 complex64 complex128
 """
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
-PROBES = ("names", "print", "save")
+PROBES = ("hash", "names", "print", "save")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -1078,8 +1078,10 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
 # --- The text itself ----------------------------------------------------------------------------
 
 SUBSETS = [
-    subset for count in range(1, 4) for subset in itertools.combinations(PROBES, count)
-]  # fmt: skip
+    *(subset for n in (1, 2, 3) for subset in itertools.combinations(PROBES[1:], n)),
+    ("hash",),
+    PROBES,
+]
 
 
 @pytest.mark.parametrize("subset", SUBSETS, ids="-".join)
@@ -1108,7 +1110,11 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    names, printed, saved = (text([name], "text") for name in PROBES)
+    hashed, names, printed, saved = (text([name], "text") for name in PROBES)
+    assert "class Sha256" not in names
+    assert "class Sha256" not in printed
+    assert "class Sha256" in hashed
+    assert "class Zip" not in hashed
     assert "class Sums" not in names
     assert "class Zip" not in names
     assert "class Sums" in printed

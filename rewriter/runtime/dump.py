@@ -133,6 +133,8 @@ def _described(value: Value) -> dict[str, Any]:
     }
     if value.statistics is not None:
         row |= _statistics(value.statistics)
+    if value.sha256:
+        row["sha256"] = value.sha256
     if value.file:
         row["file"] = value.file
     return row

@@ -57,6 +57,7 @@ class Value:
     statistics: Statistics | None = None
     head: list[Any] | None = None
     text: str = ""
+    sha256: str = ""
     file: str = ""
 
     @classmethod

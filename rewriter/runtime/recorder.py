@@ -78,6 +78,7 @@ class Recorder:
         self.style = (
             Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
         )
+        self.probes: tuple[str, ...] = tuple(options["probes"])
         self._launches = {row["launch"]: Launch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)
         self._probes = _probes(options)

@@ -93,7 +93,7 @@ def measure(tensor: Tensor) -> Record | None:
         if view.numel() == 0:
             values = torch.zeros(7, dtype=torch.int64, device=tensor.device)
         else:
-            rows = [_reduce(block) for block in _blocks(view)]
+            rows = [_reduce(block) for block in blocks(view)]
             values = rows[0] if len(rows) == 1 else _merge(torch.stack(rows), tensor.dtype)
         return Record(values, tensor.dtype, tensor.numel(), repeat)
 
@@ -167,8 +167,8 @@ def _distinct(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor.as_strided(sizes, strides, tensor.storage_offset()), repeat
 
 
-def _blocks(view: Tensor) -> Iterator[Tensor]:
-    """Views of at most BLOCK elements that together hold each element of ``view`` once."""
+def blocks(view: Tensor) -> Iterator[Tensor]:
+    """Views of at most BLOCK elements that hold each element of ``view`` once, in its order."""
     total = view.numel()
     if total <= BLOCK:
         yield view
@@ -178,7 +178,7 @@ def _blocks(view: Tensor) -> Iterator[Tensor]:
     step = -(-length // -(-length // step))  # as many pieces, but of nearly equal size
     for start in range(0, length, step):
         if step == 1:
-            yield from _blocks(view.select(0, start))
+            yield from blocks(view.select(0, start))
         else:
             yield view.narrow(0, start, min(step, length - start))
 

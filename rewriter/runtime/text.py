@@ -51,15 +51,28 @@ class Text:
         return f"{self._start(event)}\n"
 
     def value(self, event: Event, value: Value) -> str:
-        line = f"{self._start(event)}  {value.label.role} {value.label.name}  "
+        line = self._about(event, value)
         if not value.is_tensor:
-            return f"{line}{value.kind} {value.text}\n"
-        line += f"{short_dtype(value.dtype)}{list(value.shape)}  {value.device}  "
-        line += self._statistics(value)
+            return line + "\n"
+        line += f"  {self._statistics(value)}"
+        if value.sha256:
+            line += f"  {self._digest(value)}"
         if self._values and value.head is not None:
             more = " ..." if _numel(value) > len(value.head) else ""
             line += f"\n    [{', '.join(_element(member) for member in value.head)}{more}]"
         return line + "\n"
+
+    def digest(self, event: Event, value: Value) -> str:
+        return f"{self._about(event, value)}  {self._digest(value)}\n"
+
+    def _digest(self, value: Value) -> str:
+        return f"sha256 {value.sha256[:16]}" if value.sha256 else "not hashed"
+
+    def _about(self, event: Event, value: Value) -> str:
+        line = f"{self._start(event)}  {value.label.role} {value.label.name}  "
+        if not value.is_tensor:
+            return f"{line}{value.kind} {value.text}"
+        return f"{line}{short_dtype(value.dtype)}{list(value.shape)}  {value.device}"
 
     def _start(self, event: Event) -> str:
         if event.launch is None:
@@ -93,8 +106,7 @@ class Upstream:
         return f"[ {event.phase}_launch: {kernel} ]\n"
 
     def value(self, event: Event, value: Value) -> str:
-        where = f"{event.phase}_launch - {event.launch.kernel}" if event.launch else _INPUTS
-        lines = [f"inductor: {where} - {value.label.expr}"]
+        lines = [self._title(event, value)]
         if not value.is_tensor:
             lines.append(f"Value:  {value.text}")
             return "\n".join(lines) + "\n"
@@ -113,7 +125,17 @@ class Upstream:
                 f"Max:  {found.maximum}",
                 f"Std:  {found.std}",
             ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + f"\n{self._digest(value)}"
+
+    def digest(self, event: Event, value: Value) -> str:
+        return f"{self._title(event, value)}\n{self._digest(value)}"
+
+    def _digest(self, value: Value) -> str:
+        return f"Sha256:  {value.sha256}\n" if value.sha256 else ""
+
+    def _title(self, event: Event, value: Value) -> str:
+        where = f"{event.phase}_launch - {event.launch.kernel}" if event.launch else _INPUTS
+        return f"inductor: {where} - {value.label.expr}"
 
 
 def _numel(value: Value) -> int:

@@ -406,7 +406,7 @@ def test_blocks_hold_each_element_once(dims: list[tuple[int, int]], offset: int,
     tensor = torch.arange(300).as_strided(sizes, strides, offset)
     view, repeat = statistics._distinct(tensor)
     with block(size):
-        blocks = list(statistics._blocks(view))
+        blocks = list(statistics.blocks(view))
     assert all(1 <= piece.numel() <= size for piece in blocks)
     assert len(blocks) <= max(1, 4 * view.numel() / size)
     values = [value for piece in blocks for value in piece.reshape(-1).tolist()] * repeat

@@ -158,6 +158,7 @@ struct Item {
   Statistics statistics;
   bool has_head = false;
   std::vector<std::string> head;
+  std::string sha256;  // of all elements, in hexadecimal
   std::string file;
 
   bool is_tensor() const { return kind == "tensor"; }

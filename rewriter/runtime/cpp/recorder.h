@@ -80,6 +80,12 @@ class Recorder {
   const bool upstream;
   const bool heads;
 
+  // Whether this probe is one of those of the wrapper.
+  bool has(const char* probe) const {
+    return (std::string(",") + options_.probes + ",").find(std::string(",") + probe + ",") !=
+        std::string::npos;
+  }
+
   // Write to standard output in one piece, flushed: what follows may crash.
   void write(const std::string& text) {
     if (text.empty()) return;

@@ -201,7 +201,8 @@ class Sums {
   int64_t origin_key_ = 0;
 };
 
-// Calls `take(data, count)` for all elements, at most `block_size` at a time, in memory order.
+// Calls `take(data, count)` for all elements, at most `block_size` at a time, the last dimension
+// fastest.
 template <class Take>
 inline void walk(const char* data, const std::vector<Dimension>& dims, int size, Take take) {
   int64_t run = dims.empty() ? 1 : dims.back().size;

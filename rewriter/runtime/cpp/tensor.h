@@ -187,11 +187,34 @@ struct Dimension {
   int64_t size, stride;
 };
 
+// The same elements in the same order, in as few dimensions as possible.
+inline std::vector<Dimension> merge(const std::vector<Dimension>& all) {
+  std::vector<Dimension> merged;
+  for (const Dimension& next : all) {
+    if (!merged.empty() && merged.back().stride == next.size * next.stride) {
+      merged.back() = {merged.back().size * next.size, next.stride};
+    } else {
+      merged.push_back(next);
+    }
+  }
+  return merged;
+}
+
+// The dimensions in logical order, as few as possible.
+inline std::vector<Dimension> row_major(
+    const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
+  std::vector<Dimension> all;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != 1) all.push_back({shape[i], stride[i]});
+  }
+  return merge(all);
+}
+
 // The dimensions in memory order, as few as possible, without expanded ones; how often those
 // repeat the rest.
 inline std::vector<Dimension> distinct(
     const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, int64_t& repeat) {
-  std::vector<Dimension> all, merged;
+  std::vector<Dimension> all;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     if (!stride[i]) {
@@ -202,14 +225,7 @@ inline std::vector<Dimension> distinct(
     all.push_back({shape[i], stride[i]});
     for (; at && all[at - 1].stride < stride[i]; --at) std::swap(all[at], all[at - 1]);
   }
-  for (const Dimension& next : all) {
-    if (!merged.empty() && merged.back().stride == next.size * next.stride) {
-      merged.back() = {merged.back().size * next.size, next.stride};
-    } else {
-      merged.push_back(next);
-    }
-  }
-  return merged;
+  return merge(all);
 }
 
 // Whether the elements fill a run of memory, each place once.

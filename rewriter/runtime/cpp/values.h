@@ -161,6 +161,7 @@ class Reading : public Values {
       json.key("nan").number(found.nan).key("inf").number(found.inf);
       if (found.magnitude) json.key("of").string("magnitude");
     }
+    if (!item.sha256.empty()) json.key("sha256").string(item.sha256);
     if (!item.file.empty()) json.key("file").string(item.file);
   }
 

@@ -35,19 +35,35 @@ inline std::string statistics_text(const Item& item) {
   return text + " nan " + std::to_string(found.nan) + " inf " + std::to_string(found.inf);
 }
 
-inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
+// A line up to what was found out about a tensor.
+inline std::string about_value(const Event& event, const Item& item, const Recorder& recorder) {
   const Tensor& tensor = item.tensor;
   std::string text = line_start(event, recorder);
   text += "  " + item.label->role + " " + item.label->name + "  ";
-  if (!item.is_tensor()) return text + item.kind + " " + item.text + "\n";
+  if (!item.is_tensor()) return text + item.kind + " " + item.text;
   text += short_dtype(dtype_info(tensor.dtype).name) + joined(tensor.shape);
-  text += "  " + tensor.device + "  " + statistics_text(item);
+  return text + "  " + tensor.device;
+}
+
+inline std::string sha256_text(const Item& item) {
+  return item.sha256.empty() ? "not hashed" : "sha256 " + item.sha256.substr(0, 16);
+}
+
+inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
+  std::string text = about_value(event, item, recorder);
+  if (!item.is_tensor()) return text + "\n";
+  text += "  " + statistics_text(item);
+  if (!item.sha256.empty()) text += "  " + sha256_text(item);
   if (item.has_head) {
     text += "\n    [";
     for (std::size_t i = 0; i < item.head.size(); ++i) text += (i ? ", " : "") + item.head[i];
-    text += tensor.numel > static_cast<int64_t>(item.head.size()) ? " ...]" : "]";
+    text += item.tensor.numel > static_cast<int64_t>(item.head.size()) ? " ...]" : "]";
   }
   return text + "\n";
+}
+
+inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
+  return about_value(event, item, recorder) + "  " + sha256_text(item) + "\n";
 }
 
 }  // namespace inductor_rewriter

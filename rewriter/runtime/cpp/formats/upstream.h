@@ -138,14 +138,27 @@ inline std::string type_text(const Dtype& dtype) {
   return known ? name : std::string("c10::") + dtype.type;
 }
 
-inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
-  const Tensor& tensor = item.tensor;
-  const Statistics& found = item.statistics;
+// The start of the line that comes first.
+inline std::string title_text(const Event& event, const Item& item) {
   std::string text = "[  aoti_model_inputs - ";
   if (event.launch) {
     text = std::string("[  ") + event.phase + "_launch - " + event.launch->row->kernel + " - ";
   }
-  text += item.label->expr;
+  return text + item.label->expr;
+}
+
+inline std::string sha256_text(const Item& item) {
+  return item.sha256.empty() ? "" : "Sha256: " + item.sha256 + "\n";
+}
+
+inline std::string digest_text(const Event& event, const Item& item, const Recorder&) {
+  return title_text(event, item) + "  ]:\n" + sha256_text(item) + "\n";
+}
+
+inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
+  const Tensor& tensor = item.tensor;
+  const Statistics& found = item.statistics;
+  std::string text = title_text(event, item);
   if (!item.is_tensor()) return text + ": " + item.text + "  ]\n";
   text += "  ]:\n";
   if (item.has_head && tensor.numel <= most_values) text += values_text(item);
@@ -169,7 +182,7 @@ inline std::string value_text(const Event& event, const Item& item, const Record
     text += "Stride: " + joined(tensor.stride) + "\nLayout: Strided\nIs contiguous: ";
     text += contiguous || !tensor.numel ? "1\n" : "0\n";
   }
-  return text + "Requires grad: 0\n\n";
+  return text + "Requires grad: 0\n" + sha256_text(item) + "\n";
 }
 
 }  // namespace inductor_rewriter

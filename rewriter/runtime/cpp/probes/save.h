@@ -58,7 +58,9 @@ class Save : public Probe {
     if (kernel.size() > room) {
       std::size_t end = room > 9 ? room - 9 : 0;
       while (end && (kernel[end] & 0xc0) == 0x80) --end;  // not inside a character
-      kernel = kernel.substr(0, end) + "~" + sha256(kernel).substr(0, 8);
+      Sha256 whole;
+      whole.add(kernel.data(), kernel.size());
+      kernel = kernel.substr(0, end) + "~" + whole.hex().substr(0, 8);
     }
     return start + kernel + "_" + rest;
   }

@@ -8,6 +8,7 @@ again by the next one.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from typing import NamedTuple
 # Beyond so many edits the best path so far is taken: time stays linear in the length, and nobody
 # looks for the shortest of so long a list of changes.
 _MAX_EDITS = 1000
+# And from there on, piece by piece, this many: a piece costs the square of it.
+_FEW_EDITS = 250
 
 
 class Pair(NamedTuple):
@@ -110,61 +113,70 @@ def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys]) -> list
 def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     from_a = from_b = 0
+    limit = _MAX_EDITS
     while from_a < len(a) and from_b < len(b):
-        steps, from_a, from_b = _snakes(a, b, from_a, from_b)
+        steps, from_a, from_b = _snakes(a, b, from_a, from_b, limit)
         found += steps
+        limit = _FEW_EDITS
     return found
 
 
 def _snakes(
-    a: Sequence[Hashable], b: Sequence[Hashable], from_a: int, from_b: int
+    a: Sequence[Hashable], b: Sequence[Hashable], from_a: int, from_b: int, limit: int
 ) -> tuple[list[tuple[int, int]], int, int]:
     """The matches of the best path from a point, and the point that it came to.
 
-    That is the end of both, or, where `_MAX_EDITS` do not lead there, the farthest point reached.
+    That is the end of both, or, where `limit` edits do not lead there, the farthest point reached.
     """
     len_a, len_b = len(a), len(b)
-    reached = {1: from_a}  # by diagonal: how far in `a` the best path on it came
     diagonal = from_a - from_b
-    history: list[dict[int, int]] = []
+    # By diagonal, how far in `a` the best path on it came: of k at k + limit + 1.
+    reached = array("q", [from_a]) * (2 * limit + 3)
+    history: list[array[int]] = []
+    zero = limit + 1
     ended = None
-    for edits in range(_MAX_EDITS + 1):
-        history.append(dict(reached))
+    for edits in range(limit + 1):
+        # What the next step can look at, and no more: the sum of all would fill the memory.
+        history.append(reached[zero - edits - 1 : zero + edits + 2])
         for k in range(-edits, edits + 1, 2):
-            down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
-            x = reached[k + 1] if down else reached[k - 1] + 1
+            down = k == -edits or (k != edits and reached[zero + k - 1] < reached[zero + k + 1])
+            x = reached[zero + k + 1] if down else reached[zero + k - 1] + 1
             y = x - k - diagonal
             while x < len_a and y < len_b and a[x] == b[y]:
                 x, y = x + 1, y + 1
-            reached[k] = x
+            reached[zero + k] = x
             if x >= len_a and y >= len_b:
                 ended = k
                 break
         if ended is not None:
             break
     else:
-        edits = _MAX_EDITS
+        edits = limit
         # Points behind an end are on no path.
-        inside = [k for k, x in reached.items() if x <= len_a and x - k - diagonal <= len_b]
-        ended = max(inside, key=lambda k: 2 * reached[k] - k)
-    return _walked(history, edits, ended, reached[ended], diagonal, from_a)
+        inside = [
+            k
+            for k in range(-edits, edits + 1, 2)
+            if reached[zero + k] <= len_a and reached[zero + k] - k - diagonal <= len_b
+        ]
+        ended = max(inside, key=lambda k: 2 * reached[zero + k] - k)
+    return _walked(history, edits, ended, reached[zero + ended], diagonal)
 
 
 def _walked(
-    history: list[dict[int, int]], edits: int, k: int, x: int, diagonal: int, from_a: int
+    history: list[array[int]], edits: int, k: int, x: int, diagonal: int
 ) -> tuple[list[tuple[int, int]], int, int]:
     """The matches on the path that came to `x` on diagonal `k`, walked back."""
     end = (x, x - k - diagonal)
     found: list[tuple[int, int]] = []
     for step in range(edits, -1, -1):
-        before = history[step]
-        down = k == -step or (k != step and before[k - 1] < before[k + 1])
+        before, zero = history[step], step + 1
+        down = k == -step or (k != step and before[zero + k - 1] < before[zero + k + 1])
         previous = k + 1 if down else k - 1
-        start = before[previous] + (0 if down else 1)
+        start = before[zero + previous] + (0 if down else 1)
         while x > start:
             x -= 1
             found.append((x, x - k - diagonal))
-        k, x = previous, before[previous]
+        k, x = previous, before[zero + previous]
     found.reverse()
     return found, *end
 
@@ -199,17 +211,19 @@ def launch_keys(
     shapes: Hashable,
     source_nodes: Iterable[str],
     origins: Iterable[str],
+    source: Hashable = None,
 ) -> Keys:
     """The keys of a launch, strictest first.
 
     `shapes` is whatever is known of the shapes of its arguments, in their order, without what
-    differs between two configurations of one model (dtypes, devices).
+    differs between two configurations of one model (dtypes, devices). `source` stands for the
+    kernel's own source where that is known: its name is then only a number.
     """
     nodes, operators = tuple(source_nodes), tuple(origins)
     name = canonical(kernel)
     generated = name.startswith("fused ")
     return (
-        (kernel, kind, shapes, nodes, operators),
+        (kernel if source is None else source, kind, shapes, nodes, operators),
         (name, shapes, nodes, operators),
         (name, nodes or shapes),
         # A fused kernel's name follows from what it fuses; another's says what it does.

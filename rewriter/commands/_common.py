@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import api, probes, write
+from rewriter import api, probes, textdiff, write
 from rewriter.errors import RewriterError
 from rewriter.types import Json, Plan, Selection
 
@@ -202,14 +201,11 @@ def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 def unified(path: Path, before: bytes, after: bytes) -> str:
     """A unified diff of two versions of a file; a carriage return shows as it is."""
-    lines = difflib.unified_diff(
-        before.decode("utf-8", "replace").splitlines(keepends=True),
-        after.decode("utf-8", "replace").splitlines(keepends=True),
+    return textdiff.unified(
+        before.decode("utf-8", "replace"),
+        after.decode("utf-8", "replace"),
         f"a/{path.name}",
         f"b/{path.name}",
-    )
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
 
 

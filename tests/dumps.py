@@ -1,0 +1,85 @@
+"""Writes small dumps by hand, as a probed program would: for tests of what reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def value(arg: str, role: str = "in", mean: float = 0.0, **fields: Any) -> Row:
+    """What the events say of a tensor of 4 by 8 whose values are around `mean`."""
+    row = {
+        "arg": arg,
+        "role": role,
+        "dtype": "float32",
+        "shape": [4, 8],
+        "stride": [8, 1],
+        "device": "cpu",
+        "numel": 32,
+        "min": mean - 1,
+        "max": mean + 1,
+        "mean": mean,
+        "std": 0.5,
+        "nan": 0,
+        "inf": 0,
+    }
+    return {**row, **fields}
+
+
+def launch(
+    index: int,
+    kernel: str,
+    reads: Sequence[Row] = (),
+    writes: Sequence[Row] = (),
+    *,
+    iteration: int | None = None,
+    when: str = "both",
+    **facts: Any,
+) -> tuple[Row, list[Row]]:
+    """The row of the table and the events of one launch."""
+    base: Row = {"launch": index, "kernel": kernel}
+    again = {} if iteration is None else {"iteration": iteration}
+    rows = []
+    if when != "after":
+        rows += [{**base, "phase": "before", **again, **row} for row in reads]
+    if when != "before":
+        kept = [row for row in reads if row["role"] == "in"]
+        rows += [{**base, "phase": "after", **again, **row} for row in (*kept, *writes)]
+    table = {
+        **base,
+        "kind": "cpp",
+        "scope": "Runner.call",
+        "line": 100 + index,
+        "source_nodes": [],
+        "origins": [],
+        "repeats": iteration is not None,
+        **facts,
+    }
+    return table, rows or [{**base, "phase": "before", **again}]
+
+
+def write(
+    dump: Path,
+    launches: Sequence[tuple[Row, list[Row]]],
+    *,
+    inputs: Sequence[Row] = (),
+    rank: int = 0,
+    run: int = 0,
+    artifact: str = "output_code.py",
+) -> Path:
+    """Add one call of a wrapper to a dump."""
+    path = dump / f"rank{rank}" / f"run{run}"
+    path.mkdir(parents=True)
+    manifest = {"format": "rewriter.dump", "version": 1, "artifact": artifact, "torch": "2.13.0"}
+    (dump / "manifest.json").write_text(json.dumps(manifest))
+    table = {row["launch"]: row for row, _ in launches}
+    facts = {"format": "rewriter.run", "version": 1, "artifact": artifact}
+    (path / "run.json").write_text(json.dumps({**facts, "launches": list(table.values())}))
+    rows = [{"phase": "inputs", **row} for row in inputs]
+    rows += [row for _, found in launches for row in found]
+    (path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return dump

@@ -1,0 +1,349 @@
+"""What `compare` makes of two dumps, on small ones written by hand; known answers from real models
+are in test_compare_cases.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dumps
+import jsonschema
+import pytest
+import torch
+from dumps import launch, value
+
+from rewriter import cli
+from rewriter.comparison import describe
+from rewriter.comparison.compare import compare
+from rewriter.comparison.types import Comparison
+from rewriter.errors import RewriterError
+
+SCHEMA = json.loads(
+    (Path(__file__).parent.parent / "docs/schemas/compare.json").read_text(encoding="utf-8")
+)
+
+Launches = Sequence[tuple[dumps.Row, list[dumps.Row]]]
+
+
+def chain(*means: float, start: int = 0, **options: Any) -> list[tuple[dumps.Row, list[dumps.Row]]]:
+    """Launches that each read what the one before wrote; the input has the mean 1."""
+    before = value("x", mean=1.0)
+    result = []
+    for index, mean in enumerate(means, start):
+        written = value(f"buf{index}", "out", mean)
+        result.append(launch(index, f"cpp_fused_op{index}_{index}", [before], [written], **options))
+        before = value(f"buf{index}", mean=mean)
+    return result
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Callable[..., Comparison]:
+    def act(a: Launches, b: Launches, **options: Any) -> Comparison:
+        inputs = [value("x", mean=1.0)]
+        one = dumps.write(tmp_path / "a", a, inputs=options.pop("inputs_a", inputs))
+        other = dumps.write(tmp_path / "b", b, inputs=options.pop("inputs_b", inputs))
+        return compare(one, other, **options)
+
+    return act
+
+
+def blamed(comparison: Comparison) -> dict[str, str]:
+    return {str(x.place).split()[0]: x.blame for x in comparison.launches if x.blame}
+
+
+def test_equal_dumps(compared: Callable[..., Comparison]) -> None:
+    comparison = compared(chain(1, 2, 3), chain(1, 2, 3))
+    assert comparison.equal
+    assert not comparison.culprits
+    assert len(comparison.launches) == 4
+
+
+def test_the_culprit_is_the_launch_whose_inputs_agree(compared: Callable[..., Comparison]) -> None:
+    comparison = compared(chain(1, 5, 6), chain(1, 2, 3))
+    assert not comparison.equal
+    assert blamed(comparison) == {"#1": "culprit", "#2": "downstream"}
+    assert [str(place) for place in comparison.launches[3].producers] == ["#1 cpp_fused_op1_1"]
+
+
+def test_inputs_of_the_call_may_be_the_culprit(compared: Callable[..., Comparison]) -> None:
+    a = [launch(0, "k_0", [value("x", mean=2.0)], [value("y", "out", 4.0)])]
+    b = [launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 3.0)])]
+    comparison = compared(a, b, inputs_a=[value("x", mean=2.0)])
+    assert blamed(comparison) == {"inputs": "culprit", "#0": "downstream"}
+
+
+def test_an_overwritten_value_is_no_fault_of_its_producer(
+    compared: Callable[..., Comparison],
+) -> None:
+    def launches(read: float) -> Launches:
+        return [
+            launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 2.0)]),
+            launch(1, "k_1", [value("y", mean=read)], [value("z", "out", read + 1)]),
+        ]
+
+    comparison = compared(launches(7.0), launches(2.0))
+    assert blamed(comparison) == {"#1": "culprit"}
+    assert "overwritten" in comparison.culprits[0].reasons[0]
+
+
+def test_nan_on_one_side_is_a_state_of_its_own(compared: Callable[..., Comparison]) -> None:
+    a = chain(1, 2, 3)
+    a[1][1][-1].update(nan=4)
+    comparison = compared(a, chain(1, 2, 3))
+    (culprit,) = comparison.culprits
+    assert (culprit.place.launch, culprit.state) == (1, "non-finite")
+
+
+def test_shapes_that_differ_are_structural(compared: Callable[..., Comparison]) -> None:
+    a = chain(1, 2)
+    a[1][1][-1].update(shape=[4, 9], numel=36)
+    (culprit,) = compared(a, chain(1, 2)).culprits
+    assert (culprit.place.launch, culprit.state) == (1, "structural")
+
+
+def test_independent_launches_in_another_order_are_equal(
+    compared: Callable[..., Comparison],
+) -> None:
+    """Twice the same kernel: only what they read tells them apart."""
+    first = launch(0, "k_0", [value("x", mean=1.0)], [value("p", "out", 2.0)])
+    second = launch(1, "k_0", [value("y", mean=5.0)], [value("q", "out", 6.0)])
+    last = launch(2, "k_1", [value("p", mean=2.0), value("q", mean=6.0)], [value("r", "out", 8.0)])
+    inputs = [value("x", mean=1.0), value("y", mean=5.0)]
+    comparison = compared(
+        [first, second, last], [second, first, last], inputs_a=inputs, inputs_b=inputs
+    )
+    assert comparison.equal
+    assert not comparison.unmatched
+    assert describe.count(comparison).moved == 1
+
+
+def test_launches_without_a_counterpart_are_counted_and_followed_through(
+    compared: Callable[..., Comparison],
+) -> None:
+    """A computes in two launches what B does in one, and its second one goes wrong."""
+
+    def end(read: str, mean: float, result: float) -> tuple[dumps.Row, list[dumps.Row]]:
+        return launch(9, "k_9", [value(read, mean=mean)], [value("end", "out", result)])
+
+    a = [
+        launch(0, "cpp_fused_add_0", [value("x", mean=1.0)], [value("p", "out", 2.0)]),
+        launch(1, "cpp_fused_relu_1", [value("p", mean=2.0)], [value("q", "out", 9.0)]),
+        end("q", 9.0, 10.0),
+    ]
+    b = [
+        launch(
+            0, "cpp_fused_add_relu_0", [value("x", mean=1.0), value("w")], [value("q", "out", 3.0)]
+        ),
+        end("q", 3.0, 4.0),
+    ]
+    comparison = compared(a, b)
+    assert [str(x.place) for x in comparison.unmatched] == [
+        "#0 cpp_fused_add_0",
+        "#1 cpp_fused_relu_1",
+        "#0 cpp_fused_add_relu_0",
+    ]
+    (culprit,) = comparison.culprits
+    assert culprit.place.kernel == "k_9"
+    assert "without a counterpart: #0 cpp_fused_add_0, #1 cpp_fused_relu_1" in culprit.reasons[1]
+
+
+def test_iterations_of_a_loop_are_told_apart(compared: Callable[..., Comparison]) -> None:
+    def loop(*means: float) -> Launches:
+        return [
+            launch(0, "k_0", [value("x", "inout", n)], [value("x", "inout", mean)], iteration=n)
+            for n, mean in enumerate(means)
+        ]
+
+    comparison = compared(loop(1, 2, 9), loop(1, 2, 3))
+    (culprit,) = comparison.culprits
+    assert str(culprit.place) == "#0.2 k_0"
+
+
+def test_values_after_launches_alone_are_enough(compared: Callable[..., Comparison]) -> None:
+    comparison = compared(chain(1, 5, 6, when="after"), chain(1, 2, 3, when="after"))
+    assert blamed(comparison) == {"#1": "culprit", "#2": "downstream"}
+
+
+def test_values_before_launches_alone_tell_where_it_shows(
+    compared: Callable[..., Comparison],
+) -> None:
+    comparison = compared(chain(1, 5, 6, when="before"), chain(1, 2, 3, when="before"))
+    assert not comparison.equal
+    assert not comparison.culprits
+    assert describe.verdict(comparison).startswith("different: first seen at #2 ")
+
+
+def test_statistics_say_what_they_cannot_tell(compared: Callable[..., Comparison]) -> None:
+    comparison = compared(chain(1), chain(1))
+    assert all("order" in tensor.note for x in comparison.launches for tensor in x.tensors)
+
+
+def test_an_uninitialised_value_is_never_compared(compared: Callable[..., Comparison]) -> None:
+    kernel = "torch.ops.aten._scaled_dot_product_efficient_attention.default"
+
+    def attention(seed: float) -> Launches:
+        result = value("seed", "out", seed, dtype="int64", shape=[], numel=1)
+        return [launch(0, kernel, [value("x", mean=1.0)], [value("y", "out", 1.0), result])]
+
+    comparison = compared(attention(1.0), attention(2.0))
+    assert comparison.equal
+    assert "never writes" in comparison.launches[1].results[1].note
+
+
+def test_a_value_that_was_only_to_be_read_and_changed(
+    compared: Callable[..., Comparison],
+) -> None:
+    """A kernel that writes where it should not."""
+
+    def launches(after: float) -> Launches:
+        table, rows = launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 2.0)])
+        rows[1] = {**rows[1], **value("x", mean=after)}
+        return [(table, rows)]
+
+    comparison = compared(launches(3.0), launches(1.0))
+    (culprit,) = comparison.culprits
+    assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "state"),
+    [
+        ({"sha256": "0" * 64}, {"sha256": "0" * 64, "mean": 9.0}, "equal"),
+        ({"sha256": "0" * 64}, {"sha256": "1" * 64}, "numeric"),
+        ({"sha256": "0" * 64, "nan": 1}, {"sha256": "1" * 64}, "non-finite"),
+        ({"sha256": "0" * 64}, {"sha256": "1" * 64, "dtype": "bfloat16"}, "equal"),
+    ],
+    ids=["the same bytes", "other bytes", "NaN", "another dtype: by statistics"],
+)
+def test_hashes(
+    compared: Callable[..., Comparison], a: dumps.Row, b: dumps.Row, state: str
+) -> None:
+    def launches(fields: dumps.Row) -> Launches:
+        return [launch(0, "k", [value("x", mean=1.0)], [value("y", "out", 2.0, **fields)])]
+
+    assert compared(launches(a), launches(b)).launches[1].state == state
+
+
+def test_saved_tensors_give_all_figures(tmp_path: Path) -> None:
+    for name, planted in (("a", 0.5), ("b", 0.0)):
+        made = dumps.write(
+            tmp_path / name,
+            [launch(0, "k", [value("x")], [value("y", "out", file="y.pt", dtype="float32")])],
+        )
+        tensor = torch.ones(4, 8)
+        tensor[2, 3] += planted
+        torch.save(tensor, made / "rank0/run0/y.pt")
+    (culprit,) = compare(tmp_path / "a", tmp_path / "b").culprits
+    metrics = culprit.results[0].metrics
+    assert metrics is not None
+    assert metrics.max_abs is not None
+    assert (metrics.max_abs.error, metrics.max_abs.index) == (0.5, (2, 3))
+    assert metrics.mismatched == 1
+    assert metrics.atol_needed == 0.5
+
+
+def test_calls_are_paired_by_wrapper_and_order(tmp_path: Path) -> None:
+    for name, calls in (("a", "fbfb"), ("b", "fbf")):
+        for run, which in enumerate(calls):
+            kernel = {"f": "forward_0", "b": "backward_0"}[which]
+            dumps.write(
+                tmp_path / name,
+                [launch(0, kernel, [value("x")], [value("y", "out", 1.0)])],
+                run=run,
+                artifact=f"{which}.py",
+            )
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    assert [(run.a, run.b) for run in comparison.runs] == [
+        (f"rank0/run{n}", f"rank0/run{n}") for n in range(3)
+    ]
+    assert comparison.unpaired == ("A rank0/run3",)
+
+
+def test_two_runs_of_one_dump(tmp_path: Path) -> None:
+    for run, mean in enumerate((1.0, 2.0)):
+        dumps.write(tmp_path, [launch(0, "k", [value("x")], [value("y", "out", mean)])], run=run)
+    comparison = compare(tmp_path / "rank0/run0", tmp_path / "rank0/run1")
+    assert [str(x.place) for x in comparison.culprits] == ["#0 k"]
+
+
+def test_nothing_in_common_is_an_error(compared: Callable[..., Comparison]) -> None:
+    other = [launch(0, "another_kernel", [value("x")], [value("y", "out", shape=[3], numel=3)])]
+    with pytest.raises(RewriterError) as error:
+        compared(chain(1, 2), other)
+    assert error.value.slug == "nothing-in-common"
+
+
+def test_names_alone_are_nothing_to_compare(tmp_path: Path) -> None:
+    for name in "ab":
+        dumps.write(tmp_path / name, [launch(0, "k")])
+    with pytest.raises(RewriterError) as error:
+        compare(tmp_path / "a", tmp_path / "b")
+    assert error.value.slug == "nothing-to-compare"
+
+
+@pytest.fixture
+def dump_pair(tmp_path: Path) -> tuple[str, str]:
+    inputs = [value("x", mean=1.0)]
+    a = dumps.write(tmp_path / "a", chain(1, 5, 6), inputs=inputs)
+    return str(a), str(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs))
+
+
+def test_command_names_the_culprit_first(
+    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", *dump_pair]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "different: the runs part at #1 cpp_fused_op1_1 (line 101)"
+    assert any(line.split() == _ROW.split() for line in lines)
+
+
+_ROW = "#2 #2 cpp_fused_op2_2 numeric numeric downstream of #1"
+
+
+def test_command_exits_0_where_nothing_differs(
+    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", dump_pair[0], dump_pair[0]]) == 0
+    assert capsys.readouterr().out.startswith("equal: 3 launches")
+
+
+def test_tolerances_of_a_kernel(dump_pair: tuple[str, str]) -> None:
+    loose = ["--tolerance", "cpp_fused_op1_*=0,10", "--tolerance", "cpp_fused_op2_2=0,10"]
+    assert cli.main(["compare", *dump_pair, *loose]) == 0
+    assert cli.main(["compare", *dump_pair, "--atol", "10"]) == 0
+    assert cli.main(["compare", *dump_pair, "--kernels", "cpp_fused_op0_*"]) == 0
+
+
+def test_strict_minds_launches_without_a_counterpart(tmp_path: Path) -> None:
+    a = dumps.write(tmp_path / "a", chain(1, 2))
+    b = dumps.write(tmp_path / "b", chain(1))
+    assert cli.main(["compare", str(a), str(b)]) == 0
+    assert cli.main(["compare", str(a), str(b), "--strict"]) == 1
+
+
+def test_json_fits_its_schema(
+    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["compare", *dump_pair, "--json"])
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["verdict"] == "different"
+    culprit = said["launches"][said["culprits"][0]]
+    assert culprit["a"]["launch"] == 1
+    assert said["launches"][3]["producers"] == [culprit["a"]["step"]]
+
+
+def test_json_of_saved_tensors_fits_its_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "ab":
+        made = dumps.write(tmp_path / name, [launch(0, "k", [], [value("y", "out", file="y.pt")])])
+        torch.save(
+            torch.tensor([[float("nan" if name == "a" else "inf"), 0.0]]), made / "rank0/run0/y.pt"
+        )
+    cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["launches"][0]["results"][0]["metrics"]["nan_a"] == 1

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import dumps
+import pytest
+
+from rewriter.dump import open_dump
+from rewriter.errors import RewriterError
+
+
+def two_launches(dump: Path, **where: int) -> Path:
+    return dumps.write(
+        dump,
+        [
+            dumps.launch(0, "cpp_fused_add_0", [dumps.value("x")], [dumps.value("buf0", "out")]),
+            dumps.launch(1, "cpp_fused_mul_1", [dumps.value("buf0")], [dumps.value("buf1", "out")]),
+        ],
+        inputs=[dumps.value("x")],
+        **where,
+    )
+
+
+def test_steps_come_in_the_order_of_the_run(tmp_path: Path) -> None:
+    (run,) = open_dump(two_launches(tmp_path)).runs
+    assert [str(step) for step in run.steps] == ["inputs", "#0", "#1"]
+    rows = run.rows(run.steps[2])
+    assert [(row["phase"], row["arg"]) for row in rows] == [
+        ("before", "buf0"),
+        ("after", "buf0"),
+        ("after", "buf1"),
+    ]
+    assert run.table[1]["line"] == 101
+    assert run.artifact == "output_code.py"
+
+
+def test_iterations_are_steps_of_their_own(tmp_path: Path) -> None:
+    body = [
+        dumps.launch(3, "cpp_fused_0", [dumps.value("x")], [dumps.value("y", "out")], iteration=n)
+        for n in range(3)
+    ]
+    (run,) = open_dump(dumps.write(tmp_path, body)).runs
+    assert [str(step) for step in run.steps] == ["#3", "#3.1", "#3.2"]
+
+
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [
+        ("", ["rank0/run0", "rank0/run2", "rank0/run10", "rank1/run0"]),
+        ("rank0", ["rank0/run0", "rank0/run2", "rank0/run10"]),
+        ("rank0/run10", ["rank0/run10"]),
+    ],
+)
+def test_a_part_of_a_dump_is_named_by_its_path(tmp_path: Path, part: str, names: list[str]) -> None:
+    for rank, run in [(0, 0), (0, 10), (0, 2), (1, 0)]:
+        two_launches(tmp_path, rank=rank, run=run)
+    dump = open_dump(tmp_path / part)
+    assert [run.name for run in dump.runs] == names
+    assert dump.manifest["torch"] == "2.13.0"
+
+
+def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:
+    events = two_launches(tmp_path) / "rank0/run0/events.jsonl"
+    events.write_bytes(events.read_bytes()[:-20])
+    (run,) = open_dump(tmp_path).runs
+    assert len(run.rows(run.steps[-1])) == 2
+
+
+@pytest.mark.parametrize("damaged", ["events.jsonl", "run.json"])
+def test_damage_is_an_error_that_names_the_file(tmp_path: Path, damaged: str) -> None:
+    file = two_launches(tmp_path) / "rank0/run0" / damaged
+    file.write_text("[1, 2]\n{\n")
+    with pytest.raises(RewriterError, match=damaged) as error:
+        _ = [run.steps for run in open_dump(tmp_path).runs]
+    assert error.value.slug == "corrupt-dump"
+
+
+@pytest.mark.parametrize("what", ["missing", "a file", "empty"])
+def test_what_is_no_dump(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "dump"
+    if what == "a file":
+        path.write_text("")
+    elif what == "empty":
+        path.mkdir()
+    with pytest.raises(RewriterError) as error:
+        open_dump(path)
+    assert error.value.slug == "not-a-dump"

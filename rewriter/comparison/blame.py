@@ -25,15 +25,14 @@ def worst(states: Iterator[State] | Sequence[State]) -> State:
 
 @dataclass(frozen=True)
 class Run:
-    """One side of a comparison: its steps, which step of the other side stands for each, and the
-    states of those results that were compared."""
+    """One side of a comparison: its steps, and the states of those results that were compared."""
 
     nodes: Sequence[Node]
-    counterparts: Mapping[int, int]
     states: Mapping[Source, State]
 
     def causes(self, step: int) -> frozenset[int]:
-        """The steps whose differing results a step read, also through steps of this run alone."""
+        """The steps whose differing results a step read, also through steps whose results were not
+        compared: they are of this run alone."""
         found: set[int] = set()
         seen = {step}
         waiting = [step]
@@ -49,19 +48,22 @@ class Run:
         return frozenset(found)
 
     def lone(self, step: int) -> list[Place]:
-        """The steps of this run alone that lie between a step and values both runs have."""
+        """The steps whose results were not compared, from a step back to values that were."""
         found: dict[int, Place] = {}
         waiting = [step]
         while waiting:
             for source in self.nodes[waiting.pop()].sources:
-                if source and source.step not in self.counterparts and source.step not in found:
+                if source and source not in self.states and source.step not in found:
                     found[source.step] = self.nodes[source.step].place
                     waiting.append(source.step)
         return [found[position] for position in sorted(found)]
 
 
-def judge(launch: LaunchComparison, a: Run, b: Run) -> LaunchComparison:
-    """Say whose fault it is that the results of a matched launch differ, if they do."""
+def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> LaunchComparison:
+    """Say whose fault it is that the results of a matched launch differ, if they do.
+
+    `back` gives the step of A that stands for a step of B.
+    """
     assert launch.a is not None
     assert launch.b is not None
     if launch.state not in DIFFERS and launch.inputs not in DIFFERS:
@@ -70,7 +72,6 @@ def judge(launch: LaunchComparison, a: Run, b: Run) -> LaunchComparison:
         return replace(launch, blame="culprit", reasons=("the inputs of the call differ",))
     in_a = a.causes(launch.a.step)
     in_b = b.causes(launch.b.step)
-    back = {theirs: ours for ours, theirs in a.counterparts.items()}
     causes = sorted(in_a | {back[step] for step in in_b if step in back})
     producers = tuple(a.nodes[step].place for step in causes)
     if launch.state not in DIFFERS:

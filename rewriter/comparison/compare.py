@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from rewriter.comparison.types import (
     DIFFERS,
     Comparison,
     LaunchComparison,
+    Place,
     RunComparison,
+    State,
     TensorComparison,
 )
 from rewriter.comparison.values import Side
@@ -107,6 +109,17 @@ def _run_keys(run: RunDump) -> tuple[Hashable, ...]:
     )
 
 
+@dataclass(frozen=True)
+class _Both:
+    """One call of a wrapper in both dumps, its steps, and which of them stand for each other."""
+
+    a: RunDump
+    b: RunDump
+    nodes_a: Sequence[Node]
+    nodes_b: Sequence[Node]
+    pairs: Sequence[Pair]
+
+
 def _compare_runs(
     a: RunDump,
     b: RunDump,
@@ -116,15 +129,12 @@ def _compare_runs(
 ) -> RunComparison:
     nodes_a, nodes_b = trace(a), trace(b)
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
-    compared = _in_order(
-        lambda pair: _compare_launch(a, nodes_a, b, nodes_b, pair, tolerances, patterns), pairs
-    )
-    found = []
-    for launch in compared:
-        found.append(launch)
+    both = _Both(a, b, nodes_a, nodes_b, pairs)
+    launches = []
+    for launch in _in_order(lambda pair: _compare(both, pair, tolerances, patterns), pairs):
+        launches.append(launch)
         report()
-    found = _drop_false_pairs(found, pairs, nodes_a, nodes_b)
-    return RunComparison(a.name, b.name, tuple(_blamed(found, nodes_a, nodes_b)))
+    return RunComparison(a.name, b.name, tuple(_blamed(both, _without_false_pairs(both, launches))))
 
 
 def _in_order(
@@ -141,96 +151,91 @@ def _in_order(
             yield waiting.popleft().result()
 
 
-def _compare_launch(
-    a: RunDump,
-    nodes_a: Sequence[Node],
-    b: RunDump,
-    nodes_b: Sequence[Node],
-    pair: Pair,
-    tolerances: Tolerances,
-    patterns: Sequence[str] | None,
+def _compare(
+    both: _Both, pair: Pair, tolerances: Tolerances, patterns: Sequence[str] | None
 ) -> LaunchComparison:
-    x = None if pair.a is None else nodes_a[pair.a]
-    y = None if pair.b is None else nodes_b[pair.b]
-    result = LaunchComparison(
-        x.place if x else None, y.place if y else None, "structural", "unknown", moved=pair.moved
-    )
+    """Compare what two launches read and wrote; whose fault a difference is, comes later."""
+    x = None if pair.a is None else both.nodes_a[pair.a]
+    y = None if pair.b is None else both.nodes_b[pair.b]
     if x is None or y is None:
-        return result
+        return _alone(x.place if x else None, y.place if y else None)
     kernel = x.place.kernel
+    result = LaunchComparison(x.place, y.place, "unknown", "unknown", moved=pair.moved)
     if patterns is not None and kernel and not any(fnmatchcase(kernel, p) for p in patterns):
-        return replace(result, state="unknown")
-    rows_a, rows_b = a.rows(x.step), b.rows(y.step)
+        return result
+    rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
 
-    def values_of(pairs: Iterable[tuple[Json, Json]]) -> list[TensorComparison]:
-        return [
-            values.compare(kernel, Side(row, a.path), Side(other, b.path), tolerances)
-            for row, other in pairs
-        ]
+    def compared(rows: Iterable[tuple[Json, Json]]) -> tuple[TensorComparison, ...]:
+        return tuple(
+            values.compare(kernel, Side(one, both.a.path), Side(other, both.b.path), tolerances)
+            for one, other in rows
+        )
 
-    read = values_of(pair_reads(rows_a, rows_b))
-    written, *left = pair_results(rows_a, rows_b)
-    wrote = values_of([*written, *pair_untouched(rows_a, rows_b)])
-    reasons = []
-    for side, rest in zip("AB", left, strict=True):
-        if rest:
-            names = ", ".join(row["arg"] for row in rest)
-            reasons.append(f"only {side} has {names}")
+    same = canonical(kernel) == canonical(y.place.kernel)
+    written, *left = pair_results(rows_a, rows_b, same_kernel=same)
+    reads = compared(pair_reads(rows_a, rows_b))
+    results = compared([*written, *pair_untouched(rows_a, rows_b)])
     return replace(
         result,
-        state=worst([tensor.state for tensor in wrote]),
-        inputs=worst([tensor.state for tensor in read]),
-        reads=tuple(read),
-        results=tuple(wrote),
-        reasons=tuple(reasons),
+        state=worst([tensor.state for tensor in results]),
+        inputs=worst([tensor.state for tensor in reads]),
+        reads=reads,
+        results=results,
+        reasons=tuple(
+            f"only {side} has {', '.join(row['arg'] for row in rest)}"
+            for side, rest in zip("AB", left, strict=True)
+            if rest
+        ),
     )
 
 
-def _drop_false_pairs(
-    launches: Sequence[LaunchComparison],
-    pairs: Sequence[Pair],
-    nodes_a: Sequence[Node],
-    nodes_b: Sequence[Node],
-) -> list[LaunchComparison]:
-    """Part launches of other kernels whose results differ while everything that reads them agrees.
+def _alone(a: Place | None, b: Place | None) -> LaunchComparison:
+    return LaunchComparison(a, b, "structural", "unknown")
 
-    They were taken for each other by provenance or shape, and are not the same computation.
+
+def _without_false_pairs(
+    both: _Both, launches: Sequence[LaunchComparison]
+) -> Iterator[LaunchComparison]:
+    """Part launches that were taken for each other by provenance, shape or order, and are not.
+
+    They write nothing that could be compared, or what they write differs while all agrees that
+    reads it.
     """
     agreed: set[int] = set()  # steps of A whose results somebody read, and read the same
     for launch in launches:
         if launch.a and launch.b and launch.inputs == "equal":
-            agreed |= {source.step for source in nodes_a[launch.a.step].sources if source}
-    result: list[LaunchComparison] = []
-    for launch, pair in zip(launches, pairs, strict=True):
+            agreed |= {source.step for source in both.nodes_a[launch.a.step].sources if source}
+    for launch, pair in zip(launches, both.pairs, strict=True):
         loose = pair.level >= _LOOSE or pair.moved
-        if loose and launch.state in DIFFERS and launch.a and launch.a.step in agreed:
-            result += [
-                LaunchComparison(launch.a, None, "structural", "unknown"),
-                LaunchComparison(None, launch.b, "structural", "unknown"),
-            ]
+        unfit = bool(launch.reasons) and not launch.results
+        false = launch.state in DIFFERS and launch.a and launch.a.step in agreed
+        if launch.matched and loose and (unfit or false):
+            yield _alone(launch.a, None)
+            yield _alone(None, launch.b)
         else:
-            result.append(launch)
-    return result
+            yield launch
 
 
-def _blamed(
-    launches: Sequence[LaunchComparison], nodes_a: Sequence[Node], nodes_b: Sequence[Node]
-) -> Iterator[LaunchComparison]:
-    matched = [(x.a.step, x.b.step) for x in launches if x.a and x.b]
-    states_a, states_b = {}, {}
+def _blamed(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
+    launches = list(launches)
+    matched = {x.a.step: x.b.step for x in launches if x.a and x.b}
+    states_a: dict[Source, State] = {}
+    states_b: dict[Source, State] = {}
     for launch in launches:
         for tensor in launch.results:
-            if launch.a and launch.b and tensor.state != "unknown":
-                slot_a = nodes_a[launch.a.step].slots.get(tensor.a["arg"])
-                slot_b = nodes_b[launch.b.step].slots.get(tensor.b["arg"])
-                if slot_a is not None:
-                    states_a[Source(launch.a.step, slot_a)] = tensor.state
-                if slot_b is not None:
-                    states_b[Source(launch.b.step, slot_b)] = tensor.state
-    run_a = Run(nodes_a, dict(matched), states_a)
-    run_b = Run(nodes_b, {theirs: ours for ours, theirs in matched}, states_b)
+            for states, nodes, place, row in (
+                (states_a, both.nodes_a, launch.a, tensor.a),
+                (states_b, both.nodes_b, launch.b, tensor.b),
+            ):
+                assert place is not None
+                slot = nodes[place.step].slots.get(row["arg"])
+                if slot is not None and tensor.state != "unknown":
+                    states[Source(place.step, slot)] = tensor.state
+    run_a = Run(both.nodes_a, states_a)
+    run_b = Run(both.nodes_b, states_b)
+    back = {theirs: ours for ours, theirs in matched.items()}
     for launch in launches:
-        yield judge(launch, run_a, run_b) if launch.matched else launch
+        yield judge(launch, run_a, run_b, back) if launch.matched else launch
 
 
 def _require_common(comparison: Comparison) -> None:

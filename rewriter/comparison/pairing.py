@@ -26,13 +26,18 @@ def pair_reads(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
     return []
 
 
-def pair_results(a: Sequence[Json], b: Sequence[Json]) -> tuple[list[Rows], list[Json], list[Json]]:
-    """What two launches wrote: in order where the shapes fit, else by shapes that are the only
-    ones of their kind. Also what is left over of each."""
+def pair_results(
+    a: Sequence[Json], b: Sequence[Json], *, same_kernel: bool
+) -> tuple[list[Rows], list[Json], list[Json]]:
+    """What two launches wrote, and what is left over of each.
+
+    In order where it is as many; but other kernels may write other things, so that theirs are
+    paired by sizes, where each is the only one of its size.
+    """
     left, right = tensors(results(a)), tensors(results(b))
     if left and left[0].get("phase") == "inputs":
         return _by_name(left, right)
-    if len(left) == len(right) and all(map(_fits, left, right)):
+    if len(left) == len(right) and (same_kernel or all(map(_fits, left, right))):
         return list(zip(left, right, strict=True)), [], []
     pairs: list[Rows] = []
     for row in left:

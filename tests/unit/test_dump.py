@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dumps
 import pytest
 
+import dumps
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 

@@ -143,11 +143,10 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
             if one != other:
                 yield f"    {name} {_number(one)} against {_number(other)}"
         return
-    if metrics.nonfinite:
-        at = metrics.nonfinite
+    if first := metrics.nonfinite:
         yield (
             f"    NaN only in A {metrics.nan_a}, only in B {metrics.nan_b}, other infinities "
-            f"{metrics.inf}; the first at {list(at.index)}: {at.a} against {at.b}"
+            f"{metrics.inf}; the first at {list(first.index)}: {first.a} against {first.b}"
         )
     for name, at in (("abs", metrics.max_abs), ("rel", metrics.max_rel)):
         if at:
@@ -205,10 +204,13 @@ def _summary(comparison: Comparison) -> Iterator[str]:
 
     counts = describe.count(comparison)
     yield (
-        f"{counts.matched} launches compared: {counts.equal} equal ({counts.identical} bit for "
-        f"bit), {counts.culprits} culprits, {counts.downstream} downstream, {counts.unknown} not "
-        f"comparable; without a counterpart: {counts.only_a} of A, {counts.only_b} of B"
-        + (f"; {counts.moved} in another order" if counts.moved else "")
+        f"{counts.matched} launches compared: {counts.equal} equal, {counts.identical} of them bit "
+        f"for bit; {counts.culprits} went wrong, {counts.downstream} downstream of that; "
+        f"{counts.unknown} not comparable"
+    )
+    yield (
+        f"without a counterpart: {counts.only_a} of A, {counts.only_b} of B"
+        + (f"; in another order: {counts.moved}" if counts.moved else "")
     )
     if counts.by_statistics:
         yield f"{counts.by_statistics} values compared {values.BY_STATISTICS}"

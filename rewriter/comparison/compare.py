@@ -78,8 +78,9 @@ def compare(
         a.manifest,
         b.manifest,
         tuple(_compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y),
-        tuple(
-            f"A {x.name}" if x else f"B {y.name}" for x, y in pairs if not (x and y) and (x or y)
+        (
+            *(f"A {x.name}" for x, y in pairs if x and not y),
+            *(f"B {y.name}" for x, y in pairs if y and not x),
         ),
     )
     _require_common(comparison)

@@ -20,6 +20,7 @@ from rewriter.version import __version__
 
 if TYPE_CHECKING:
     from rewriter.api import instrument, open, select, strip
+    from rewriter.comparison.compare import compare
     from rewriter.errors import RewriterError
     from rewriter.package.patch import patch, restore
     from rewriter.runner import run
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RewriterError",
     "__version__",
+    "compare",
     "instrument",
     "open",
     "patch",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "RewriterError": "errors",
+    "compare": "comparison.compare",
     "patch": "package.patch",
     "restore": "package.patch",
     "run": "runner",

@@ -1,0 +1,95 @@
+"""`rewriter report`: a dump as one HTML file that can be read anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from rewriter import write
+from rewriter.commands._common import emit_json, message
+from rewriter.errors import DIFFERS, OK, RewriterError
+
+ORDER = 50
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("report", help="show a dump as one self-contained HTML file")
+    parser.add_argument(
+        "dump", metavar="DUMP", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.html",
+        help="file to write, - for standard output (default: <dump>.html in the working directory)",
+    )
+    parser.add_argument(
+        "--artifact",
+        metavar="FILE",
+        help="take the kernels' sources from here (default: the copy that the dump holds)",
+    )
+    parser.add_argument(
+        "--run",
+        dest="runs",
+        metavar="rankN/runN",
+        action="append",
+        default=[],
+        help="only this run (may be repeated; default: all)",
+    )
+    parser.add_argument(
+        "--no-histograms",
+        dest="histograms",
+        action="store_false",
+        help="do not read the saved tensors",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print what the page shows as one JSON object; the page is written only with -o",
+    )
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.dump import open_dump
+    from rewriter.reporting import encode, model, sources
+    from rewriter.reporting.histogram import histogram
+
+    to_stdout = arguments.output == "-"
+    if to_stdout and arguments.json:
+        raise RewriterError(
+            "two-outputs",
+            "-o - and --json both print to standard output",
+            hint="Name a file with -o.",
+        )
+    dump = open_dump(arguments.dump)
+    kernels = (
+        sources.of_dump(dump.path, dump.manifest)
+        if arguments.artifact is None
+        else sources.of_artifact(arguments.artifact)
+    )
+    report = model.report(
+        dump,
+        runs=arguments.runs,
+        sources=kernels,
+        histogram=histogram if arguments.histograms else None,
+    )
+    if arguments.output or not arguments.json:
+        from rewriter.reporting.page import page
+
+        text = page(report, command=arguments.command_line).encode()
+        if to_stdout:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text)
+        else:
+            output = Path(arguments.output or f"{dump.path.absolute().name}.html")
+            write.write(output, text, overwrite=arguments.overwrite)
+            message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
+    if arguments.json:
+        emit_json("report", encode.to_json(report))
+    else:
+        message(report.verdict)
+    return DIFFERS if report.found else OK

@@ -1,0 +1,197 @@
+"""Makes a report of a comparison of two dumps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from rewriter.comparison import describe
+from rewriter.comparison.types import (
+    DIFFERS,
+    Comparison,
+    LaunchComparison,
+    Place,
+    RunComparison,
+    TensorComparison,
+)
+from rewriter.reporting.findings import counted
+from rewriter.reporting.model import facts, reading, used
+from rewriter.reporting.types import (
+    Difference,
+    Finding,
+    Launch,
+    Reading,
+    Report,
+    Run,
+    TensorDifference,
+)
+from rewriter.types import Json
+
+_STATISTICS = ("min", "max", "mean", "std")
+_LISTED = 5
+
+
+def report(comparison: Comparison, sources: Mapping[str, str] | None = None) -> Report:
+    """The report of a comparison. `sources` are the kernels' sources of dump A, by name."""
+    runs = tuple(_run(run) for run in comparison.runs)
+    found = tuple(finding for run in runs for finding in run.findings)
+    if comparison.unpaired:
+        text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
+        found += (Finding("unpaired", "note", text),)
+    found = tuple(sorted(found, key=lambda finding: finding.severity != "finding"))
+    return Report(
+        title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
+        path=f"{comparison.a}, {comparison.b}",
+        verdict=_sentence(describe.verdict(comparison)),
+        facts=_both(comparison),
+        findings=found,
+        runs=runs,
+        sources=used(sources or {}, runs),
+        compares=True,
+    )
+
+
+def _both(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    """What the manifests say: once where both say the same."""
+    a, b = dict(facts(comparison.manifest_a)), dict(facts(comparison.manifest_b))
+    lines = [("Dump A", str(comparison.a)), ("Dump B", str(comparison.b))]
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) == b.get(name):
+            lines.append((name, a[name]))
+        else:
+            lines += [
+                (f"{name}, {side}", of[name]) for side, of in (("A", a), ("B", b)) if name in of
+            ]
+    return tuple(lines)
+
+
+def _run(run: RunComparison) -> Run:
+    name = run.a if run.a == run.b else f"{run.a} and {run.b}"
+    launches = tuple(_launch(launch, at) for at, launch in enumerate(run.launches))
+    return Run(name, "", "", launches, tuple(_findings(name, launches)))
+
+
+def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
+    found = []
+    both = [(launch, launch.difference) for launch in launches if launch.difference]
+    culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
+    for launch, how in culprits[:_LISTED]:
+        why = "; ".join(how.reasons)
+        said = f"{launch} differs ({how.state}): {why or 'what it read is equal'}."
+        found.append(Finding("culprit", "finding", _sentence(said), name, launch))
+    if len(culprits) > _LISTED:
+        text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
+        found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
+    differing = [
+        (launch, how)
+        for launch, how in both
+        if not how.only and (how.state in DIFFERS or how.inputs in DIFFERS)
+    ]
+    if differing:
+        downstream = sum(how.blame == "downstream" for _, how in differing)
+        text = f"{len(differing):,} of {counted(len(launches), 'step', 'steps')} differ"
+        if downstream:
+            text += f", {downstream:,} of them because of what they were given"
+        text += f"; the first is {differing[0][0]}."
+        found.append(Finding("differs", "finding", text, name, differing[0][0]))
+    if alone := [launch for launch, how in both if how.only]:
+        number = counted(len(alone), "launch has", "launches have")
+        text = f"{number} no counterpart in the other dump, the first {alone[0]}."
+        found.append(Finding("unmatched", "note", text, name, alone[0]))
+    return found
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _launch(compared: LaunchComparison, position: int) -> Launch:
+    place = compared.place
+    return Launch(
+        position=position,
+        index=place.launch,
+        iteration=place.iteration,
+        kernel=place.kernel or "inputs of the call",
+        kind=place.kind,
+        scope=place.scope,
+        line=place.line,
+        source_nodes=place.source_nodes,
+        origins=place.origins,
+        readings=tuple(_readings(compared)),
+        difference=Difference(
+            state=compared.state,
+            inputs=compared.inputs,
+            blame=compared.blame,
+            moved=compared.moved,
+            only="" if compared.matched else "A" if compared.a else "B",
+            other=_other(compared.b) if compared.a and compared.b else "",
+            reasons=compared.reasons,
+            producers=tuple(map(str, compared.producers)),
+            tensors=(
+                *(_tensor(tensor, written=False) for tensor in compared.reads),
+                *(_tensor(tensor, written=True) for tensor in compared.results),
+            ),
+        ),
+    )
+
+
+def _other(place: Place) -> str:
+    return f"{place}, line {place.line}" if place.launch is not None else str(place)
+
+
+def _readings(compared: LaunchComparison) -> list[Reading]:
+    rows = []
+    for tensor in compared.tensors:
+        if tensor.a:
+            rows.append(reading({"phase": tensor.phase, **tensor.a}, dump="A"))
+        if tensor.b:
+            rows.append(reading({"phase": tensor.phase, **tensor.b}, dump="B"))
+    return rows
+
+
+def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
+    metrics = tensor.metrics
+    error = _known(metrics.max_abs.error) if metrics and metrics.max_abs else None
+    estimated = error is None and tensor.basis == "statistics"
+    if estimated:
+        error = _statistics_error(tensor.a, tensor.b)
+    elif error is None and (tensor.state == "equal" or (metrics and metrics.identical)):
+        error = 0.0
+    return TensorDifference(
+        name=tensor.name or str(tensor.b.get("arg", "")),
+        phase=tensor.phase,
+        written=written,
+        state=tensor.state,
+        basis=tensor.basis,
+        note=tensor.note,
+        error=error,
+        allowed=_allowed(tensor),
+        estimated=estimated,
+        metrics={} if metrics is None else asdict(metrics),
+        type=reading(tensor.a or tensor.b).type,
+    )
+
+
+def _statistics_error(a: Json, b: Json) -> float | None:
+    """The largest difference between the statistics: what the error is at least, about."""
+    both = [(a.get(key), b.get(key)) for key in _STATISTICS]
+    known = [
+        abs(float(of_a) - float(of_b))
+        for of_a, of_b in both
+        if isinstance(of_a, (int, float)) and isinstance(of_b, (int, float))
+    ]
+    return max(known, default=None)
+
+
+def _allowed(tensor: TensorComparison) -> float | None:
+    if tensor.tolerance is None:
+        return None
+    extremes = [tensor.b.get(key) for key in ("min", "max")]
+    size = max((abs(float(x)) for x in extremes if isinstance(x, (int, float))), default=0.0)
+    return tensor.tolerance.atol + tensor.tolerance.rtol * size
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None

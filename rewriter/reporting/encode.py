@@ -1,0 +1,256 @@
+"""A report as JSON: in full for `--json`, and compact for the script of the page.
+
+`--json` keeps every number as the dump has it. The page gets numbers of six digits, strings once,
+and no reading that repeats another: 10,000 launches are a few megabytes then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rewriter.reporting.types import (
+    Bins,
+    Difference,
+    Finding,
+    Launch,
+    Number,
+    Reading,
+    Report,
+    Run,
+    Statistics,
+    TensorDifference,
+)
+from rewriter.types import Json
+
+_EXACT = 2**53  # integers beyond are no numbers of JavaScript's
+
+
+def to_json(report: Report) -> Json:
+    """What `report --json` prints, less `format` and `version`; see docs/schemas/report.json."""
+    return {
+        "dump": report.path,
+        "verdict": report.verdict,
+        "facts": dict(report.facts),
+        "findings": [_finding(finding) for finding in report.findings],
+        "runs": [
+            {
+                "name": run.name,
+                "artifact": run.artifact,
+                "started": run.started,
+                "findings": [_finding(finding) for finding in run.findings],
+                "launches": [_launch(launch) for launch in run.launches],
+            }
+            for run in report.runs
+        ],
+    }
+
+
+def _finding(finding: Finding) -> Json:
+    where = finding.launch
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "text": finding.text,
+        "run": finding.run,
+        "position": None if where is None else where.position,
+        "launch": None if where is None else where.index,
+        "times": finding.times,
+    }
+
+
+def _launch(launch: Launch) -> Json:
+    return {
+        "position": launch.position,
+        "launch": launch.index,
+        "iteration": launch.iteration,
+        "kernel": "" if launch.index is None else launch.kernel,
+        "kind": launch.kind,
+        "scope": launch.scope,
+        "line": launch.line,
+        "source_nodes": list(launch.source_nodes),
+        "origins": list(launch.origins),
+        "unfinished": launch.unfinished,
+        "values": [_reading(reading) for reading in launch.readings],
+    }
+
+
+def _reading(reading: Reading) -> Json:
+    row: Json = {
+        "phase": reading.phase,
+        "arg": reading.name,
+        "expr": reading.expr or reading.name,
+        "role": reading.role,
+        "dtype": reading.dtype,
+        "shape": None if reading.shape is None else list(reading.shape),
+    }
+    if reading.shape is None:
+        return {**row, "value": reading.value}
+    row["device"] = reading.device
+    if (found := reading.statistics) is not None:
+        row |= {
+            "numel": found.numel,
+            "min": _finite(found.minimum),
+            "max": _finite(found.maximum),
+            "mean": _finite(found.mean),
+            "std": _finite(found.std),
+            "nan": found.nan,
+            "inf": found.inf,
+            "of": found.of,
+        }
+    if reading.file:
+        row["file"] = reading.file
+    if reading.sha256:
+        row["sha256"] = reading.sha256
+    if reading.bins is not None:
+        row["histogram"] = {**asdict(reading.bins), "counts": list(reading.bins.counts)}
+    return row
+
+
+def _finite(number: Number | None) -> Number | str | None:
+    if isinstance(number, float) and not math.isfinite(number):
+        return str(number)
+    return number
+
+
+def compact(run: Run) -> Json:
+    """A run for the page's script, which has the same order of fields."""
+    strings = _Strings()
+    tables: dict[tuple[Any, ...], int] = {}
+    launches = []
+    for launch in run.launches:
+        facts = (
+            strings[launch.kernel],
+            strings[launch.kind],
+            strings[launch.scope],
+            launch.line,
+            strings[", ".join(launch.source_nodes)],
+            strings[", ".join(launch.origins)],
+        )
+        row: list[Any] = [
+            tables.setdefault(facts, len(tables)),
+            launch.index,
+            launch.iteration,
+            [_compact_reading(reading, strings) for reading in distinct(launch.readings)],
+        ]
+        if launch.difference is not None:
+            row.append(_compact_difference(launch.difference, strings))
+        launches.append(row)
+    return {"facts": list(tables), "launches": launches, "strings": strings.all}
+
+
+class _Strings(dict[str, int]):
+    """Numbers strings from 0, which is the empty one."""
+
+    def __init__(self) -> None:
+        super().__init__({"": 0})
+
+    def __missing__(self, text: str) -> int:
+        self[text] = number = len(self)
+        return number
+
+    @property
+    def all(self) -> list[str]:
+        return list(self)
+
+
+def distinct(readings: Sequence[Reading]) -> list[Reading]:
+    """Without what is the same after a launch that only reads it."""
+    before = {
+        (reading.dump, reading.name, reading.statistics)
+        for reading in readings
+        if reading.phase == "before" and reading.statistics is not None
+    }
+    return [
+        reading
+        for reading in readings
+        if not (
+            reading.phase == "after"
+            and reading.role == "in"
+            and (reading.dump, reading.name, reading.statistics) in before
+        )
+    ]
+
+
+def _compact_reading(reading: Reading, strings: _Strings) -> list[Any]:
+    row = [
+        strings[reading.phase],
+        strings[reading.role],
+        strings[reading.name],
+        strings[reading.type],
+        _compact_statistics(reading.statistics),
+        strings["" if reading.expr == reading.name else reading.expr],
+        strings[reading.device],
+        reading.value,
+        reading.file,
+        reading.sha256,
+        _compact_bins(reading.bins),
+        reading.dump,
+    ]
+    while row[-1] in (0, ""):
+        row.pop()
+    return row
+
+
+def _compact_statistics(found: Statistics | None) -> list[Any] | int:
+    if found is None:
+        return 0
+    numbers = [_short(x) for x in (found.minimum, found.maximum, found.mean, found.std)]
+    of = [1] if found.of == "magnitude" else []
+    return [found.numel, *numbers, found.nan, found.inf, *of]
+
+
+def _compact_bins(bins: Bins | None) -> list[Any] | int:
+    if bins is None:
+        return 0
+    return [_short(bins.low), _short(bins.high), list(bins.counts), bins.left_out]
+
+
+def _compact_difference(difference: Difference, strings: _Strings) -> list[Any]:
+    return [
+        strings[difference.state],
+        strings[difference.inputs],
+        strings[difference.blame],
+        int(difference.moved),
+        difference.only,
+        strings[difference.other],
+        [strings[reason] for reason in difference.reasons],
+        [strings[producer] for producer in difference.producers],
+        [_compact_tensor(tensor, strings) for tensor in difference.tensors],
+    ]
+
+
+def _compact_tensor(tensor: TensorDifference, strings: _Strings) -> list[Any]:
+    metrics = tensor.metrics
+    return [
+        strings[tensor.name],
+        strings[tensor.phase],
+        int(tensor.written),
+        strings[tensor.state],
+        strings[tensor.basis],
+        strings[tensor.note],
+        _short(tensor.error),
+        _short(tensor.allowed),
+        int(tensor.estimated),
+        strings[tensor.type],
+        0 if not metrics or metrics["identical"] else _shortened(metrics),
+    ]
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shortened(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(member) for member in value]
+    return _short(value) if isinstance(value, (int, float)) else value
+
+
+def _short(number: Number | None) -> Number | str | None:
+    """Six digits of a float; an integer that JavaScript would round is a string."""
+    if isinstance(number, bool) or number is None:
+        return number
+    if isinstance(number, int):
+        return number if abs(number) <= _EXACT else str(number)
+    return float(f"{number:.6g}") if math.isfinite(number) else str(number)

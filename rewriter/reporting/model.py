@@ -1,0 +1,200 @@
+"""Makes a report of a dump: every step with its values, in the words of `types`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+from rewriter.dump import Dump, RunDump, Step
+from rewriter.errors import RewriterError
+from rewriter.reporting import findings
+from rewriter.reporting.types import (
+    Histogram,
+    Launch,
+    Number,
+    Reading,
+    Report,
+    Run,
+    Statistics,
+)
+from rewriter.types import Json
+
+_SHORT = (
+    ("float8_", "f8"),
+    ("bfloat", "bf"),
+    ("float", "f"),
+    ("complex", "c"),
+    ("uint", "u"),
+    ("int", "i"),
+    ("bool", "b8"),
+)
+
+
+def report(
+    dump: Dump,
+    *,
+    runs: Sequence[str] = (),
+    sources: Mapping[str, str] | None = None,
+    histogram: Histogram | None = None,
+) -> Report:
+    """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
+
+    `sources` are the kernels' sources by name. Raises `RewriterError` where a name is no run's.
+    """
+    known = {run.name: run for run in dump.runs}
+    if unknown := [name for name in runs if name not in known]:
+        raise RewriterError(
+            "no-such-run",
+            f"{dump.path} has no run {unknown[0]}",
+            hint=f"Its runs: {_listed(known)}.",
+        )
+    chosen = tuple(read_run(known[name], histogram) for name in (runs or known))
+    found = findings.merged([run.findings for run in chosen])
+    return Report(
+        title=dump.path.absolute().name,
+        path=str(dump.path),
+        verdict=findings.verdict(found, chosen),
+        facts=facts(dump.manifest),
+        findings=found,
+        runs=chosen,
+        sources=used(sources or {}, chosen),
+    )
+
+
+def read_run(dumped: RunDump, histogram: Histogram | None) -> Run:
+    """A run with its findings. `histogram` is asked once for each tensor that has a file."""
+    launches = [launch(dumped, step, histogram) for step in dumped.steps]
+    if launches and (last := launches[-1]).index is not None:
+        expected = dumped.table.get(last.index, {}).get("after")
+        ended = any(reading.phase == "after" for reading in last.readings)
+        if expected and not ended:
+            launches[-1] = replace(last, unfinished=True)
+    return Run(
+        name=dumped.name,
+        artifact=dumped.artifact,
+        started=_moment(dumped.facts.get("started")),
+        launches=tuple(launches),
+        findings=findings.of_run(dumped.name, launches),
+    )
+
+
+def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str = "") -> Launch:
+    """A step of a run with everything that was recorded of it."""
+    facts = dumped.table.get(-1 if step.launch is None else step.launch, {})
+    expressions = {
+        (phase, argument[1]): argument[2]
+        for phase in ("before", "after")
+        for argument in facts.get(phase) or ()
+        if len(argument) > 2
+    }
+    readings = []
+    for row in dumped.rows(step):
+        if "arg" not in row:
+            continue  # a launch of which only the name was recorded
+        made = reading(row, expressions.get((row["phase"], row["arg"]), ""), side)
+        if histogram is not None and made.file and (made.is_written or made.phase == "inputs"):
+            made = replace(made, bins=histogram(dumped.path, made))
+        readings.append(made)
+    return Launch(
+        position=step.position,
+        index=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel or "inputs of the call",
+        kind=str(facts.get("kind", "")),
+        scope=str(facts.get("scope", "")),
+        line=int(facts.get("line", 0)),
+        source_nodes=tuple(map(str, facts.get("source_nodes", ()))),
+        origins=tuple(map(str, facts.get("origins", ()))),
+        readings=tuple(readings),
+    )
+
+
+def reading(row: Json, expr: str = "", dump: str = "") -> Reading:
+    """A row of an events file."""
+    is_tensor = "dtype" in row
+    return Reading(
+        phase=str(row.get("phase", "")),
+        name=str(row.get("arg", "")),
+        expr=str(expr),
+        role=str(row.get("role", "")),
+        dtype=_short_dtype(str(row["dtype"])) if is_tensor else str(row.get("type", "")),
+        shape=tuple(row.get("shape", ())) if is_tensor else None,
+        device=str(row.get("device", "")),
+        statistics=_statistics(row),
+        value=str(row.get("value", "")),
+        file=str(row.get("file", "")),
+        sha256=str(row.get("sha256", "")),
+        dump=dump,
+    )
+
+
+def facts(manifest: Json) -> tuple[tuple[str, str], ...]:
+    """What the manifest says, in the order in which a reader wants it."""
+    names = (
+        ("artifact", "Artifact"),
+        ("sha256", "Its sha256"),
+        ("torch", "torch"),
+        ("device", "Device"),
+        ("probes", "Probes"),
+        ("rewriter", "inductor-rewriter"),
+        ("command", "Command"),
+    )
+    said = ((name, manifest.get(key)) for key, name in names)
+    return tuple(
+        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for name, value in said
+        if value not in (None, "", [])
+    )
+
+
+def used(sources: Mapping[str, str], runs: Iterable[Run]) -> dict[str, str]:
+    """The sources of kernels that ran, in the order in which they first did."""
+    kernels = dict.fromkeys(launch.kernel for run in runs for launch in run.launches)
+    return {kernel: sources[kernel] for kernel in kernels if kernel in sources}
+
+
+def _statistics(row: Json) -> Statistics | None:
+    if "numel" not in row:
+        return None
+    return Statistics(
+        numel=int(row["numel"]),
+        minimum=_number(row.get("min")),
+        maximum=_number(row.get("max")),
+        mean=_number(row.get("mean")),
+        std=_number(row.get("std")),
+        nan=int(row.get("nan", 0)),
+        inf=int(row.get("inf", 0)),
+        of=str(row.get("of", "value")),
+    )
+
+
+def _number(value: Any) -> Number | None:
+    """A number of the dump; non-finite ones are strings there."""
+    if value is None or isinstance(value, (int, float)):
+        return value
+    number = float(value)
+    return None if math.isnan(number) else number
+
+
+def _short_dtype(name: str) -> str:
+    """`f32`, `bf16`, `i64`, as prints have it."""
+    for long, short in _SHORT:
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name
+
+
+def _moment(seconds: Any) -> str:
+    if not isinstance(seconds, (int, float)):
+        return ""
+    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

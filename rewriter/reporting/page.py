@@ -1,0 +1,258 @@
+"""Puts a report into one HTML file that fetches nothing.
+
+What comes from a dump is untrusted: the template escapes it, JSON cannot end its `<script>`, and
+the page's own policy allows this style sheet and this script, by their hashes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from rewriter.reporting import compared, encode, findings, plot, sources
+from rewriter.reporting.types import Launch, Report, Run
+from rewriter.types import Json
+from rewriter.version import __version__
+
+if TYPE_CHECKING:
+    from rewriter.comparison.types import Comparison
+
+_ASSETS = Path(__file__).parent / "assets"
+_STATIC = 50  # rows in the page itself, for readers without JavaScript
+_BEGINS = {"unfinished": "Where it ended", "culprit": "Where the runs part"}
+_SOURCE = 200  # lines shown of the source of the launch in question
+
+
+class Column(NamedTuple):
+    """A column of the table of launches; `key` is what the script calls it."""
+
+    key: str
+    label: str
+    numeric: bool = False
+
+
+_COLUMNS = (
+    Column("order", "#"),
+    Column("kernel", "Kernel"),
+    Column("kind", "Kind"),
+    Column("nodes", "Source nodes"),
+    Column("name", "Writes"),
+    Column("type", "Type"),
+    Column("min", "Min", True),
+    Column("max", "Max", True),
+    Column("mean", "Mean", True),
+    Column("std", "Std", True),
+    Column("nan", "NaN", True),
+    Column("inf", "Inf", True),
+)
+_COMPARED = (
+    *_COLUMNS[:6],
+    Column("state", "State"),
+    Column("error", "Max |a - b|", True),
+    Column("allowed", "Allowed", True),
+    Column("mismatched", "Mismatched", True),
+)
+
+
+def page(report: Report, *, command: str = "") -> str:
+    """The page. `command` is the command line that made it."""
+    columns = _COMPARED if report.compares else _COLUMNS
+    style, script = _asset("page.css"), _asset("page.js")
+    shown = next((finding.run for finding in report.findings if finding.run), "")
+    at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
+    text = _template().render(
+        report=report,
+        runs=[_run(run, number, report) for number, run in enumerate(report.runs)],
+        names={run.name: number for number, run in enumerate(report.runs)},
+        first=at,
+        columns=columns,
+        rows=_rows(report.runs[at], columns) if report.runs else [],
+        static=_STATIC,
+        culprit=_culprit(report),
+        data=[_script(encode.compact(run)) for run in report.runs],
+        sources=_script(report.sources),
+        style=Markup(style),
+        script=Markup(script),
+        policy=(
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        summary=_summary(report),
+        command=command,
+        version=__version__,
+    )
+    # A name may hold half of a surrogate pair, which no file can.
+    return text.encode("utf-8", "replace").decode()
+
+
+def comparison_page(
+    comparison: Comparison,
+    *,
+    sources_of_kernels: Mapping[str, str] | None = None,
+    command: str = "",
+) -> str:
+    """The page of a comparison; sources of kernels come from the wrapper that dump A holds."""
+    if sources_of_kernels is None:
+        sources_of_kernels = sources.of_dump(comparison.a, comparison.manifest_a)
+    return page(compared.report(comparison, sources_of_kernels), command=command)
+
+
+def _summary(report: Report) -> str:
+    """What and how much, in one line."""
+    facts = dict(report.facts)
+    count = sum(run.count for run in report.runs)
+    parts = [
+        facts.get("Artifact", ""),
+        f"torch {facts['torch']}" if "torch" in facts else "",
+        facts.get("Device", ""),
+        findings.counted(count, "launch", "launches"),
+        findings.counted(len(report.runs), "run", "runs") if len(report.runs) > 1 else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _run(run: Run, number: int, report: Report) -> Json:
+    drawn = plot.of_run(run)
+    first = next((found for found in run.findings if found.severity == "finding"), None)
+    results = [
+        reading for launch in run.launches if launch.index is not None for reading in launch.results
+    ]
+    size = findings.magnitude(results)
+    return {
+        "name": run.name,
+        "artifact": run.artifact,
+        "started": run.started,
+        "count": run.count,
+        "magnitude": "-" if size is None else f"{size:.4g}",
+        "nan": findings.total(results, "nan"),
+        "inf": findings.total(results, "inf"),
+        "first": first,
+        "title": drawn.title if drawn else "",
+        "description": drawn.description if drawn else "",
+        "plot": Markup(plot.svg(drawn, f"plot-{number}")) if drawn else "",
+    }
+
+
+def _culprit(report: Report) -> Json | None:
+    """The launch that the first fault is about, with everything known of it."""
+    for finding in report.findings:
+        if finding.severity == "finding" and finding.launch is not None:
+            launch = finding.launch
+            lines = report.sources.get(launch.kernel, "").splitlines()
+            return {
+                "title": _BEGINS.get(finding.kind, "Where it begins"),
+                "launch": launch,
+                "run": finding.run,
+                "values": [_value(reading) for reading in encode.distinct(launch.readings)],
+                "source": "\n".join(lines[:_SOURCE]),
+                "cut": max(0, len(lines) - _SOURCE),
+                "lines": len(lines),
+            }
+    return None
+
+
+def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
+    """The first rows of the table, as the script makes them."""
+    rows: list[list[tuple[Column, str]]] = []
+    for launch in run.launches:
+        for cells in _launch_rows(launch):
+            rows.append([(column, cells.get(column.key, "")) for column in columns])
+        if len(rows) >= _STATIC:
+            break
+    return rows[:_STATIC]
+
+
+def _launch_rows(launch: Launch) -> list[dict[str, str]]:
+    facts = {
+        "order": launch.label,
+        "kernel": launch.kernel,
+        "kind": launch.kind,
+        "nodes": ", ".join(launch.source_nodes),
+    }
+    if launch.difference is not None:
+        return [
+            {
+                **facts,
+                "name": tensor.name,
+                "type": tensor.type,
+                "state": tensor.state,
+                "error": number(tensor.error),
+                "allowed": number(tensor.allowed),
+                "mismatched": number(tensor.metrics.get("mismatched")),
+            }
+            for tensor in launch.difference.tensors
+            if tensor.written
+        ] or [{**facts, "state": launch.difference.state}]
+    results = launch.results
+    if launch.index is None:
+        return [{**facts, "name": findings.counted(len(results), "value", "values")}]
+    return [{**facts, **_value(reading)} for reading in results] or [facts]
+
+
+def _value(reading: Any) -> dict[str, str]:
+    found = reading.statistics
+    cells = {
+        "dump": reading.dump,
+        "phase": reading.phase,
+        "role": reading.role,
+        "name": reading.name,
+        "expr": reading.expr,
+        "type": reading.type,
+        "value": reading.value,
+    }
+    if found is not None:
+        cells |= {
+            "min": number(found.minimum),
+            "max": number(found.maximum),
+            "mean": number(found.mean),
+            "std": number(found.std),
+            "nan": f"{found.nan:,}",
+            "inf": f"{found.inf:,}",
+        }
+    return cells
+
+
+def number(value: float | int | None) -> str:
+    """Integers in full, floats with four significant digits, `-` for none."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _script(value: Any) -> Markup:
+    """JSON that may stand in a `<script>`: nothing in it can end that, or begin a comment."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    return environment.get_template("page.html.j2")

@@ -95,7 +95,7 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str =
         if "arg" not in row:
             continue  # a launch of which only the name was recorded
         made = reading(row, expressions.get((row["phase"], row["arg"]), ""), side)
-        if histogram is not None and made.file and (made.is_written or made.phase == "inputs"):
+        if histogram is not None and made.file and _is_drawn(made):
             made = replace(made, bins=histogram(dumped.path, made))
         readings.append(made)
     return Launch(
@@ -110,6 +110,11 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str =
         origins=tuple(map(str, facts.get("origins", ()))),
         readings=tuple(readings),
     )
+
+
+def _is_drawn(reading: Reading) -> bool:
+    """What a launch only reads was written by an earlier one, or is an input: drawn there."""
+    return reading.phase == "inputs" or reading.role != "in"
 
 
 def reading(row: Json, expr: str = "", dump: str = "") -> Reading:

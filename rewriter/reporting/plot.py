@@ -10,14 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import median
 
 from rewriter.reporting import findings
 from rewriter.reporting.types import Launch, Run
 
 WIDTH, _LEFT, _RIGHT, _HEIGHT, _BELOW = 960, 64, 16, 200, 40
 _LEGEND, _LANE, _ZERO = 26, 18, 22  # heights of the rows above and below the scale
-_COLUMNS = 440  # beyond so many launches each column shows the smallest and the largest
+_COLUMNS = 440  # beyond so many launches a column shows the range and the median of several
 _DOTTED = 120  # launches up to which each has a dot
+_APART = 9  # between two marks of a lane
 _MARKS, _TICKS = 3, 8
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -262,7 +264,11 @@ class _Drawing:
 
     def _lane(self, lane: Lane, y: float) -> str:
         draw = {"cross": "m-3.5 -3.5l7 7m0 -7l-7 7", "triangle": "m-4 3.5h8l-4 -7z"}[lane.shape]
-        columns = sorted({round(self._x(position)) for position in lane.positions})
+        columns: list[int] = []
+        for position in lane.positions:
+            x = round(self._x(position))
+            if not columns or x >= columns[-1] + _APART:
+                columns.append(x)
         path = "".join(f"M{x} {y:g}{draw}" for x in columns)
         return (
             f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:g}" text-anchor="end">'
@@ -272,13 +278,19 @@ class _Drawing:
         )
 
     def _line(self, series: Series) -> Iterator[str]:
-        points = list(self._points(series.values))
+        if self._count > _COLUMNS:
+            columns = list(self._columns(series.values))
+            if series.style == "main":
+                yield self._area(series, columns)
+            points = [(x, median(column) if column else None) for x, column in columns]
+        else:
+            points = [(self._x(at), value) for at, value in enumerate(series.values)]
         path, pen = [], "M"
-        for x, y in points:
-            if math.isnan(y):
+        for x, value in points:
+            if value is None:
                 pen = "M"
                 continue
-            path.append(f"{pen}{x:.1f} {y:.1f}")
+            path.append(f"{pen}{x:.1f} {self._y(value):.1f}")
             pen = "L"
         yield f'<path class="line {series.style}" d="{"".join(path)}"/>'
         if self._count <= _DOTTED and series.style != "limit":
@@ -290,22 +302,27 @@ class _Drawing:
                         f'cy="{self._y(value):.1f}"><title>{escape(said)}</title></circle>'
                     )
 
-    def _points(self, values: Sequence[float | None]) -> Iterator[tuple[float, float]]:
-        """Where the line goes; NaN where it is interrupted."""
-        if self._count <= _COLUMNS:
-            for at, value in enumerate(values):
-                yield self._x(at), math.nan if value is None else self._y(value)
-            return
+    def _columns(self, values: Sequence[float | None]) -> Iterator[tuple[float, list[float]]]:
+        """The values of neighbouring launches, together."""
         for column in range(_COLUMNS):
             start = column * self._count // _COLUMNS
             end = (column + 1) * self._count // _COLUMNS
             known = [value for value in values[start:end] if value is not None]
-            x = self._x((start + end - 1) / 2)
-            if not known:
-                yield x, math.nan
-                continue
-            yield x, self._y(min(known))
-            yield x, self._y(max(known))
+            yield self._x((start + end - 1) / 2), known
+
+    def _area(self, series: Series, columns: list[tuple[float, list[float]]]) -> str:
+        """From the smallest to the largest of each column: no launch is lost among the others."""
+        half = self._x(0.5 * self._count / _COLUMNS) - self._x(0)
+        path = "".join(
+            f"M{x - half:.1f} {self._y(max(column)) - 0.5:.1f}H{x + half:.1f}"
+            f"V{self._y(min(column)) + 0.5:.1f}H{x - half:.1f}Z"
+            for x, column in columns
+            if column
+        )
+        return (
+            f'<path class="area {series.style}" d="{path}">'
+            f"<title>{escape(series.name)}: from the smallest to the largest</title></path>"
+        )
 
     def _mark(self, mark: Mark, y: float) -> str:
         x = round(self._x(mark.position), 1)

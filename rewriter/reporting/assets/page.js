@@ -441,6 +441,14 @@
       if (launch) show(state.run, launch.position);
     });
   }
+  const source = document.querySelector(".culprit-launch details");
+  let wasOpen = false;
+  addEventListener("beforeprint", () => {
+    if (source) [wasOpen, source.open] = [source.open, true];
+  });
+  addEventListener("afterprint", () => {
+    if (source) source.open = wasOpen;
+  });
   for (const element of document.querySelectorAll(".controls")) element.hidden = false;
   document.querySelector("#caption .first").remove();
   chooseRun(Number(byId("timeline").dataset.first));

@@ -19,7 +19,7 @@ from models import MODELS
 
 Compile = Callable[[str], Compiled]
 
-PROBES = ["names", "print", "save", "names,print,save"]
+PROBES = ["names", "print", "save", "hash", "hash,names,print,save"]
 # Frozen weights are opaque to everything but the operator that reads them, and are not inputs.
 RUNNABLE = sorted(MODELS.keys() - {"frozen"})
 
@@ -282,7 +282,7 @@ def test_a_standalone_wrapper_needs_no_installation(
     printed = {}
     for standalone in (True, False):
         result = rewriter.instrument(
-            mlp_wrapper, rewriter.select("names,print"), standalone=standalone
+            mlp_wrapper, rewriter.select("hash,names,print"), standalone=standalone
         )
         path = tmp_path / f"probed_{standalone}.py"
         path.write_bytes(result.source)

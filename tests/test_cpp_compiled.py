@@ -6,6 +6,7 @@ linked with the kernels and constants of the plain one. All run in a process of 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tempfile
@@ -22,7 +23,8 @@ from capture import Compiled, Exported
 from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
 from models import VARIANTS, models_for
 
-ALL = "names,print,save"
+ALL = "hash,names,print,save"
+EACH = ALL.split(",")
 JIT = [name for name in models_for("cpp_wrapper") if name != "frozen"]
 AOTI = list(models_for("aoti"))
 # The other models have no form of launch that these or the JIT wrappers lack.
@@ -150,13 +152,13 @@ def check_equal_and_seen(subject: Subject, model: str, probes: str, folder: Path
         assert "rewriter" not in (OPAQUE.sub("", ran.err) if model == "frozen" else ran.err)
         branch = NOT_TAKEN.get(model, "\n")
         taken = [launch for launch in artifact.launches if branch not in launch.scope]
-        if "names" in probes or "print" in probes:
+        if probes != "save":
             check_lines(ran.out, taken, probes)
         else:
             assert ran.out == ""
         rows = dumped(dump)
         if probes != "names":
-            check_events(rows, taken, save="save" in probes)
+            check_events(rows, taken, probes)
         if "save" in probes:
             check_inputs(rows, subject.args(number))
 
@@ -182,11 +184,11 @@ def check_lines(out: str, taken: Sequence[Any], probes: str) -> None:
     for launch in taken:
         if "names" in probes:
             assert ("before", False) in seen[launch.index], launch
-        if "print" in probes:
+        if "print" in probes or "hash" in probes:
             assert ("after", True) in seen[launch.index], launch
 
 
-def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], *, save: bool) -> None:
+def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], probes: str) -> None:
     """Each launch left what it wrote; nothing was read before it was there."""
     for launch in taken:
         after = {
@@ -203,7 +205,10 @@ def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], *, sav
             saved = torch.load(row["path"], weights_only=True)
             assert list(saved.shape) == row["shape"]
             assert str(saved.dtype) == f"torch.{row['dtype']}"
-    assert (files > 0) == save
+        if "file" in row and "hash" in probes:
+            assert row["sha256"] == hashlib.sha256(frozen(saved)[-1]).hexdigest()
+    assert (files > 0) == ("save" in probes)
+    assert any("sha256" in row for row in rows) == ("hash" in probes)
 
 
 def check_inputs(rows: Sequence[Mapping[str, Any]], args: Sequence[Any]) -> None:
@@ -251,7 +256,7 @@ def test_outputs_of_other_modes_of_aoti_are_bit_equal(
     check_equal_and_seen(ahead(model, kind), model, ALL, tmp_path)
 
 
-@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("probes", EACH)
 def test_each_probe_alone(
     probes: str, jit: Callable[[str], Jit], ahead: Callable[..., Ahead], tmp_path: Path
 ) -> None:
@@ -262,7 +267,7 @@ def test_each_probe_alone(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("probes", EACH)
 @pytest.mark.parametrize("model", JIT)
 def test_each_probe_alone_in_every_jit_wrapper(
     model: str, probes: str, jit: Callable[[str], Jit], tmp_path: Path
@@ -271,7 +276,7 @@ def test_each_probe_alone_in_every_jit_wrapper(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("probes", EACH)
 @pytest.mark.parametrize("model", AOTI)
 def test_each_probe_alone_in_every_aoti_wrapper(
     model: str, probes: str, ahead: Callable[..., Ahead], tmp_path: Path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import json
 import math
@@ -760,6 +761,55 @@ def test_saved_files_are_those_of_python(both: Callable[..., Both]) -> None:
             assert archive.testzip() is None
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_digests_are_those_of_python_and_of_the_saved_files(
+    dtype: torch.dtype, both: Callable[..., Both]
+) -> None:
+    """Python's are compared with what they are defined to be in test_hash.py."""
+    runtimes = both("hash", "save")
+    tensors = shapes_of(tensor_of(dtype, 6000))
+    if dtype.is_complex:
+        tensors += [tensors[-1].conj(), tensors[10].permute(3, 1, 0, 2).conj()]
+    for tensor in tensors:
+        runtimes.check_said(lambda runtime, tensor=tensor: runtime.before(12, tensor))
+    runtimes.check_rows()
+    rows = runtimes.rows()[1]
+    assert len(rows) == len(tensors)
+    for row in rows:
+        saved = torch.load(runtimes.dumps[1] / "rank0/run0" / row["file"], weights_only=True)
+        assert row["sha256"] == hashlib.sha256(bits_of(saved)).hexdigest()
+
+
+@pytest.mark.parametrize("names", [["hash"], ["hash", "print"]], ids="-".join)
+def test_digests_alone_and_at_the_end_of_a_line(
+    names: list[str], both: Callable[..., Both]
+) -> None:
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+    packed = torch.ones(4, dtype=torch.uint8).view(getattr(torch, "float4_e2m1fn_x2", torch.bits8))
+    runtimes = both(*names, rows=[row_of(after=[["out", "buf1"], ["in", "s0"]])])
+    for value in (freed, quantized, packed, torch.ones(2, device="meta"), torch.ones(3), None):
+        runtimes.check_said(lambda runtime, value=value: runtime.after(12, value, 5))
+    runtimes.check_rows()
+    hashed = ["sha256" in row for row in runtimes.rows()[1] if "dtype" in row]
+    assert hashed == [False, False, True, False, True]
+
+
+def test_digests_in_upstream_format(upstream: ctypes.CDLL, capfd: Any) -> None:
+    tensor = torch.ones(3)
+    line = f"Sha256: {hashlib.sha256(bits_of(tensor)).hexdigest()}"
+    said = []
+    for names in (["hash"], ["print"], ["hash", "print"]):
+        native = Native(upstream, options_of(*names, format="upstream"), [row_of()])
+        native.begin()
+        native.after(12, tensor)
+        native.end()
+        said.append(capfd.readouterr().out.splitlines())
+    assert said[0] == ["[  after_launch - triton_poi_fused_0 - buf1  ]:", line, ""]
+    assert said[2] == [*said[1][:-1], line, ""]
+
+
 def bits_of(tensor: torch.Tensor) -> bytes:
     flat = tensor.resolve_conj().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).tolist())
@@ -1231,7 +1281,7 @@ def test_every_probe_has_a_file_in_both_languages() -> None:
 def test_gpu_tensors_read_and_saved_as_in_python(
     dtype: torch.dtype, both: Callable[..., Both]
 ) -> None:
-    runtimes = both("print", "save", values=True)
+    runtimes = both("hash", "print", "save", values=True)
     for tensor in shapes_of(tensor_of(dtype, 6000)):
         # A copy of its own, with the same strides.
         size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
@@ -1249,6 +1299,7 @@ def test_gpu_tensors_read_and_saved_as_in_python(
         )
         assert found.stride() == expected.stride()
         assert bits_of(found) == bits_of(expected)
+        assert row["sha256"] == hashlib.sha256(bits_of(found)).hexdigest()
 
 
 @pytest.mark.gpu

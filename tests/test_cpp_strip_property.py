@@ -25,9 +25,13 @@ from rewriter.source import Source
 from rewriter.types import Instrumented, Wrapper
 
 PROBES = [
-    ",".join(probes)
-    for count in (1, 2, 3)
-    for probes in itertools.combinations(("names", "print", "save"), count)
+    *(
+        ",".join(probes)
+        for count in (1, 2, 3)
+        for probes in itertools.combinations(("names", "print", "save"), count)
+    ),
+    "hash",
+    "hash,names,print,save",
 ]
 # Just in time, C++ of its own, arrays for tensors, a string that is not raw.
 SMALL = {

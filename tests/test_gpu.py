@@ -27,7 +27,7 @@ pytestmark = pytest.mark.gpu
 
 RECORDED = Path(__file__).parent.parent / "fixtures/artifacts/cuda-torch2.11"
 WRAPPERS = sorted(RECORDED.glob("*/python/output_code*.py"))
-PROBES = ["names", "print", "save", "names,print,save"]
+PROBES = ["names", "print", "save", "hash", "hash,names,print,save"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -48,7 +48,7 @@ from test_cpp_compiled import (
 )
 from test_no_torch import COMMAND_LINE, HEAVY, imported
 
-ALL = "names,print,save"
+ALL = "hash,names,print,save"
 OPERATORS = str(Path(__file__).parent.parent / "fixtures/models.py")
 
 # Name, variant, and the routes that it is built by.
@@ -186,14 +186,14 @@ def check_equal_and_seen(case: Patched, name: str, probes: str, run: Run) -> Non
         launches = taken(case.plain.path, name, model)
         assert launches
         assert "rewriter" not in (OPAQUE.sub("", seen.err) if name == "frozen" else seen.err)
-        if "names" in probes or "print" in probes:
+        if probes != "save":
             check_lines(seen.out, launches, probes)
         else:
             assert seen.out == ""
         if probes == "names":
             continue
         rows = dumped(seen.dump)
-        check_events(rows, launches, save="save" in probes)
+        check_events(rows, launches, probes)
         # Folding constants, when the model is loaded, is a run of its own.
         first = 1 if name == "folded" else 0
         runs = {row.parent.name for row in seen.dump.glob("rank0/*/events.jsonl")}
@@ -258,7 +258,7 @@ def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: R
     assert first.inputs != second.inputs
 
 
-@pytest.mark.parametrize("probes", ["names", "print", "save"])
+@pytest.mark.parametrize("probes", ALL.split(","))
 @cases(lambda name, variant: (name, variant) != ("mlp", "library"))
 def test_each_probe_alone(
     name: str, variant: str, route: str, probes: str, patched: Patch, run: Run, tmp_path: Path
@@ -506,7 +506,7 @@ def test_for_scripts(packaged: Callable[..., Packaged], patched: Patch, tmp_path
     said = patched("several").said
     assert (said["format"], said["version"]) == ("rewriter.instrument", 1)
     assert said["artifact"] == str(plain)
-    assert said["probes"] == ["names", "print", "save"]
+    assert said["probes"] == ALL.split(",")
     assert [model["model"] for model in said["models"]] == ["net", "net_b"]
     assert [model["launches"] for model in said["models"]] == [[*range(5)], [*range(5)]]
     assert (said["check"], said["changed"], said["diff"]) == ("loaded", True, None)

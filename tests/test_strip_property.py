@@ -27,9 +27,13 @@ from rewriter.types import Instrumented, Launch, Wrapper
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
 PROBES = [
-    ",".join(probes)
-    for count in (1, 2, 3)
-    for probes in itertools.combinations(("names", "print", "save"), count)
+    *(
+        ",".join(probes)
+        for count in (1, 2, 3)
+        for probes in itertools.combinations(("names", "print", "save"), count)
+    ),
+    "hash",
+    "hash,names,print,save",
 ]
 
 

@@ -1,0 +1,286 @@
+"""The digest of a tensor's elements, and the probe that prints and records it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rewriter
+from capture import Compiled
+from harness import Apart, call
+from rewriter.cli import main
+from rewriter.runtime import attach, statistics
+from rewriter.runtime.digest import digest
+from test_cpp_compiled import dumped
+from test_cpp_runtime import DTYPES, options_of, row_of, shapes_of, tensor_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+]
+
+by_dtype = pytest.mark.parametrize(
+    "dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch.")
+)
+
+
+def expected(tensor: torch.Tensor) -> str:
+    """What the digest is defined to be, by NumPy."""
+    resolved = tensor.resolve_conj().resolve_neg().cpu()
+    flat = resolved.clone(memory_format=torch.contiguous_format).reshape(-1)
+    return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+# --- The digest ---------------------------------------------------------------------------------
+
+SOME = torch.tensor([[1.0, -2.0, 0.0], [math.nan, 5.0, 6.0]])
+DIFFERENT = {
+    "permuted": SOME.flip(0),
+    "transposed": SOME.t(),
+    "negative": -SOME,
+    "zero-of-the-other-sign": SOME.where(SOME != 0, -0.0),
+    "one-bit": (SOME.view(torch.int32) ^ torch.eye(2, 3, dtype=torch.int32)).view(torch.float32),
+    "wider": SOME.double(),
+    "longer": torch.cat([SOME, SOME]),
+    "empty": SOME[:0],
+}
+
+
+@pytest.mark.parametrize("other", DIFFERENT.values(), ids=DIFFERENT)
+def test_other_bytes_have_another_digest(other: torch.Tensor) -> None:
+    assert digest(other) != digest(SOME)
+
+
+def test_an_empty_tensor_has_the_digest_of_nothing() -> None:
+    for tensor in (torch.zeros(0), torch.zeros(3, 0, 2), torch.zeros(0, dtype=torch.complex64)):
+        assert digest(tensor) == hashlib.sha256(b"").hexdigest()
+
+
+@by_dtype
+def test_strides_do_not_matter(dtype: torch.dtype) -> None:
+    for tensor in shapes_of(tensor_of(dtype, 6000)):
+        assert digest(tensor) == expected(tensor)
+
+
+@pytest.mark.gpu
+@by_dtype
+def test_devices_do_not_matter(dtype: torch.dtype) -> None:
+    """A block at a time is copied there, if its elements are not in a row."""
+    for tensor in shapes_of(tensor_of(dtype, 6000)):
+        there = tensor.cuda()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "BLOCK", 1024)
+            assert digest(there) == expected(tensor)
+        assert torch.cuda.max_memory_allocated() - before <= 1 << 16
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    dims=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=4),
+    size=st.integers(1, 20),
+)
+def test_blocks_are_hashed_in_order(dims: list[tuple[int, int]], size: int) -> None:
+    sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
+    tensor = torch.arange(300).as_strided(sizes, strides)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "BLOCK", size)
+        assert digest(tensor) == expected(tensor)
+
+
+def test_marks_of_conjugate_and_negative_are_resolved() -> None:
+    whole = torch.view_as_complex(torch.arange(12.0).view(2, 3, 2))
+    for tensor in (whole.conj(), whole.conj().imag, whole.t().conj(), whole.conj().imag[:1, :1]):
+        assert tensor.is_conj() or tensor.is_neg()
+        assert digest(tensor) == expected(tensor)
+
+
+def test_it_is_that_of_the_dense_tensor_that_is_saved() -> None:
+    dense = torch.eye(3)
+    for tensor in (dense.to_sparse(), dense.to_sparse_csr(), dense.to_mkldnn()):
+        assert digest(tensor) == expected(dense)
+
+
+def test_nothing_to_read_has_no_digest() -> None:
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for tensor in (freed, quantized, nested, torch.empty(2, device="meta")):
+        assert digest(tensor) == ""
+
+
+def test_the_tensor_and_the_program_stay_as_they_are() -> None:
+    tensor = torch.randn(4, 5, requires_grad=True)
+    state = torch.get_rng_state()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert digest(tensor.t()) == expected(tensor.detach().t())
+    assert tensor._version == 0
+    assert tensor.grad_fn is None
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# --- The probe ----------------------------------------------------------------------------------
+
+
+def instrumented(compiled: Compiled, probes: str, folder: Path, **options: Any) -> bytes:
+    path = folder / "output_code.py"
+    path.write_text(compiled.graphs[0].source)
+    result = rewriter.instrument(path, rewriter.select(probes, **options))
+    assert not result.plan.skipped
+    return result.source
+
+
+@pytest.mark.parametrize("model", ["mlp", "complex_numbers", "dtypes", "empty"])
+def test_digests_are_those_of_the_files_saved_beside_them(
+    model: str,
+    compiled: Callable[[str], Compiled],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    source = instrumented(compiled(model), "hash,save", tmp_path)
+    call(source, compiled(model).graphs[0].args, tmp_path)
+    rows = [row for row in dumped(tmp_path / "dump") if "dtype" in row]
+    assert {row["phase"] for row in rows} >= {"inputs", "after"}
+    for row in rows:
+        assert row["sha256"] == expected(torch.load(row["path"], weights_only=True))
+        assert list(row).index("inf") < list(row).index("sha256") < list(row).index("file")
+
+
+@pytest.mark.parametrize("model", ["scatter", pytest.param("mlp", marks=pytest.mark.exhaustive)])
+def test_wrappers_in_both_languages_give_the_same(
+    model: str,
+    compiled: Callable[[str], Compiled],
+    compiled_cpp: Callable[[str], Compiled],
+    apart: Apart,
+    tmp_path: Path,
+) -> None:
+    """The same kernels on the same inputs; names of buffers and operators may differ."""
+    found: list[dict[tuple[int | None, str], set[str]]] = []
+    for made in (compiled(model), compiled_cpp(model)):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        source = instrumented(made, "hash,save", folder)
+        environment = {"REWRITER_DUMP": str(folder / "dump")}
+        apart(call, source, compiled(model).graphs[0].args, folder, environment=environment)
+        digests = defaultdict(set)
+        for row in dumped(folder / "dump"):
+            if "dtype" in row:
+                assert row["sha256"] == expected(torch.load(row["path"], weights_only=True))
+                digests[row.get("launch"), row["phase"]].add(row["sha256"])
+        found.append(digests)
+    python, cpp = found
+    assert len(python) > 3
+    assert list(python) == list(cpp)
+    # An output that nobody reads has a name in C++ only.
+    assert all(digests <= cpp[key] for key, digests in python.items())
+
+
+@pytest.fixture
+def attached(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The recorder of a wrapper with one launch, without a dump unless one is named."""
+    monkeypatch.delenv("REWRITER_DUMP", raising=False)
+
+    def make(*names: str, **changes: Any) -> Any:
+        recorder = attach(options_of(*names, **changes), [row_of()], ["x"])
+        recorder.begin()
+        return recorder
+
+    return make
+
+
+def test_a_line_for_each_tensor(
+    attached: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorder = attached("hash")
+    meta = torch.empty(2, device="meta")
+    for act, value in (("inputs", SOME), ("before", meta), ("after", 5), ("after", SOME)):
+        getattr(recorder, act)(*([value] if act == "inputs" else [12, value]))
+    start = "[rewriter 0] #12 "
+    assert capsys.readouterr().out.splitlines() == [
+        f"[rewriter 0] inputs  in x  f32[2, 3]  cpu  sha256 {expected(SOME)[:16]}",
+        f"{start}before triton_poi_fused_0  in x0  f32[2]  meta  not hashed",
+        # The second run of the launch; the first wrote no tensor.
+        f"[rewriter 0] #12.1 after  triton_poi_fused_0  out buf1  f32[2, 3]  cpu  "
+        f"sha256 {expected(SOME)[:16]}",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_beside_print_it_is_at_the_end_of_the_line(
+    attached: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    for names in (("print",), ("hash", "print")):
+        attached(*names, values=True).after(12, SOME)
+        printed.append(capsys.readouterr().out.splitlines())
+    line, values = printed[0]
+    assert printed[1] == [f"{line}  sha256 {expected(SOME)[:16]}", values]
+
+
+def test_in_upstream_s_format_it_is_a_line_of_the_block(
+    attached: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    attached("hash", format="upstream").after(12, SOME)
+    title = "inductor: after_launch - triton_poi_fused_0 - buf1\n"
+    assert capsys.readouterr().out == f"{title}Sha256:  {expected(SOME)}\n"
+    attached("hash", "print", format="upstream").after(12, SOME)
+    out = capsys.readouterr().out
+    assert out.startswith(f"{title}[1.0, ")
+    assert out.endswith(f"\nSha256:  {expected(SOME)}\n")
+
+
+def test_what_fails_is_said_once_and_the_model_goes_on(
+    attached: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(tensor: torch.Tensor) -> str:
+        raise RuntimeError("out of memory")
+
+    recorder = attached("hash")
+    monkeypatch.setattr("rewriter.runtime.digest.digest", fail)
+    recorder.after(12, SOME)
+    recorder.after(12, SOME)
+    output = capsys.readouterr()
+    assert output.out.count("not hashed") == output.out.count("\n") == 2
+    assert output.err == (
+        "[rewriter 0] warning: #12 buf1: cannot be hashed: RuntimeError: out of memory\n"
+    )
+
+
+def test_run_records_statistics_and_prints_lines(
+    mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The digest of an output is that which `run` itself prints of it."""
+    wrapper = shutil.copy(mlp_wrapper, tmp_path)
+    dump = tmp_path / "D"
+    options = ["--args", str(mlp_wrapper.parent / "inputs.pt"), "-d", str(dump)]
+    assert main(["run", str(wrapper), "--probe", "hash", *options]) == 0
+    out = capfd.readouterr().out
+    rows = [row for row in dumped(dump) if "dtype" in row]
+    assert all(set(row) >= {"sha256", "numel", "nan"} and "file" not in row for row in rows)
+    printed = re.findall(r"\[rewriter 0\] .*  sha256 ([0-9a-f]{16})$", out, re.MULTILINE)
+    assert printed == [row["sha256"][:16] for row in rows]
+    outputs = re.findall(r"^output \d: .* sha256 ([0-9a-f]{16})$", out, re.MULTILINE)
+    assert len(outputs) == 2
+    assert set(outputs) <= set(printed)

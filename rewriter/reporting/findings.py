@@ -197,7 +197,7 @@ def floating(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _unmeasured(run: str, launches: Sequence[Launch]) -> list[Finding]:
-    steps = [launch for launch in launches if launch.index is not None]
+    steps = [launch for launch in launches if launch.index is not None and not launch.unfinished]
     missing = [launch for launch in steps if not _measured(launch.results)]
     if not missing or len(missing) == len(steps):
         return []

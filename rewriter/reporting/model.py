@@ -65,8 +65,18 @@ def report(
 
 
 def read_run(dumped: RunDump, histogram: Histogram | None) -> Run:
-    """A run with its findings. `histogram` is asked once for each tensor that has a file."""
-    launches = [launch(dumped, step, histogram) for step in dumped.steps]
+    """A run with its findings. `histogram` is asked for the tensors that have a file.
+
+    Raises `RewriterError` where the dump is not as a runtime writes it.
+    """
+    try:
+        launches = [launch(dumped, step, histogram) for step in dumped.steps]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise RewriterError(
+            "corrupt-dump",
+            f"{dumped.path}: what it says of a launch is not as expected: {error!r}",
+            hint="Copy the dump again, or run the program once more.",
+        ) from error
     if launches and (last := launches[-1]).index is not None:
         expected = dumped.table.get(last.index, {}).get("after")
         ended = any(reading.phase == "after" for reading in last.readings)

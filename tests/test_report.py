@@ -1,0 +1,318 @@
+"""`rewriter report`: what it finds in a dump, the JSON, and the page as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+
+from artifacts import get
+from report_dumps import Row, entry, many, row, step, write_dump, write_run
+from rewriter import cli
+from rewriter.dump import open_dump
+from rewriter.errors import RewriterError
+from rewriter.reporting import model
+from rewriter.reporting.page import page
+from rewriter.reporting.types import Report
+
+ROOT = Path(__file__).parent.parent
+SCHEMA = json.loads((ROOT / "docs/schemas/report.json").read_text(encoding="utf-8"))
+HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&\u2028\"'"
+
+
+def report_of(folder: Path, *runs: list[Row]) -> Report:
+    return model.report(open_dump(write_dump(folder / "model.dump", *runs)))
+
+
+def texts(report: Report, severity: str = "finding") -> list[str]:
+    return [finding.text for finding in report.findings if finding.severity == severity]
+
+
+QUIET: dict[str, list[Row]] = {
+    "finite": [*step(0), *step(1)],
+    "names only": [{"launch": 0, "phase": "before", "kernel": "kernel_0"}],
+    "NaN that a launch only reads": [row(0, "before", "x", role="in", nan=1), row(0, "after", "y")],
+    "scalar": [
+        {"launch": 0, "phase": "after", "kernel": "k", "arg": "s", "role": "in", "type": "int",
+         "value": "3"}
+    ],
+    "empty tensor": [row(0, "after", "y", numel=0, min=None, max=None, mean=None, std=None)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", QUIET.values(), ids=QUIET.keys())
+def test_no_fault_is_found(tmp_path: Path, rows: list[Row]) -> None:
+    report = model.report(open_dump(write_run(tmp_path / "rank0/run0", rows, table=[])))
+    assert texts(report) == []
+    assert not report.found
+
+
+FAULTS: dict[str, tuple[list[Row], str]] = {
+    "NaN out of nothing": (
+        [*step(0), *step(1, nan=5), *step(2, given=5, nan=256)],
+        "NaN first appears at #1 kernel_1: 5 of 256 elements of buf1; what it read had none. "
+        "1 later launch wrote it, too.",
+    ),
+    "NaN handed on": (
+        step(1, given=2, nan=5),
+        "NaN first appears at #1 kernel_1: 5 of 256 elements of buf1; it was given NaN, "
+        "2 of 256 elements of buf0.",
+    ),
+    "NaN from infinity": (
+        [row(1, "before", "buf0", role="in", inf=1), row(1, "after", "buf1", nan=1)],
+        "NaN first appears at #1 kernel_1: 1 of 256 elements of buf1; what it read had none, but "
+        "infinities (1 of 256 elements of buf0).",
+    ),
+    "nothing known of what it read": (
+        [row(0, "after", "buf0"), row(1, "after", "buf1", role="inout", nan=1)],
+        "NaN first appears at #1 kernel_1: 1 of 256 elements of buf1; what it read was not "
+        "recorded, and nothing recorded earlier had any.",
+    ),
+    "NaN in the inputs": (
+        [row(None, "inputs", "arg0_1", role="in", nan=7), *step(0)],
+        "NaN is in the inputs of the call: 7 of 256 elements of arg0_1.",
+    ),
+    "infinity": (
+        [row(0, "before", "x", role="in"), row(0, "after", "y", inf=2)],
+        "Infinity first appears at #0 kernel_0: 2 of 256 elements of y; what it read had none.",
+    ),
+    "a loop": (
+        [*step(3, iteration=0), *step(3, iteration=1, nan=1)],
+        "NaN first appears at #3.1 kernel_3: 1 of 256 elements of buf3; what it read had none.",
+    ),
+    "stopped in a launch": (
+        [*step(0), step(1)[0]],
+        "The record ends inside #1 kernel_1: it was running when the program stopped.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "text"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_named_with_its_launch(tmp_path: Path, rows: list[Row], text: str) -> None:
+    report = report_of(tmp_path, rows)
+    assert texts(report)[0] == text
+    assert report.found
+    assert text.startswith(report.verdict.rstrip("."))
+
+
+def test_nan_that_begins_twice_is_named_twice(tmp_path: Path) -> None:
+    report = report_of(tmp_path, [*step(0, nan=1), *step(1), *step(2, nan=4)])
+    assert texts(report)[1] == "NaN begins anew, from finite inputs, at #2 kernel_2."
+
+
+def test_growth_is_a_note_and_no_fault(tmp_path: Path) -> None:
+    rows = [row(0, "before", "x", role="in"), row(0, "after", "y", size=5e4, dtype="float16")]
+    report = report_of(tmp_path, rows)
+    assert texts(report, "note") == [
+        "y of #0 kernel_0 comes to 76% of the largest f16, 65504.",
+        "The largest jump in magnitude is at #0 kernel_0: from max |x| 1 in what it read to "
+        "5e+04 in what it wrote.",
+    ]
+    assert not report.found
+
+
+def test_what_many_runs_share_is_said_once(tmp_path: Path) -> None:
+    report = report_of(tmp_path, step(0), *[[*step(0), *step(1, nan=n)] for n in (1, 2, 3)])
+    (finding,) = report.findings
+    assert (finding.run, finding.times) == ("rank0/run1", 3)
+    assert finding.launch is not None
+    assert finding.launch.index == 1
+
+
+def test_what_is_only_read_is_shown_once_on_the_page(tmp_path: Path) -> None:
+    (data,) = scripts(page(report_of(tmp_path, step(1))))[:1]
+    phases = [data["strings"][reading[0]] for reading in data["launches"][0][3]]
+    assert phases == ["before", "after"]
+
+
+def test_only_the_runs_named(tmp_path: Path) -> None:
+    dump = open_dump(write_dump(tmp_path / "model.dump", step(0), step(0, nan=1)))
+    assert [run.name for run in model.report(dump, runs=["rank0/run0"]).runs] == ["rank0/run0"]
+    with pytest.raises(RewriterError, match="no run rank0/run7") as caught:
+        model.report(dump, runs=["rank0/run7"])
+    assert caught.value.slug == "no-such-run"
+    assert "rank0/run0, rank0/run1" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"numel": "many"}, {"shape": 3}, {"nan": None}, {"min": "least"}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_damaged_event_is_an_error(tmp_path: Path, wrong: Row) -> None:
+    with pytest.raises(RewriterError) as caught:
+        report_of(tmp_path, [{**row(0, "after", "y"), **wrong}])
+    assert caught.value.slug == "corrupt-dump"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the text in each kind."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags:
+            tag = self.tags[-1][0]
+            self.texts[tag] = self.texts.get(tag, "") + data
+
+
+def scripts(text: str) -> list[Any]:
+    """What the page holds as JSON: the runs, then the sources."""
+    found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+    return [json.loads(data) for data in found]
+
+
+def hostile_report(folder: Path) -> Report:
+    rows = [
+        row(0, "before", HOSTILE, role="in", kernel=HOSTILE),
+        row(0, "after", HOSTILE, kernel=HOSTILE, nan=1, device=HOSTILE, file=HOSTILE),
+    ]
+    root = folder / "hostile.dump"
+    table = [{**entry(0, HOSTILE), "scope": HOSTILE, "source_nodes": [HOSTILE]}]
+    write_run(root / "rank0/run0", rows, table)
+    (root / "manifest.json").write_text(json.dumps({"artifact": HOSTILE, "command": HOSTILE}))
+    return model.report(open_dump(root), sources={HOSTILE: HOSTILE + "\ud800"})
+
+
+def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
+    text = page(hostile_report(tmp_path), command=HOSTILE)
+    elements = Elements(text)
+    kinds = [tag for tag, _ in elements.tags]
+    assert kinds.count("script") == 3  # the run, the sources, the script
+    assert not {"img", "iframe", "object", "link"} & set(kinds)
+    assert not [name for _, attributes in elements.tags for name in attributes if name[:2] == "on"]
+    assert HOSTILE.split("\u2028")[0] in elements.texts["code"]
+    run, sources = scripts(text)
+    assert HOSTILE in run["strings"]
+    assert list(sources) == [HOSTILE]
+
+
+def test_the_page_refers_to_nothing_outside(tmp_path: Path) -> None:
+    text = page(report_of(tmp_path, step(0)))
+    elements = Elements(text)
+    for tag, attributes in elements.tags:
+        assert not {"src", "srcset", "data", "action", "style"} & set(attributes), tag
+        assert attributes.get("href", "#").startswith("#")
+    policy = next(a["content"] for tag, a in elements.tags if a.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_the_page_is_of_use_without_javascript(tmp_path: Path) -> None:
+    text = page(report_of(tmp_path, many(60, 40)))
+    elements = Elements(text)
+    for tag, attributes in elements.tags:
+        classes = (attributes.get("class") or "").split()
+        if {"controls", "show", "choose"} & set(classes):
+            assert "hidden" in attributes, tag
+    assert "NaN first appears at #40" in elements.texts["h1"] + elements.texts["span"]
+    assert text.count('<th scope="row">#') == 50
+    assert "<svg" in text
+
+
+def test_the_same_dump_gives_the_same_page(tmp_path: Path) -> None:
+    report = report_of(tmp_path, many(30, 20))
+    assert page(report) == page(report)
+
+
+def test_sources_are_stored_once_and_only_of_kernels_that_ran(tmp_path: Path) -> None:
+    rows = [r for index in range(50) for r in step(index, kernel="again")]
+    dump = open_dump(write_dump(tmp_path / "model.dump", rows))
+    report = model.report(dump, sources={"again": "int twelve;", "never": "int thirteen;"})
+    assert page(report).count("int twelve;") == 1
+    assert "int thirteen;" not in page(report)
+
+
+def run_report(*arguments: object) -> int:
+    return cli.main(["report", *map(str, arguments)])
+
+
+def test_the_command_writes_a_page_and_tells_of_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = write_dump(tmp_path / "there/good.dump", step(0))
+    bad = write_dump(tmp_path / "there/bad.dump", step(0, nan=1))
+    assert run_report(good) == 0
+    assert run_report(bad, "-o", "bad.html") == 1
+    assert "NaN first appears at #0 kernel_0." in capsys.readouterr().err
+    assert (tmp_path / "good.dump.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "bad.html").is_file()
+    before = (tmp_path / "bad.html").read_bytes()
+    assert run_report(good, "-o", "bad.html") == 2
+    assert (tmp_path / "bad.html").read_bytes() == before
+    assert run_report(good, "-o", "bad.html", "--overwrite") == 0
+    assert (tmp_path / "bad.html").read_bytes() != before
+
+
+def test_the_page_on_standard_output(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    dump = write_dump(tmp_path / "good.dump", step(0))
+    assert run_report(dump, "-o", "-") == 0
+    assert capsysbinary.readouterr().out.startswith(b"<!DOCTYPE html>")
+    assert run_report(dump, "-o", "-", "--json") == 2
+
+
+def test_json_is_what_the_schema_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        row(None, "inputs", "arg0_1", role="in"),
+        {"launch": 0, "phase": "before", "kernel": "k", "arg": "s", "role": "in", "type": "int",
+         "value": "3"},
+        *step(0, kernel="k", std="inf", sha256="0" * 64),
+        row(1, "after", "c", of="magnitude", min=None, max=None, mean=None, std=None, nan=256),
+        step(2)[0],
+    ]  # fmt: skip
+    assert run_report(write_dump(tmp_path / "x.dump", rows, rows), "--json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(printed, SCHEMA)
+    assert [finding["kind"] for finding in printed["findings"]] == ["unfinished", "nan"]
+    assert {finding["times"] for finding in printed["findings"]} == {2}
+    assert len(printed["runs"]) == 2
+    launches = printed["runs"][0]["launches"]
+    assert [launch["launch"] for launch in launches] == [None, 0, 1, 2]
+    assert launches[1]["values"][1]["std"] == "inf"
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the wrapper to the page: values, sources and histograms are those of the run."""
+    wrapper = get("cpu-torch2.13/mlp").path
+    dump = tmp_path / "mlp.dump"
+    assert cli.main(["run", str(wrapper), "--probe", "save", "-d", str(dump)]) == 0
+    capsys.readouterr()
+    output = tmp_path / "mlp.html"
+    assert run_report(dump, "-o", output, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.validate(printed, SCHEMA)
+    (run,) = printed["runs"]
+    gelu = run["launches"][2]
+    assert gelu["kernel"] == "cpp_fused_gelu_0"
+    value = gelu["values"][-1]
+    saved = torch.load(dump / "rank0/run0" / value["file"], weights_only=True)
+    assert value["histogram"]["counts"] == torch.histc(saved, 40).long().tolist()
+    assert value["histogram"]["low"] == saved.min().item()
+    sources = scripts(output.read_text(encoding="utf-8"))[-1]
+    assert "cpp_fused_gelu_0" in sources
+    assert run_report(dump, "--no-histograms", "--json") == 0
+    assert '"histogram"' not in capsys.readouterr().out

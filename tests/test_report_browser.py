@@ -1,0 +1,275 @@
+"""The page of a report in a real browser: it works, by mouse and keyboard, and fetches nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from report_dumps import many, row, step, write_dump
+from rewriter.dump import open_dump
+from rewriter.reporting import model
+from rewriter.reporting.page import page as page_text
+from test_report import hostile_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium or google-chrome"),
+]
+# A start without any request of the browser's own, also as root and without a GPU.
+ARGUMENTS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+LAUNCHES = 10_000
+OPENED = "html[data-ready]"
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    api = pytest.importorskip("playwright.sync_api")
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, *sandbox])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What pages log, raise, or ask the network for."""
+    return []
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path, complaints: list[str]) -> Iterator[Open]:
+    """Opens a page from a file; a complaint that the test does not take fails it."""
+    contexts = []
+
+    def opened(text: str, **options: Any) -> Page:
+        file = tmp_path / "report.html"
+        file.write_text(text, encoding="utf-8")
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: request.url == file.as_uri() or complaints.append(request.url),
+        )
+        page.goto(file.as_uri())
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector(OPENED)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("long")
+    dump = write_dump(folder / "long.dump", many(LAUNCHES, 7_000))
+    return page_text(model.report(open_dump(dump), sources={"triton_poi_fused_add_16": "x = 1"}))
+
+
+@pytest.fixture(scope="module")
+def runs_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("runs")
+    calls = [many(5, 5), many(5, 5), [*many(5, 3), *step(7, iteration=1)]]
+    return page_text(model.report(open_dump(write_dump(folder / "runs.dump", *calls))))
+
+
+def rows(page: Page) -> list[str]:
+    """The first cells of the table: which launches are shown, in which order."""
+    return page.locator(".launches > tbody > tr.row > th").all_inner_texts()
+
+
+def test_the_table_sorts_filters_and_turns_pages(open_page: Open, long_page: str) -> None:
+    page = open_page(long_page)
+    assert rows(page) == [f"#{index}" for index in range(100)]
+    assert "10,000 rows, shown: 1 to 100" in page.inner_text("#status")
+    page.click("#next")
+    assert rows(page)[0] == "#100"
+    page.click("th[data-key=max] button")  # numbers: the largest first
+    assert rows(page)[0] == "#9999"
+    assert page.get_attribute("th[data-key=max]", "aria-sort") == "descending"
+    page.click("th[data-key=max] button")
+    assert rows(page)[:2] == ["#0", "#1"]
+    assert page.get_attribute("th[data-key=max]", "aria-sort") == "ascending"
+    page.fill("#filter", "ADD_16 node_7000")
+    assert rows(page) == ["#7000"]
+    assert page.inner_text("#status") == "1 of 10,000 rows match, shown: 1 to 1"
+    page.fill("#filter", "nothing of this name")
+    assert rows(page) == []
+    assert page.inner_text("#status") == "0 of 10,000 rows match"
+    page.fill("#filter", "")
+    page.check("#only")
+    assert page.inner_text("#status").startswith("3,000 of 10,000 rows match")
+
+
+def test_a_finding_leads_to_its_launch(open_page: Open, long_page: str) -> None:
+    page = open_page(long_page)
+    page.click(".findings .show")
+    assert page.locator(":focus").inner_text() == "#7000"
+    details = page.locator("tr.details")
+    assert details.count() == 1
+    values = details.locator("tbody tr").all_inner_texts()
+    assert len(values) == 2
+    assert values[0].startswith("before\tin\tbuf6999\tf32[8, 32]\tcpu")
+    assert "node_7000" in details.inner_text()
+    details.locator("summary").click()
+    assert details.locator("pre").inner_text() == "x = 1"
+
+
+def test_the_keyboard_is_enough(open_page: Open, long_page: str) -> None:
+    page = open_page(long_page)
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the launches"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "launches"
+    page.locator("tr.row button").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.locator(":focus").inner_text() == "#2"
+    page.keyboard.press("Enter")
+    assert page.locator(":focus").get_attribute("aria-expanded") == "true"
+    page.keyboard.press("ArrowDown")  # over the details
+    assert page.locator(":focus").inner_text() == "#3"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert page.locator("tr.details").count() == 0
+
+
+def test_a_click_on_the_plot_opens_the_launch_there(open_page: Open, runs_page: str) -> None:
+    page = open_page(runs_page)
+    dot = page.locator("figure:visible circle.dot.main").nth(1)
+    dot.click()
+    assert page.locator(":focus").inner_text() == "#1"
+    assert page.locator("tr.details").count() == 1
+
+
+def test_runs_are_chosen(open_page: Open, runs_page: str) -> None:
+    page = open_page(runs_page)
+    # The first with a finding is open.
+    assert page.input_value("#run") == "2"
+    assert "#7.1" in rows(page)
+    assert page.locator(".run-plot:visible").count() == 1
+    page.select_option("#run", "0")
+    assert "#7.1" not in rows(page)
+    page.click(".choose >> nth=2")
+    assert page.input_value("#run") == "2"
+    assert page.evaluate("document.activeElement.id") == "launches"
+
+
+def test_a_hostile_dump_runs_nothing(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(page_text(hostile_report(tmp_path)))
+    page.click(".findings .show")
+    page.locator("tr.details summary").click()
+    assert "<script>alert(1)" in page.locator("tr.details pre").inner_text()
+    assert page.locator("img").count() == 0
+
+
+def test_the_policy_of_the_page_stops_what_would_slip_through(
+    open_page: Open, runs_page: str, complaints: list[str]
+) -> None:
+    marked = "<b id=slipped onclick='document.title = 1'>x</b><img src='https://a.invalid/x'>"
+    page = open_page(runs_page.replace("<footer>", f"<footer>{marked}"))
+    page.click("#slipped")
+    assert page.title().startswith("runs.dump")
+    stopped = [said for said in complaints if "violates the following Content Security" in said]
+    assert len(stopped) == 2, complaints
+    complaints.clear()
+
+
+def test_without_javascript_the_findings_and_first_rows_are_there(
+    open_page: Open, long_page: str
+) -> None:
+    page = open_page(long_page, java_script_enabled=False)
+    assert "NaN first appears at #7000" in page.inner_text(".verdict")
+    assert len(page.locator(".launches tbody th").all_inner_texts()) == 50
+    assert page.locator("svg.plot").is_visible()
+    assert not page.locator("#filter").is_visible()
+    assert not page.locator(".show").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+def test_axe_finds_nothing(open_page: Open, runs_page: str, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = open_page(runs_page, color_scheme=scheme, viewport={"width": width, "height": 800})
+    page.click(".findings .show")
+    found = axe.run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("width", [1920, 1280, 420])
+def test_the_page_itself_never_scrolls_sideways(
+    open_page: Open, long_page: str, width: int
+) -> None:
+    page = open_page(long_page, viewport={"width": width, "height": 800})
+    page.click(".findings .show")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
+    page = open_page(long_page, color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    for selector in ("#filter", "#next", ".show"):
+        assert not page.locator(selector).first.is_visible()
+    assert page.locator("svg.plot").is_visible()
+    background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert background == "rgb(255, 255, 255)"
+    assert page.pdf().startswith(b"%PDF")
+
+
+def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from rewriter.reporting.histogram import histogram
+
+    largest = 2**63 - 1
+    rows_ = [
+        row(0, "after", "ids", dtype="int64", min=-largest, max=largest),
+        row(0, "after", "x", file="x.pt", min=0.0, max=9.0, inf=1),
+    ]
+    dump = write_dump(tmp_path / "x.dump", rows_)
+    values = torch.tensor([*range(10), float("inf")])
+    torch.save(values, dump / "rank0/run0/x.pt")
+    page = open_page(page_text(model.report(open_dump(dump), histogram=histogram)))
+    assert str(largest) in page.locator("tr.row").first.inner_text()
+    page.locator("tr.row button").first.click()
+    picture = page.locator("svg.histogram")
+    assert picture.get_attribute("aria-label") == (
+        "x, after: 40 bins from 0 to 9, at most 1 elements in one"
+    )
+    assert picture.locator("rect").count() == 10
+    assert "1 not finite" in page.locator("tr.details figcaption").inner_text()
+
+
+@pytest.mark.benchmark
+def test_ten_thousand_launches_open_within_a_second(open_page: Open, long_page: str) -> None:
+    """From the start of loading to a table that answers; the best of three."""
+    assert len(long_page) < 4_000_000
+    ready = """() => performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd"""
+    times = [open_page(long_page).evaluate(ready) for _ in range(3)]
+    assert min(times) < 1000, f"opened in {times} ms"

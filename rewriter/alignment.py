@@ -182,6 +182,7 @@ def _walked(
 
 
 _SUFFIX = re.compile(r"_\d+$")
+_NUMBER = re.compile(r"(?:^|_)\d+$")
 _GENERATED = re.compile(r"^(?:triton_\w+?|cpp|combo|cutlass|cuda)_fused_")
 _SHIM = re.compile(r"^aoti_torch_(?:cpu|cuda|xpu|mps|meta)_|^aoti_torch_")
 _OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
@@ -196,7 +197,8 @@ def canonical(kernel: str) -> str:
     ('fused gelu', 'fused gelu')
     """
     if _GENERATED.match(kernel):
-        return "fused " + _SUFFIX.sub("", _GENERATED.sub("", kernel))
+        # Without descriptive names (torch 2.6 and before) only the number is left.
+        return f"fused {_NUMBER.sub('', _GENERATED.sub('', kernel))}".strip()
     if _SHIM.match(kernel):
         return _SHIM.sub("", kernel).removesuffix("_out")
     if _OPERATOR.match(kernel):
@@ -221,7 +223,7 @@ def launch_keys(
     """
     nodes, operators = tuple(source_nodes), tuple(origins)
     name = canonical(kernel)
-    generated = name.startswith("fused ")
+    generated = bool(_GENERATED.match(kernel))
     return (
         (kernel if source is None else source, kind, shapes, nodes, operators),
         (name, shapes, nodes, operators),

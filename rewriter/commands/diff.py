@@ -1,0 +1,80 @@
+"""`rewriter diff`: what differs between two artifacts, launch by launch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rewriter import textdiff
+from rewriter.commands._common import add_model_option, emit_json
+from rewriter.difference.types import Difference
+from rewriter.errors import DIFFERS, OK
+
+ORDER = 40
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("diff", help="compare two artifacts, launch by launch")
+    parser.add_argument("a", metavar="A", help="a wrapper, a .pt2 package, or a directory")
+    parser.add_argument("b", metavar="B", help="another of the same kind")
+    parser.add_argument(
+        "-u",
+        "--unified",
+        action="store_true",
+        help="the differences of the texts, too, without probes",
+    )
+    parser.add_argument("--all", action="store_true", help="show every change, however many")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_model_option(parser)
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.difference.compare import diff
+    from rewriter.difference.text import lines, to_json
+
+    found = diff(arguments.a, arguments.b, models=arguments.models)
+    if arguments.json:
+        content = to_json(found)
+        if arguments.unified:
+            content["unified"] = "".join(_unified(found))
+        emit_json("diff", content)
+    else:
+        _print((line.text, line.style) for line in lines(found, everything=arguments.all))
+        if arguments.unified:
+            text = "".join(_unified(found))
+            _print((line, _style(line)) for line in text.split("\n")[:-1])
+    return DIFFERS if found.verdict == "different" else OK
+
+
+def _unified(found: Difference) -> Iterator[str]:
+    """The texts of wrappers without probes, and of kernels that stand elsewhere."""
+    for wrapper in found.wrappers:
+        if wrapper.verdict == "different":
+            a, b = (data.decode("utf-8", "replace") for data in (wrapper.plain_a, wrapper.plain_b))
+            yield textdiff.unified(a, b, f"a/{wrapper.name_a}", f"b/{wrapper.name_b}")
+            for kernel in wrapper.kernels:
+                if kernel.apart:
+                    yield kernel.diff
+
+
+def _style(line: str) -> str:
+    if line.startswith(("--- ", "+++ ")):
+        return "bold"
+    return {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
+
+
+def _print(lines: Iterable[tuple[str, str]]) -> None:
+    """Print lines, with colours where a terminal shows them."""
+    if not sys.stdout.isatty():
+        for text, _ in lines:
+            print(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)  # heeds NO_COLOR
+    for text, style in lines:
+        console.print(Text(text, style))

@@ -1,0 +1,159 @@
+"""Compares two artifacts of one kind: opens them, pairs their wrappers, and gives the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rewriter.artifact import Artifact, OpenWrapper, open_artifact
+from rewriter.difference import packages, wrappers
+from rewriter.difference.types import Difference, PackageDifference, Verdict, WrapperDifference
+from rewriter.errors import RewriterError
+from rewriter.types import Wrapper
+
+# What opening a file says that was a wrapper, and was damaged.
+_DAMAGE = ("binary-file", "empty-file", "not-a-wrapper", "not-utf8", "syntax-error", "truncated")
+
+
+def diff(
+    a: str | Path | Artifact, b: str | Path | Artifact, *, models: Iterable[str] | None = None
+) -> Difference:
+    """Compare two artifacts of one kind, without importing torch or executing anything.
+
+    Their probes are left out; `.verdict` of the result is `identical`, `instrumented` (the same
+    without probes), or `different`. `models` chooses models of packages by their names.
+
+    A file that is no sound wrapper is compared line by line with a sound one, if half of the lines
+    of that are in it. Raises `RewriterError` where one is no artifact, or they are of two kinds.
+    """
+    chosen = None if models is None else tuple(models)
+    left, right = _open(a, chosen), _open(b, chosen)
+    if isinstance(left, RewriterError) and isinstance(right, RewriterError):
+        raise left
+    if isinstance(left, RewriterError) or isinstance(right, RewriterError):
+        return _with_damage(a, b, left, right)
+    kinds = _kind(left), _kind(right)
+    if kinds[0] != kinds[1]:
+        raise RewriterError(
+            "different-kinds",
+            f"{left.path} is {kinds[0]}, {right.path} {kinds[1]}",
+            hint="Compare artifacts of one kind: two Python wrappers, two C++ ones made in the "
+            "same way, two packages.",
+        )
+    if left.package is not None and right.package is not None:
+        return _packages(left, right)
+    return _wrappers(left, right)
+
+
+def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact | RewriterError:
+    """An artifact, or the error of a file that may be a damaged one."""
+    if isinstance(given, Artifact):
+        return given
+    try:
+        return open_artifact(given, models)
+    except RewriterError as error:
+        if error.slug not in _DAMAGE or not Path(given).is_file():
+            raise
+        return error
+
+
+def _kind(artifact: Artifact) -> str:
+    """What an artifact is, for the error; directories are what their wrappers are."""
+    if artifact.package is not None:
+        return "a package"
+    kinds = {_wrapper_kind(wrapper) for wrapper in artifact.wrappers}
+    return kinds.pop() if len(kinds) == 1 else "a directory of wrappers of several kinds"
+
+
+def _wrapper_kind(wrapper: OpenWrapper) -> str:
+    if wrapper.language == "python":
+        return "a Python wrapper"
+    return "a C++ wrapper in a Python file" if wrapper.is_module else "a C++ wrapper of AOTInductor"
+
+
+def _with_damage(
+    a: str | Path | Artifact,
+    b: str | Path | Artifact,
+    left: Artifact | RewriterError,
+    right: Artifact | RewriterError,
+) -> Difference:
+    """Compare a sound artifact with a file that is none."""
+    sound = right if isinstance(left, RewriterError) else left
+    assert isinstance(sound, Artifact)
+    error = left if isinstance(left, RewriterError) else right
+    assert isinstance(error, RewriterError)
+    if sound.package is not None or len(sound.wrappers) != 1:
+        raise error
+    path_a = a.path if isinstance(a, Artifact) else Path(a)
+    path_b = b.path if isinstance(b, Artifact) else Path(b)
+    path = path_a if isinstance(left, RewriterError) else path_b
+    data = Wrapper(path.name, path.read_bytes(), sound.only.language)
+    broken = OpenWrapper(data, path, sound.only.operators)
+    if isinstance(left, RewriterError):
+        found = wrappers.compare(broken, sound.only, errors=(error, None))
+    else:
+        found = wrappers.compare(sound.only, broken, errors=(None, error))
+    return Difference(path_a, path_b, found.verdict, (found,))
+
+
+def _wrappers(a: Artifact, b: Artifact) -> Difference:
+    pairs, only_a, only_b = _paired(a, b)
+    found = tuple(wrappers.compare(one, other) for one, other in pairs)
+    verdict = _worst(found, differs=bool(only_a or only_b))
+    return Difference(a.path, b.path, verdict, found, only_a, only_b)
+
+
+def _paired(
+    a: Artifact, b: Artifact
+) -> tuple[list[tuple[OpenWrapper, OpenWrapper]], tuple[str, ...], tuple[str, ...]]:
+    """Wrappers by their names; two single ones stand for each other whatever they are called."""
+    if len(a.wrappers) == len(b.wrappers) == 1:
+        return [(a.only, b.only)], (), ()
+    there = {wrapper.name: wrapper for wrapper in b.wrappers}
+    pairs = [(wrapper, there[wrapper.name]) for wrapper in a.wrappers if wrapper.name in there]
+    if not pairs:
+        several = a if len(a.wrappers) > 1 else b
+        names = "\n    ".join(wrapper.name for wrapper in several.wrappers)
+        raise RewriterError(
+            "nothing-in-common",
+            f"{several.path} holds {len(several.wrappers)} wrappers, and none has the name of one "
+            f"on the other side:\n    {names}",
+            hint="Wrappers of directories are paired by their paths in them. Name two files.",
+        )
+    paired = {one.name for one, _ in pairs}
+    only_a = tuple(wrapper.name for wrapper in a.wrappers if wrapper.name not in paired)
+    only_b = tuple(wrapper.name for wrapper in b.wrappers if wrapper.name not in paired)
+    return pairs, only_a, only_b
+
+
+def _packages(a: Artifact, b: Artifact) -> Difference:
+    assert a.package is not None
+    assert b.package is not None
+    models_a = {model.name: model for model in a.package.models}
+    models_b = {model.name: model for model in b.package.models}
+    opened_a = dict(zip(models_a, a.wrappers, strict=True))
+    opened_b = dict(zip(models_b, b.wrappers, strict=True))
+    found = tuple(
+        wrappers.compare(
+            opened_a[name],
+            opened_b[name],
+            extra_a=models_a[name].kernels,
+            extra_b=models_b[name].kernels,
+        )
+        for name in models_a
+        if name in models_b
+    )
+    if packages.is_same_file(a.package, b.package):
+        return Difference(a.path, b.path, "identical", found, package=PackageDifference())
+    same = all(one.verdict != "different" for one in found)
+    if same and packages.is_same_original(a.package, b.package):
+        return Difference(a.path, b.path, "instrumented", found, package=PackageDifference())
+    package = packages.compare(a.package, b.package)
+    return Difference(a.path, b.path, "different", found, package=package)
+
+
+def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
+    verdicts = {one.verdict for one in found}
+    if differs or "different" in verdicts:
+        return "different"
+    return "instrumented" if "instrumented" in verdicts else "identical"

@@ -1,0 +1,231 @@
+"""Compares what packages hold beside their wrappers: members by hash, metadata, constants.
+
+Members are read a piece at a time: they may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rewriter.difference.types import MemberChange, PackageDifference, ValueChange
+from rewriter.errors import RewriterError
+from rewriter.package import pack
+from rewriter.package.container import Overlay, Zip
+from rewriter.package.model import Model, Package
+
+_PIECE = 1 << 20
+
+
+def compare(a: Package, b: Package) -> PackageDifference:
+    """What differs between two packages, for the models that were chosen of both."""
+    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
+    models_a = {model.name: model for model in a.models}
+    models_b = {model.name: model for model in b.models}
+    values: list[ValueChange] = []
+    for name in [name for name in models_a if name in models_b]:
+        values += _metadata(models_a[name], models_b[name])
+        values += _constants(a, b, models_a[name], models_b[name], hashes_a, hashes_b)
+    return PackageDifference(
+        tuple(_members(hashes_a, hashes_b)),
+        tuple(values),
+        tuple(name for name in models_a if name not in models_b),
+        tuple(name for name in models_b if name not in models_a),
+        layout=hashes_a == hashes_b and not is_same_file(a, b),
+    )
+
+
+def is_same_file(a: Package, b: Package) -> bool:
+    """Whether two packages are equal byte for byte; a directory is what is in it."""
+    if isinstance(a.container, Zip) and isinstance(b.container, Zip):
+        return pack.sha256(a.path) == pack.sha256(b.path)
+    return member_hashes(a) == member_hashes(b)
+
+
+def is_same_original(a: Package, b: Package) -> bool:
+    """Whether two packages are the same without their probes, as far as can be told from hashes.
+
+    The sources of the probes themselves are compared with the wrappers.
+    """
+    original_a, original_b = _original(a), _original(b)
+    return original_a is not None and original_a == original_b
+
+
+def _original(package: Package) -> str | dict[str, str] | None:
+    """The hash of the package without probes, or of each of its files; `None` if nobody knows."""
+    if package.is_folder:
+        if package.manifest is None:
+            return member_hashes(package)
+        return _original_folder(package)
+    path = package.path
+    if isinstance(package.container, Overlay):
+        path = package.container.original.path
+    elif package.manifest is not None:
+        if not pack.restore(package.path, package.root):
+            return None
+        return str(package.manifest["original"]["sha256"])
+    return pack.sha256(path)
+
+
+def _original_folder(package: Package) -> dict[str, str] | None:
+    """The hashes that the manifest of an unpacked package gives, if its files have them.
+
+    A file that was replaced has another now; of wrappers that is compared elsewhere, and the other
+    is the library, whose original stands beside it under another name.
+    """
+    assert package.manifest is not None
+    said = package.manifest.get("original")
+    if not isinstance(said, dict):
+        return None
+    now = member_hashes(package)
+    models = package.manifest.get("models", {})
+    moved = {
+        about["library"]: about["original_library"]
+        for about in models.values()
+        if about.get("library") and about.get("original_library")
+    }
+    replaced = {model.wrapper for model in package.models}
+    for name, digest in said.items():
+        inside = name.removeprefix(package.root)
+        there = str(moved.get(name, name)).removeprefix(package.root)
+        if name not in replaced and now.get(there) != digest:
+            return None
+        now.pop(inside, None)
+        now.pop(there, None)
+    if now.keys() - {pack.MANIFEST}:
+        return None
+    return {name.removeprefix(package.root): str(digest) for name, digest in said.items()}
+
+
+def member_hashes(package: Package) -> dict[str, str]:
+    """The SHA-256 of each member, by its name less the archive's own."""
+    return {name.removeprefix(package.root): _digest(source) for name, source in _opened(package)}
+
+
+def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
+    container = package.container
+    if isinstance(container, (Zip, Overlay)):
+        archive = container if isinstance(container, Zip) else container.original
+        files = container.files if isinstance(container, Overlay) else {}
+        try:
+            with zipfile.ZipFile(archive.path) as file:
+                for name in archive.names:
+                    if name in files:
+                        with (container.path / files[name]).open("rb") as source:
+                            yield name, source
+                    else:
+                        with file.open(name) as member:
+                            yield name, member
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise RewriterError(
+                "corrupt-package",
+                f"{archive.path}: the zip file is damaged: {error}",
+                hint="Copy the package again; `python -m zipfile -t FILE` should find nothing.",
+            ) from error
+        return
+    for name in container.names:
+        with (container.path / name).open("rb") as source:
+            yield name, source
+
+
+def _digest(source: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while piece := source.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
+    """Members that differ: paired by name, else by contents, else as the only ones of a kind.
+
+    Inductor names files by hashes of what is in them, so that those of two compiles of one model
+    rarely have one name.
+    """
+    left_a = [name for name in a if name not in b]
+    left_b = [name for name in b if name not in a]
+    for name in a:
+        if name in b and a[name] != b[name]:
+            yield MemberChange(name, name, a[name], b[name])
+    for key in (lambda name, hashes: (_kind(name), hashes[name])), (lambda name, _: _kind(name)):
+        for one in list(left_a):
+            of_kind = [name for name in left_a if key(name, a) == key(one, a)]
+            others = [name for name in left_b if key(name, b) == key(one, a)]
+            if len(of_kind) == len(others) == 1:
+                yield MemberChange(one, others[0], a[one], b[others[0]])
+                left_a.remove(one)
+                left_b.remove(others[0])
+    for name in left_a:
+        yield MemberChange(name, None, a[name], None)
+    for name in left_b:
+        yield MemberChange(None, name, None, b[name])
+
+
+def _kind(name: str) -> tuple[str, str]:
+    """The directory of a member and what its name ends in, such as `.wrapper.so`."""
+    folder, _, file = name.rpartition("/")
+    for ending in ("_metadata.json", "_weights.blob"):
+        if file.endswith(ending):
+            return folder, "".join(file.partition(".")[1:])
+    return folder, "".join(file.partition(".")[1:]) or file
+
+
+def _metadata(a: Model, b: Model) -> Iterator[ValueChange]:
+    for key in sorted(a.metadata.keys() | b.metadata.keys()):
+        if a.metadata.get(key) != b.metadata.get(key):
+            yield ValueChange(a.name, key, a.metadata.get(key), b.metadata.get(key))
+
+
+def _constants(
+    a: Package,
+    b: Package,
+    model_a: Model,
+    model_b: Model,
+    hashes_a: dict[str, str],
+    hashes_b: dict[str, str],
+) -> Iterator[ValueChange]:
+    """Whether the constants in two libraries differ; those in files are members."""
+    digests = []
+    library_a, library_b = _original_library(a, model_a), _original_library(b, model_b)
+    if library_a is None or library_b is None:
+        return
+    if hashes_a.get(library_a.removeprefix(a.root)) == hashes_b.get(library_b.removeprefix(b.root)):
+        return
+    for package, name in ((a, library_a), (b, library_b)):
+        digests.append(_constants_hash(package, name))
+    if digests[0] != digests[1]:
+        yield ValueChange(model_a.name, "constants", *digests)
+
+
+def _original_library(package: Package, model: Model) -> str | None:
+    """The library that holds the constants: of a patched package not the new one."""
+    about = (package.manifest or {}).get("models", {}).get(model.name, {})
+    return about.get("original_library") or model.library
+
+
+def _constants_hash(package: Package, name: str) -> str | None:
+    """The hash of the constants in a library; `None` where they cannot be told from the rest."""
+    from rewriter.package import library
+
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        file = Path(scratch) / "library.so"
+        package.container.extract(name, file)
+        try:
+            constants = library.read(file, name).constants
+        except RewriterError:
+            # Not a library that could be linked to; that it differs is said of the member.
+            return None
+        if constants is None:
+            return None
+        digest = hashlib.sha256()
+        with file.open("rb") as source:
+            source.seek(constants.offset)
+            left = constants.size
+            while left > 0 and (piece := source.read(min(left, _PIECE))):
+                digest.update(piece)
+                left -= len(piece)
+        return digest.hexdigest()

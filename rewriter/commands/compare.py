@@ -27,8 +27,8 @@ def add(subparsers: Any) -> None:
         "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
     )
     parser.add_argument("b", metavar="DUMP_B", help="the dump that holds what is expected")
-    parser.add_argument("--rtol", type=float, metavar="X", help="relative tolerance (by dtype)")
-    parser.add_argument("--atol", type=float, metavar="X", help="absolute tolerance (by dtype)")
+    parser.add_argument("--rtol", metavar="X", help="relative tolerance (by dtype)")
+    parser.add_argument("--atol", metavar="X", help="absolute tolerance (by dtype)")
     parser.add_argument(
         "--tolerance",
         metavar="GLOB=RTOL,ATOL",
@@ -48,10 +48,12 @@ def add(subparsers: Any) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.comparison import describe
     from rewriter.comparison.compare import compare
-    from rewriter.comparison.tolerance import Tolerances, parse
+    from rewriter.comparison.tolerance import Tolerances, number, parse
 
     tolerances = Tolerances(
-        rtol=arguments.rtol, atol=arguments.atol, kernels=tuple(map(parse, arguments.tolerance))
+        None if arguments.rtol is None else number(arguments.rtol),
+        None if arguments.atol is None else number(arguments.atol),
+        tuple(map(parse, arguments.tolerance)),
     )
     kernels = [name for name in (arguments.kernels or "").split(",") if name.strip()]
     with _progress() as progress:

@@ -8,6 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rewriter.comparison.types import (
+    Blame,
+    Comparison,
+    Extreme,
+    LaunchComparison,
+    Metrics,
+    Place,
+    RunComparison,
+    State,
+    TensorComparison,
+    Tolerance,
+)
+
 Row = dict[str, Any]
 
 
@@ -123,3 +136,79 @@ def many(count: int, first_nan: int) -> list[Row]:
             given=3 if index > first_nan else 0,
         )
     ]
+
+
+def compared(count: int, culprit: int) -> Comparison:
+    """A comparison by hand: equal but for rounding up to the culprit, then ever more wrong.
+
+    The last launch writes NaN in A alone, and A has one launch that B lacks.
+    """
+    launches = [_compared(index, culprit, last=index == count - 1) for index in range(count)]
+    alone = LaunchComparison(a=_place(count, count), b=None, state="unknown", inputs="unknown")
+    return Comparison(
+        a=Path("dumps/new.dump"),
+        b=Path("dumps/expected.dump"),
+        manifest_a={"artifact": "model.py", "torch": "2.14.0", "device": "cpu"},
+        manifest_b={"artifact": "model.py", "torch": "2.13.0", "device": "cpu"},
+        runs=(RunComparison("rank0/run0", "rank0/run0", (*launches, alone)),),
+        unpaired=("A rank0/run1",),
+    )
+
+
+def _compared(index: int, culprit: int, *, last: bool) -> LaunchComparison:
+    def state(of: int) -> State:
+        return "equal" if of < culprit else "non-finite" if last and of == index else "numeric"
+
+    blame: Blame = "" if index < culprit else "culprit" if index == culprit else "downstream"
+    producer = _place(index - 1, index - 1)
+    return LaunchComparison(
+        a=_place(index, index),
+        b=_place(index, index),
+        state=state(index),
+        inputs=state(index - 1),
+        blame=blame,
+        reads=(_tensor(index, "before", state(index - 1), error=_error(index - 1, culprit)),),
+        results=(_tensor(index, "after", state(index), error=_error(index, culprit)),),
+        producers=(producer,) if blame == "downstream" else (),
+        reasons=("what it reads is equal within tolerance",) if blame == "culprit" else (),
+    )
+
+
+def _error(index: int, culprit: int) -> float:
+    return 0.0 if index < 3 else 1e-7 if index < culprit else 1e-3 * (index - culprit + 1)
+
+
+def _place(index: int, position: int) -> Place:
+    kernel = f"cpp_fused_add_{index}"
+    nodes, origins = (f"node_{index}",), ("aten.add",)
+    return Place("rank0/run0", position, index, 0, kernel, "cpp", "call", index, nodes, origins)
+
+
+def _tensor(index: int, phase: str, state: State, *, error: float) -> TensorComparison:
+    role = "in" if phase == "before" else "out"
+    name = f"buf{index - 1}" if phase == "before" else f"buf{index}"
+    nan = int(state == "non-finite")
+    a = row(index, phase, name, role=role, nan=nan)
+    extreme = Extreme(error, (1, 7), 1.0 + error, 1.0)
+    metrics = Metrics(
+        numel=256,
+        identical=error == 0,
+        max_abs=extreme,
+        max_rel=extreme,
+        mean_abs=error / 2,
+        rms=error / 2,
+        mean_a=0.1,
+        mean_b=0.1,
+        cosine=1.0,
+        snr=math.inf if error == 0 else -20 * math.log10(error),
+        ulp=int(error * 2**23),
+        mismatched=0 if state == "equal" else 12,
+        nan_a=nan,
+        nan_b=0,
+        inf=0,
+        nonfinite=Extreme(math.nan, (0, 0), math.nan, 1.0) if nan else None,
+        atol_needed=error,
+        rtol_needed=error,
+    )
+    b = {**a, "nan": 0}
+    return TensorComparison(phase, state, "tensors", a, b, Tolerance(1.3e-6, 1e-5), metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ import pytest
 import torch
 
 from artifacts import get
-from report_dumps import Row, entry, many, row, step, write_dump, write_run
+from report_dumps import Row, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 from rewriter.reporting import model
-from rewriter.reporting.page import page
+from rewriter.reporting.compared import report as compared_report
+from rewriter.reporting.page import comparison_page, page
 from rewriter.reporting.types import Report
 
 ROOT = Path(__file__).parent.parent
@@ -316,3 +318,51 @@ def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "cpp_fused_gelu_0" in sources
     assert run_report(dump, "--no-histograms", "--json") == 0
     assert '"histogram"' not in capsys.readouterr().out
+
+
+def test_a_comparison_names_the_culprit() -> None:
+    report = compared_report(compared(40, 14))
+    assert report.verdict == "Different: the runs part at #14 cpp_fused_add_14 (line 14)."
+    assert texts(report) == [
+        "#14 cpp_fused_add_14 differs (numeric): what it reads is equal within tolerance.",
+        "26 of 41 launches differ, 25 of them because of what they were given; "
+        "the first is #14 cpp_fused_add_14.",
+    ]
+    assert texts(report, "note") == [
+        "1 launch has no counterpart in the other dump, the first #40 cpp_fused_add_40.",
+        "Runs of one dump alone: A rank0/run1.",
+    ]
+    facts = dict(report.facts)
+    assert (facts["torch, A"], facts["torch, B"], facts["Device"]) == ("2.14.0", "2.13.0", "cpu")
+
+
+def test_equal_dumps_have_no_finding() -> None:
+    report = compared_report(compared(10, 99))
+    assert not report.found
+    assert report.verdict.startswith("Equal: 10 launches")
+
+
+def test_the_page_of_a_comparison_shows_the_errors() -> None:
+    text = comparison_page(compared(40, 14), command="rewriter compare a b --html c.html")
+    elements = Elements(text)
+    assert "culprit: #14 cpp_fused_add_14" in elements.texts["text"]
+    assert "max |a - b| from 0 to 0.026" in elements.texts["desc"]
+    assert "[1, 7]: 1.001, expected 1" in text
+    assert "rewriter compare a b --html c.html" in elements.texts["code"]
+
+
+def test_statistics_alone_give_an_estimate() -> None:
+    comparison = compared(4, 2)
+    (run,) = comparison.runs
+    launch = run.launches[2]
+    (result,) = launch.results
+    by_statistics = replace(result, basis="statistics", metrics=None, a={**result.a, "max": 1.5})
+    launch = replace(launch, results=(by_statistics,))
+    launches = (*run.launches[:2], launch, *run.launches[3:])
+    report = compared_report(replace(comparison, runs=(replace(run, launches=launches),)))
+    difference = report.runs[0].launches[2].difference
+    assert difference is not None
+    assert difference.worst is not None
+    assert difference.worst.estimated
+    assert difference.worst.error == pytest.approx(0.5)
+    assert difference.worst.allowed == pytest.approx(1.13e-5)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from report_dumps import many, row, step, write_dump
+from report_dumps import compared, many, row, step, write_dump
 from rewriter.dump import open_dump
 from rewriter.reporting import model
+from rewriter.reporting.page import comparison_page
 from rewriter.reporting.page import page as page_text
 from test_report import hostile_report
 
@@ -213,12 +214,30 @@ def test_without_javascript_the_findings_and_first_rows_are_there(
     assert not page.locator(".show").first.is_visible()
 
 
+def test_a_comparison_shows_what_differs(open_page: Open) -> None:
+    page = open_page(comparison_page(compared(40, 14)))
+    page.check("#only")
+    assert rows(page) == [f"#{index}" for index in range(14, 41)]
+    page.click(".findings .show >> nth=0")
+    assert page.locator(":focus").inner_text() == "#14"
+    errors = page.locator("tr.details table").first.locator("tbody tr").all_inner_texts()
+    assert errors[0].startswith("buf13\tbefore\tequal\ttensors\t1e-07 at [1, 7]: 1, 1")
+    assert errors[1].startswith("buf14\tafter\tnumeric\ttensors\t0.001 at [1, 7]: 1.001, 1")
+    page.click("th[data-key=error] button")
+    assert rows(page)[:2] == ["#39", "#38"]
+    assert rows(page)[-1] == "#40"  # without an error
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 def test_axe_finds_nothing(open_page: Open, runs_page: str, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = open_page(runs_page, color_scheme=scheme, viewport={"width": width, "height": 800})
     page.click(".findings .show")
+    found = axe.run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page = open_page(comparison_page(compared(9, 4)), color_scheme=scheme)
+    page.click(".findings .show >> nth=0")
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
 

@@ -83,14 +83,17 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
         found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
+    ran = [launch for launch in launches if launch.index is not None]
     differing = [
         (launch, how)
         for launch, how in both
-        if not how.only and (how.state in DIFFERS or how.inputs in DIFFERS)
+        if launch.index is not None
+        and not how.only
+        and (how.state in DIFFERS or how.inputs in DIFFERS)
     ]
     if differing:
         downstream = sum(how.blame == "downstream" for _, how in differing)
-        text = f"{len(differing):,} of {counted(len(launches), 'step', 'steps')} differ"
+        text = f"{len(differing):,} of {counted(len(ran), 'launch', 'launches')} differ"
         if downstream:
             text += f", {downstream:,} of them because of what they were given"
         text += f"; the first is {differing[0][0]}."

@@ -25,6 +25,10 @@ from rewriter.reporting.types import (
 )
 from rewriter.types import Json
 
+_METRICS = (
+    "rms", "snr", "cosine", "ulp", "mismatched", "atol_needed", "rtol_needed", "nan_a", "nan_b",
+    "inf",
+)  # fmt: skip
 _EXACT = 2**53  # integers beyond are no numbers of JavaScript's
 
 
@@ -235,16 +239,22 @@ def _compact_tensor(tensor: TensorDifference, strings: _Strings) -> list[Any]:
         _short(tensor.allowed),
         int(tensor.estimated),
         strings[tensor.type],
-        0 if not metrics or metrics["identical"] else _shortened(metrics),
+        0 if not metrics or metrics["identical"] else _compact_metrics(metrics),
     ]
 
 
-def _shortened(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _shortened(member) for name, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_shortened(member) for member in value]
-    return _short(value) if isinstance(value, (int, float)) else value
+def _compact_metrics(metrics: Json) -> list[Any]:
+    return [
+        *(_compact_extreme(metrics[name]) for name in ("max_abs", "max_rel")),
+        *(_short(metrics[name]) for name in _METRICS),
+    ]
+
+
+def _compact_extreme(extreme: Json | None) -> list[Any] | None:
+    if extreme is None:
+        return None
+    numbers = [_short(extreme[name]) for name in ("error", "a", "b")]
+    return [*numbers, list(extreme["index"])]
 
 
 def _short(number: Number | None) -> Number | str | None:

@@ -152,6 +152,7 @@ def _culprit(report: Report) -> Json | None:
                 "launch": launch,
                 "run": finding.run,
                 "values": [_value(reading) for reading in encode.distinct(launch.readings)],
+                "errors": launch.difference.tensors if launch.difference else (),
                 "source": "\n".join(lines[:_SOURCE]),
                 "cut": max(0, len(lines) - _SOURCE),
                 "lines": len(lines),

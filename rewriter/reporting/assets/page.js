@@ -74,9 +74,14 @@
       reasons: reasons.map(word), producers: producers.map(word),
       tensors: tensors.map(([name, phase, written, its, basis, note, error, allowed, estimated, type, metrics]) => ({
         name: word(name), phase: word(phase), written, state: word(its), basis: word(basis), note: word(note),
-        error, allowed, estimated, type: word(type), metrics: metrics || null,
+        error, allowed, estimated, type: word(type), metrics: metrics ? measured(metrics) : null,
       })),
     };
+  }
+
+  function measured([absolute, relative, ...rest]) {
+    const names = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol", "nanA", "nanB", "inf"];
+    return { absolute, relative, ...Object.fromEntries(names.map((name, at) => [name, rest[at]])) };
   }
 
   // One row for each tensor that a launch wrote; one for all inputs of the call.
@@ -87,7 +92,7 @@
       const said = how.only ? `only in ${how.only}` : how.blame ? `${how.state}, ${how.blame}` : how.state;
       const rows = tensors.filter((tensor) => tensor.written).map((tensor) => row({
         name: tensor.name, type: tensor.type, error: tensor.error, allowed: tensor.allowed,
-        mismatched: tensor.metrics ? tensor.metrics.mismatched : null,
+        mismatched: tensor.metrics ? tensor.metrics.mismatched : tensor.basis === "tensors" ? 0 : null,
         state: tensor.state === how.state ? said : tensor.state,
         differs: tensor.state !== "equal" && tensor.state !== "unknown",
       }));
@@ -191,7 +196,10 @@
       const content = text(row, key);
       const cell = make("td", undefined, numeric.has(key) ? `${key} number` : key);
       if ((key === "nan" || key === "inf") && row[key]) cell.classList.add("bad");
-      if (key === "state" && row.differs) cell.classList.add("state-bad");
+      if (key === "state" && row.differs) {
+        const blame = row.launch.difference.blame;
+        cell.classList.add(blame === "downstream" ? "state-down" : "state-bad");
+      }
       cell.append(["kernel", "name", "type", "nodes"].includes(key) && content ? make("code", content) : content);
       tr.append(cell);
     }
@@ -315,16 +323,20 @@
   }
 
   function errors(launch) {
-    const extreme = (found) => (found ? `${number(found.error)} at [${found.index}]: ${number(found.a)}, ${number(found.b)}` : "-");
-    const columns = [["Name"], ["Phase"], ["State"], ["Compared by"], ["Max |a - b|: a, b"], ["Max relative"], ["RMS", true], ["SNR (dB)", true], ["Cosine", true], ["ULP", true], ["Mismatched", true], ["atol needed", true], ["rtol needed", true], ["Note"]];
+    const extreme = (found) => (found ? `${number(found[0])} at [${found[3].join(", ")}]: ${number(found[1])}, ${number(found[2])}` : "-");
+    const columns = [["Name"], ["Phase"], ["State"], ["Compared by"], ["Max |a - b|: a, b"], ["Max relative: a, b"], ["RMS", true], ["SNR (dB)", true], ["Cosine", true], ["ULP", true], ["Mismatched", true], ["atol needed", true], ["rtol needed", true], ["Note"]];
     const rows = launch.difference.tensors.map((tensor) => {
       const m = tensor.metrics;
       const start = [tensor.name, tensor.phase, tensor.state, tensor.basis];
       if (!m) {
-        const error = tensor.error === null ? "-" : tensor.estimated ? `about ${number(tensor.error)}` : number(tensor.error);
-        return [...start, error, ...Array(8).fill(""), tensor.note];
+        const equal = tensor.basis === "tensors" ? "0, bit for bit" : "-";
+        const error = tensor.error === null ? "-" : number(tensor.error);
+        return [...start, tensor.estimated ? `about ${error}` : tensor.error ? error : equal, ...Array(8).fill(""), tensor.note];
       }
-      return [...start, extreme(m.max_abs), extreme(m.max_rel), ...["rms", "snr", "cosine", "ulp", "mismatched", "atol_needed", "rtol_needed"].map((key) => number(m[key])), tensor.note];
+      const alone = [["NaN in A alone", m.nanA], ["NaN in B alone", m.nanB], ["infinities that differ", m.inf]];
+      const note = [tensor.note, ...alone.filter(([, count]) => count).map(([what, count]) => `${what}: ${count}`)];
+      const figures = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol"].map((key) => number(m[key]));
+      return [...start, extreme(m.absolute), extreme(m.relative), ...figures, note.filter(Boolean).join("; ")];
     });
     return table("How the values differ", columns, rows);
   }

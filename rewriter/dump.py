@@ -112,7 +112,7 @@ def open_dump(path: str | Path) -> Dump:
         raise RewriterError(
             "not-a-dump",
             f"{path} is no dump: {'it is a file' if path.exists() else 'no such directory'}",
-            hint="Expected the directory that `rewriter run --probe … -d DUMP` or an instrumented "
+            hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
     found = sorted(
@@ -123,7 +123,7 @@ def open_dump(path: str | Path) -> Dump:
         raise RewriterError(
             "not-a-dump",
             f"{path} is no dump: no {EVENTS} in it or below",
-            hint="Expected the directory that `rewriter run --probe … -d DUMP` or an instrumented "
+            hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
     return Dump(path, _manifest(path), tuple(found))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -366,3 +368,16 @@ def test_statistics_alone_give_an_estimate() -> None:
     assert difference.worst.estimated
     assert difference.worst.error == pytest.approx(0.5)
     assert difference.worst.allowed == pytest.approx(1.13e-5)
+
+
+def test_without_histograms_no_torch_is_imported(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "x.dump", step(0))
+    code = (
+        "import sys; from rewriter.cli import main; code = main(sys.argv[1:]); "
+        "print(code, {'torch', 'numpy', 'libcst', 'rich'} & set(sys.modules))"
+    )
+    output = tmp_path / "x.html"
+    command = [sys.executable, "-c", code, "report", str(dump), "-o", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "0 set()\n"
+    assert output.is_file()

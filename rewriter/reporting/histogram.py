@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
+from rewriter.errors import RewriterError
 from rewriter.reporting.types import Bins, Reading
 
 BINS = 40
@@ -14,7 +16,8 @@ def histogram(run: Path, reading: Reading) -> Bins | None:
     """The histogram of a tensor that the dump of a run has in a file.
 
     The limits are the statistics' extremes. `None` where there are none, or all elements are one
-    number, or the file is gone: a dump without its tensors still gives a report.
+    number, or the file is gone: a dump without its tensors still gives a report. Raises
+    `RewriterError` where the file is damaged.
     """
     found = reading.statistics
     if found is None or found.minimum is None or found.maximum is None:
@@ -27,7 +30,14 @@ def histogram(run: Path, reading: Reading) -> Bins | None:
 
     import torch
 
-    tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    try:
+        tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise RewriterError(
+            "corrupt-dump",
+            f"{path} is no tensor saved by torch.save: {str(error).partition(chr(10))[0]}",
+            hint="Pass --no-histograms for a report without the saved tensors.",
+        ) from error
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
         return None
     counts = torch.zeros(BINS, dtype=torch.int64)

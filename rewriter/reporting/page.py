@@ -178,24 +178,25 @@ def _launch_rows(launch: Launch) -> list[dict[str, str]]:
         "kind": launch.kind,
         "nodes": ", ".join(launch.source_nodes),
     }
-    if launch.difference is not None:
-        return [
-            {
-                **facts,
-                "name": tensor.name,
-                "type": tensor.type,
-                "state": tensor.state,
-                "error": number(tensor.error),
-                "allowed": number(tensor.allowed),
-                "mismatched": number(tensor.metrics.get("mismatched")),
-            }
-            for tensor in launch.difference.tensors
-            if tensor.written
-        ] or [{**facts, "state": launch.difference.state}]
-    results = launch.results
+    results, difference = launch.results, launch.difference
     if launch.index is None:
-        return [{**facts, "name": findings.counted(len(results), "value", "values")}]
-    return [{**facts, **_value(reading)} for reading in results] or [facts]
+        cells = {**facts, "name": findings.counted(len(results), "value", "values")}
+        return [cells if difference is None else {**cells, "state": difference.state}]
+    if difference is None:
+        return [{**facts, **_value(reading)} for reading in results] or [facts]
+    return [
+        {
+            **facts,
+            "name": tensor.name,
+            "type": tensor.type,
+            "state": tensor.state,
+            "error": number(tensor.error),
+            "allowed": number(tensor.allowed),
+            "mismatched": number(tensor.metrics.get("mismatched")),
+        }
+        for tensor in difference.tensors
+        if tensor.written
+    ] or [{**facts, "state": difference.state}]
 
 
 def _value(reading: Any) -> dict[str, str]:

@@ -90,7 +90,12 @@
     if (launch.difference) {
       const { tensors, ...how } = launch.difference;
       const said = how.only ? `only in ${how.only}` : how.blame ? `${how.state}, ${how.blame}` : how.state;
-      const rows = tensors.filter((tensor) => tensor.written).map((tensor) => row({
+      const written = tensors.filter((tensor) => tensor.written);
+      if (launch.index === null) {
+        const error = Math.max(...written.map((tensor) => tensor.error ?? 0), 0);
+        return [row({ name: counted(written.length), state: said, error, differs: Boolean(how.blame) })];
+      }
+      const rows = written.map((tensor) => row({
         name: tensor.name, type: tensor.type, error: tensor.error, allowed: tensor.allowed,
         mismatched: tensor.metrics ? tensor.metrics.mismatched : tensor.basis === "tensors" ? 0 : null,
         state: tensor.state === how.state ? said : tensor.state,
@@ -99,12 +104,15 @@
       return rows.length ? rows : [row({ state: said, differs: Boolean(how.only || how.blame) })];
     }
     if (launch.index === null) {
-      const count = launch.readings.length;
       const sum = (key) => launch.readings.reduce((total, value) => total + (value[key] || 0), 0);
-      return [row({ name: `${count} ${count === 1 ? "value" : "values"}`, nan: sum("nan"), inf: sum("inf") })];
+      return [row({ name: counted(launch.readings.length), nan: sum("nan"), inf: sum("inf") })];
     }
     const results = launch.readings.filter((r) => r.phase === "after" && r.role !== "in" && r.type.endsWith("]"));
     return results.length ? results.map((r) => row(r)) : [row({})];
+  }
+
+  function counted(values) {
+    return `${values} ${values === 1 ? "value" : "values"}`;
   }
 
   // Numbers as Python's ".4g" writes them.

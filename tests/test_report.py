@@ -41,7 +41,6 @@ def texts(report: Report, severity: str = "finding") -> list[str]:
 QUIET: dict[str, list[Row]] = {
     "finite": [*step(0), *step(1)],
     "names only": [{"launch": 0, "phase": "before", "kernel": "kernel_0"}],
-    "NaN that a launch only reads": [row(0, "before", "x", role="in", nan=1), row(0, "after", "y")],
     "scalar": [
         {"launch": 0, "phase": "after", "kernel": "k", "arg": "s", "role": "in", "type": "int",
          "value": "3"}
@@ -82,6 +81,11 @@ FAULTS: dict[str, tuple[list[Row], str]] = {
         [row(None, "inputs", "arg0_1", role="in", nan=7), *step(0)],
         "NaN is in the inputs of the call: 7 of 256 elements of arg0_1.",
     ),
+    "NaN that nobody saw written": (
+        [row(4, "before", "x", role="in", nan=1)],
+        "NaN is first seen in what #4 kernel_4 reads: 1 of 256 elements of x; what wrote it was "
+        "not recorded.",
+    ),
     "infinity": (
         [row(0, "before", "x", role="in"), row(0, "after", "y", inf=2)],
         "Infinity first appears at #0 kernel_0: 2 of 256 elements of y; what it read had none.",
@@ -99,10 +103,19 @@ FAULTS: dict[str, tuple[list[Row], str]] = {
 
 @pytest.mark.parametrize(("rows", "text"), FAULTS.values(), ids=FAULTS.keys())
 def test_a_fault_is_named_with_its_launch(tmp_path: Path, rows: list[Row], text: str) -> None:
-    report = report_of(tmp_path, rows)
+    table = [] if "not recorded" in text else None
+    run = write_run(tmp_path / "rank0/run0", rows, table)
+    report = model.report(open_dump(run))
     assert texts(report)[0] == text
     assert report.found
     assert text.startswith(report.verdict.rstrip("."))
+
+
+def test_names_alone_are_no_good_news(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "rank0/run0", QUIET["names only"], table=[])
+    report = model.report(open_dump(run))
+    assert report.verdict == "1 launch, no values recorded."
+    assert 'class="verdict open"' in page(report)
 
 
 def test_nan_that_begins_twice_is_named_twice(tmp_path: Path) -> None:

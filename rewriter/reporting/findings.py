@@ -55,7 +55,7 @@ def verdict(findings: Sequence[Finding], runs: Sequence[Run]) -> str:
     if faults := [finding for finding in findings if finding.severity == "finding"]:
         return faults[0].short or faults[0].text
     if not any(
-        reading.statistics for run in runs for step in run.launches for reading in step.results
+        _measured(step.results) or _measured(step.read) for run in runs for step in run.launches
     ):
         return f"{what}, no values recorded."
     return f"No NaN and no infinity in what was recorded of {what}."
@@ -90,22 +90,23 @@ def _ended(run: str, launches: Sequence[Launch]) -> list[Finding]:
 
 
 def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding]:
-    holders = [launch for launch in launches if total(launch.results, what)]
-    if not holders:
-        return []
+    """Where the first are, and where more begin."""
     word = _WORDS[what]
-    first = holders[0]
-    tensors = _holding(first.results, what)
-    if first.index is None:
-        short = f"{word} is in the inputs of the call"
-        text = f"{short}: {tensors}."
-    else:
-        short = f"{word} first appears at {first}"
-        text = f"{short}: {tensors}; {_given(launches, first, what)}."
+    holders = [launch for launch in launches if total(launch.results, what)]
+    readers = (launch for launch in launches if total(launch.read, what))
+    reader, first = next(readers, None), holders[0] if holders else None
+    found = []
+    if reader and (first is None or reader.position < first.position):
+        # Nobody saw it written: by a launch without probes, or in an input that was not recorded.
+        short = f"{word} is first seen in what {reader} reads"
+        text = f"{short}: {_holding(reader.read, what)}; what wrote it was not recorded."
+        found.append(Finding(what, "finding", text, run, reader, short=f"{short}."))
+    if first is not None:
+        short, text = _begins(launches, first, what)
         if len(holders) > 1:
             reached = counted(len(holders) - 1, "later launch", "later launches")
             text += f" {reached} wrote {'it' if what == 'nan' else 'one'}, too."
-    found = [Finding(what, "finding", text, run, first, short=f"{short}.")]
+        found.append(Finding(what, "finding", text, run, first, short=f"{short}."))
     again = [
         launch
         for launch in holders[1:]
@@ -117,6 +118,16 @@ def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding
         text = f"{word} begins anew, from finite inputs, at {named}{more}."
         found.append(Finding(f"{what}-again", "finding", text, run, again[0]))
     return found
+
+
+def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, str]:
+    """What is said of the first launch that writes NaN or infinities, short and in full."""
+    word, tensors = _WORDS[what], _holding(first.results, what)
+    if first.index is None:
+        short = f"{word} is in the inputs of the call"
+        return short, f"{short}: {tensors}."
+    short = f"{word} first appears at {first}"
+    return short, f"{short}: {tensors}; {_given(launches, first, what)}."
 
 
 def _holding(readings: Sequence[Reading], what: str) -> str:

@@ -22,6 +22,7 @@ from rewriter.reporting.types import (
 )
 from rewriter.types import Json
 
+# As in rewriter/runtime/text.py, which needs torch.
 _SHORT = (
     ("float8_", "f8"),
     ("bfloat", "bf"),

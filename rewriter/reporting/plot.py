@@ -244,7 +244,7 @@ class _Drawing:
             yield (
                 f'<line class="axis" x1="{x}" x2="{x}" y1="{self._zero}" y2="{self._zero + 4}"/>'
                 f'<text class="tick" x="{x}" y="{self._zero + 17}" text-anchor="middle">'
-                f"{position:,}</text>"
+                f"{escape(_cut(self._plot.labels[position].split(' ')[0], 12))}</text>"
             )
         yield (
             f'<text class="tick" x="{right}" y="{self._zero + 33}" text-anchor="end">'
@@ -290,7 +290,8 @@ class _Drawing:
             if value is None:
                 pen = "M"
                 continue
-            path.append(f"{pen}{x:.1f} {self._y(value):.1f}")
+            # One point alone is a dot: a line without length, whose ends are round.
+            path.append(f"{pen}{x:.1f} {self._y(value):.1f}{'h0' if pen == 'M' else ''}")
             pen = "L"
         yield f'<path class="line {series.style}" d="{"".join(path)}"/>'
         if self._count <= _DOTTED and series.style != "limit":

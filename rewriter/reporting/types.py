@@ -237,6 +237,16 @@ class Report:
         """Whether there is a fault, which makes the exit code 1."""
         return any(finding.severity == "finding" for finding in self.findings)
 
+    @property
+    def measured(self) -> bool:
+        """Whether any value was recorded: without one, nothing is known to be right."""
+        return any(
+            reading.statistics is not None or reading.sha256
+            for run in self.runs
+            for launch in run.launches
+            for reading in launch.readings
+        )
+
 
 # Gives the histogram of a tensor that the dump of a run, in a directory, has in a file.
 Histogram = Callable[[Path, Reading], Bins | None]

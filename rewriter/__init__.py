@@ -21,6 +21,7 @@ from rewriter.version import __version__
 if TYPE_CHECKING:
     from rewriter.api import instrument, open, select, strip
     from rewriter.comparison.compare import compare
+    from rewriter.difference.compare import diff
     from rewriter.errors import RewriterError
     from rewriter.package.patch import patch, restore
     from rewriter.runner import run
@@ -29,6 +30,7 @@ __all__ = [
     "RewriterError",
     "__version__",
     "compare",
+    "diff",
     "instrument",
     "open",
     "patch",
@@ -41,6 +43,7 @@ __all__ = [
 _HOMES = {
     "RewriterError": "errors",
     "compare": "comparison.compare",
+    "diff": "difference.compare",
     "patch": "package.patch",
     "restore": "package.patch",
     "run": "runner",

@@ -44,7 +44,7 @@ def align(a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
     """
     levels = len(a[0]) if a else len(b[0]) if b else 0
     pairs = _align(a, b, (0, len(a)), (0, len(b)), 0, levels)
-    return _with_moved(pairs, a, b)
+    return _with_moved(pairs, a, b, levels)
 
 
 def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -88,11 +88,11 @@ def _align(
     return pairs
 
 
-def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
+def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys], levels: int) -> list[Pair]:
     """Pair what was left over on both sides and has the same key, of the two strictest."""
-    moved: dict[int, int] = {}
+    moved: dict[int, Pair] = {}
     taken: set[int] = set()
-    for level in (0, 1):
+    for level in range(min(levels, 2)):
         waiting: dict[Hashable, deque[int]] = {}
         for pair in pairs:
             if pair.a is None and pair.b is not None and pair.b not in taken:
@@ -101,10 +101,10 @@ def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys]) -> list
             if pair.b is not None or pair.a is None or pair.a in moved:
                 continue
             if there := waiting.get(a[pair.a][level]):
-                moved[pair.a] = there.popleft()
-                taken.add(moved[pair.a])
+                taken.add(there[0])
+                moved[pair.a] = Pair(pair.a, there.popleft(), level, True)
     return [
-        Pair(pair.a, moved[pair.a], 0, True) if pair.b is None and pair.a in moved else pair
+        moved.get(pair.a, pair) if pair.b is None and pair.a is not None else pair
         for pair in pairs
         if not (pair.a is None and pair.b in taken)
     ]

@@ -72,8 +72,8 @@ def keys(lines: Sequence[str], declared: Declared, names: Mapping[str, str]) -> 
 
     found = []
     for number, line in enumerate(lines, 1):
-        key = _WORD.sub(renamed, line) if names else line
-        key = declared.expand(key, number)
+        key = declared.expand(line, number)
+        key = _WORD.sub(renamed, key) if names else key
         if "/" in key or len(key) > 50:
             key = _HASH.sub("#", _KERNEL_PATH.sub(r"\1", key))
         found.append(_HANDLES.sub(r"\1", key) if "debug handles]" in key else key)

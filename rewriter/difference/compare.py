@@ -23,8 +23,9 @@ def diff(
     Their probes are left out; `.verdict` of the result is `identical`, `instrumented` (the same
     without probes), or `different`. `models` chooses models of packages by their names.
 
-    A file that is no sound wrapper is compared line by line with a sound one, if half of the lines
-    of that are in it. Raises `RewriterError` where one is no artifact, or they are of two kinds.
+    A file that is no sound wrapper is compared line by line with a sound one, if nine in ten of the
+    lines of that are in it. Raises `RewriterError` where one is no artifact, or they are of two
+    kinds.
     """
     chosen = None if models is None else tuple(models)
     left, right = _open(a, chosen), _open(b, chosen)
@@ -34,12 +35,13 @@ def diff(
         return _with_damage(a, b, left, right)
     kinds = _kind(left), _kind(right)
     if kinds[0] != kinds[1]:
-        raise RewriterError(
+        error = RewriterError(
             "different-kinds",
             f"{left.path} is {kinds[0]}, {right.path} {kinds[1]}",
             hint="Compare artifacts of one kind: two Python wrappers, two C++ ones made in the "
             "same way, two packages.",
         )
+        return _of_two_kinds(left, right, error)
     if left.package is not None and right.package is not None:
         return _packages(left, right)
     return _wrappers(left, right)
@@ -96,6 +98,18 @@ def _with_damage(
     return Difference(path_a, path_b, found.verdict, (found,))
 
 
+def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
+    """Compare a C++ wrapper with a damaged copy of it that no longer says that it is C++."""
+    languages = [[wrapper.language for wrapper in artifact.wrappers] for artifact in (a, b)]
+    if languages == [["cpp"], ["python"]]:
+        found = wrappers.compare(a.only, b.only, errors=(None, error))
+    elif languages == [["python"], ["cpp"]]:
+        found = wrappers.compare(a.only, b.only, errors=(error, None))
+    else:
+        raise error
+    return Difference(a.path, b.path, found.verdict, (found,))
+
+
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = _paired(a, b)
     found = tuple(wrappers.compare(one, other) for one, other in pairs)
@@ -115,7 +129,7 @@ def _paired(
         several = a if len(a.wrappers) > 1 else b
         names = "\n    ".join(wrapper.name for wrapper in several.wrappers)
         raise RewriterError(
-            "nothing-in-common",
+            "no-common-wrappers",
             f"{several.path} holds {len(several.wrappers)} wrappers, and none has the name of one "
             f"on the other side:\n    {names}",
             hint="Wrappers of directories are paired by their paths in them. Name two files.",

@@ -10,9 +10,11 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from rewriter import edit
 from rewriter.difference.types import MemberChange, PackageDifference, ValueChange
 from rewriter.errors import RewriterError
 from rewriter.package import pack
@@ -48,58 +50,50 @@ def is_same_file(a: Package, b: Package) -> bool:
 
 
 def is_same_original(a: Package, b: Package) -> bool:
-    """Whether two packages are the same without their probes, as far as can be told from hashes.
+    """Whether two packages were one before their probes went in, byte for byte.
 
-    The sources of the probes themselves are compared with the wrappers.
+    Of the sources of the wrappers, as they are now, this says nothing.
     """
-    original_a, original_b = _original(a), _original(b)
-    return original_a is not None and original_a == original_b
+    if a.is_folder or b.is_folder:
+        members = _original_members(a)
+        return members is not None and members == _original_members(b)
+    original = _original_hash(a)
+    return original is not None and original == _original_hash(b)
 
 
-def _original(package: Package) -> str | dict[str, str] | None:
-    """The hash of the package without probes, or of each of its files; `None` if nobody knows."""
-    if package.is_folder:
-        if package.manifest is None:
-            return member_hashes(package)
-        return _original_folder(package)
-    path = package.path
+def _original_hash(package: Package) -> str | None:
+    """The hash of the file without probes; `None` where it cannot be given back."""
     if isinstance(package.container, Overlay):
-        path = package.container.original.path
-    elif package.manifest is not None:
-        if not pack.restore(package.path, package.root):
-            return None
-        return str(package.manifest["original"]["sha256"])
-    return pack.sha256(path)
-
-
-def _original_folder(package: Package) -> dict[str, str] | None:
-    """The hashes that the manifest of an unpacked package gives, if its files have them.
-
-    A file that was replaced has another now; of wrappers that is compared elsewhere, and the other
-    is the library, whose original stands beside it under another name.
-    """
-    assert package.manifest is not None
-    said = package.manifest.get("original")
-    if not isinstance(said, dict):
+        return pack.sha256(package.container.original.path)
+    if package.manifest is None:
+        return pack.sha256(package.path)
+    if not pack.restore(package.path, package.root):
         return None
-    now = member_hashes(package)
-    models = package.manifest.get("models", {})
-    moved = {
-        about["library"]: about["original_library"]
-        for about in models.values()
-        if about.get("library") and about.get("original_library")
-    }
-    replaced = {model.wrapper for model in package.models}
-    for name, digest in said.items():
-        inside = name.removeprefix(package.root)
-        there = str(moved.get(name, name)).removeprefix(package.root)
-        if name not in replaced and now.get(there) != digest:
-            return None
-        now.pop(inside, None)
-        now.pop(there, None)
-    if now.keys() - {pack.MANIFEST}:
+    return str(package.manifest["original"]["sha256"])
+
+
+def _original_members(package: Package) -> dict[str, str] | None:
+    """The hashes of the members without probes; `None` where they are not what they were."""
+    if isinstance(package.container, Overlay):
+        return member_hashes(replace(package, container=package.container.original))
+    found = member_hashes(package)
+    if package.manifest is None:
+        return found
+    if not package.is_folder and not pack.restore(package.path, package.root):
         return None
-    return {name.removeprefix(package.root): str(digest) for name, digest in said.items()}
+    for name in (pack.MANIFEST, pack.DIRECTORY):
+        found.pop(name, None)
+    for model in package.models:
+        plain = edit.strip(model.source).source
+        found[model.wrapper.removeprefix(package.root)] = hashlib.sha256(plain).hexdigest()
+    for about in package.manifest.get("models", {}).values():
+        if moved := about.get("original_library"):
+            inside, before = (x.removeprefix(package.root) for x in (moved, about["library"]))
+            found[before] = found.pop(inside)
+    said = package.manifest["original"] if package.is_folder else None
+    if said is not None and found != {x.removeprefix(package.root): y for x, y in said.items()}:
+        return None
+    return found
 
 
 def member_hashes(package: Package) -> dict[str, str]:

@@ -54,9 +54,8 @@ def _verdict(difference: Difference) -> Styled:
         return Styled(f"different: {damage.side.upper()} is no sound wrapper", "bold yellow")
     differing = [change for wrapper in wrappers for change in _differing(wrapper)]
     changed = sum(change.a is not None and change.b is not None for change in differing)
-    counts = [
-        f"{changed} of {_number(max(sum(w.count_a for w in wrappers), sum(w.count_b for w in wrappers)), 'launch')}"
-    ]
+    total = max(sum(w.count_a for w in wrappers), sum(w.count_b for w in wrappers))
+    counts = [f"{changed} of {_number(total, 'launch')}"]
     if only_a := sum(change.b is None for change in differing):
         counts.append(f"{only_a} only in A")
     if only_b := sum(change.a is None for change in differing):

@@ -66,7 +66,7 @@ class Operand:
 class Operands:
     """The operands of each launch of a wrapper, by index, and what is known of their shapes.
 
-    `written` are the positions of what each writes, `inputs` are the names of what the caller gives.
+    `written` are the positions of what each writes, `inputs` names what the caller gives.
     """
 
     of: tuple[tuple[Operand, ...], ...]

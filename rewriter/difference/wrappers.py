@@ -31,9 +31,10 @@ from rewriter.types import Launch
 # A call of the runtime at a launch, in either language.
 _PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d+)[,)]")
 # So much of a sound wrapper must be in a damaged one for it to be a copy of it.
-_SHARED = 0.5
+_SHARED = 0.9
 # Kinds whose kernels Inductor numbers.
 _GENERATED = ("triton", "triton_user", "triton_template", "combo", "multi_kernel", "cpp", "cuda")
+_FORMS = ("{}", "call_{}", "{}_source", "{}_result")
 _NUMBER = re.compile(r"_\d+$")
 
 Extra = Mapping[str, bytes]
@@ -112,8 +113,8 @@ def compare(
     """Compare two wrappers of one language; `extra` are files with kernels that belong to them.
 
     A wrapper that is no sound one (`errors` say what opening it said) is compared line by line with
-    a sound one that it is a damaged copy of: half of whose lines it has. Raises `RewriterError`
-    where it is none, or both are damaged.
+    a sound one that it is a damaged copy of: nine in ten of whose lines it has. Raises
+    `RewriterError` where it is none, or both are damaged.
     """
     if a.source == b.source and (extra_a or {}) == (extra_b or {}):
         return _equal(a, b)
@@ -223,7 +224,9 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
     changes = [(pair, launches.change(pair)) for pair in pairs]
     renamed = [(x, y) for x, y in launches.renamed if (x.kernel, y.kernel) not in {*paired} - equal]
     names = renaming(launches.operands)
-    names |= {x: y for x, y in [*equal, *((x.kernel, y.kernel) for x, y in renamed)] if x != y}
+    for old, new in {*equal, *((x.kernel, y.kernel) for x, y in renamed)}:
+        # C++ calls a kernel through functions and constants that are named after it.
+        names |= {form.format(old): form.format(new) for form in _FORMS if old != new}
     keys_a = accounting.keys(a.text, a.declared, names)
     keys_b = accounting.keys(b.text, b.declared, {})
     places = [

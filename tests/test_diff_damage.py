@@ -1,0 +1,118 @@
+"""A flipped byte is a difference that names its place, also where it breaks the wrapper."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import rewriter
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
+from rewriter import edit, markers
+from rewriter.artifact import open_artifact
+from rewriter.cli import main
+from rewriter.difference import accounting
+from rewriter.difference.types import Difference
+from rewriter.errors import BAD_INPUT, DIFFERS, RewriterError
+from rewriter.kernel_source import find_kernels
+
+SMALL = tuple(fixture for fixture in FIXTURES + CPP_FIXTURES if len(fixture.data) < 50_000)
+
+
+def lines_of(found: Difference, side: str, path: Path) -> set[int]:
+    """The lines of one side, as they are in its file, that a difference is said to be in."""
+    (difference,) = found.wrappers
+    named = {line.number for line in difference.lines if line.side == side}
+    named |= {pair[side == "b"] for pair in difference.names}
+    if difference.damage is not None:
+        return named
+    wrapper = open_artifact(path).only
+    kept = wrapper.restored.kept
+    text = [line.decode("utf-8", "replace") for line in markers.lines(wrapper.plain.data)]
+    plain = wrapper.located.launches
+    regions = [
+        accounting.launch_lines(plain[launch.index], wrapper.plain)
+        for change in difference.launches
+        if (launch := getattr(change, side)) is not None
+    ]
+    regions += [
+        accounting.kernel_lines(kernel, wrapper.plain, text)
+        for kernel in find_kernels(wrapper)
+        if kernel.name in {getattr(change, side) for change in difference.kernels}
+    ]
+    return named | {kept[line - 1] for region in regions for line in region}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_flipped_byte_is_named(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    fixture: Fixture = draw.choice(SMALL)
+    plain = tmp_path / fixture.path.name
+    plain.write_bytes(fixture.data)
+    data = bytearray(fixture.data)
+    if probed := draw.random() < 0.4:
+        selection = rewriter.select(draw.choice(["print", "names,save"]))
+        data = bytearray(rewriter.instrument(plain, selection).source)
+    lines = markers.lines(bytes(data))
+    line = draw.choice(edit.strip(bytes(data)).kept) if probed else draw.randrange(len(lines)) + 1
+    offset = sum(map(len, lines[: line - 1])) + draw.randrange(len(lines[line - 1]))
+    data[offset] ^= 1 << draw.randrange(8)
+    flipped = tmp_path / f"flipped{fixture.path.suffix}"
+    flipped.write_bytes(data)
+
+    found = rewriter.diff(plain, flipped)
+    assert found.verdict == "different"
+    # A line that was cut in two, or joined to the next, is found by either.
+    assert lines_of(found, "b", flipped) & {line - 1, line, line + 1}
+    assert main(["diff", str(flipped), str(plain)]) == DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "error"),
+    [
+        ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear(", "syntax-error"),
+        ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear\xff)", "not-utf8"),
+        ("cuda-torch2.11/mlp", b"args.clear()", b"args.clear\0)", "binary-file"),
+        ("cuda-torch2.11/mlp aoti", b"inputs.clear();", b"inputs.clear(;", "syntax-error"),
+        ("cuda-torch2.11/mlp aoti", b"::run_impl", b"::run_imql", "not-a-wrapper"),
+        (
+            "cpu-torch2.13/mlp cpp_wrapper",
+            b"cpp_wrapper_src =",
+            b"cpp_wrapper_srC =",
+            "different-kinds",
+        ),
+    ],
+)
+def test_a_damaged_copy_is_compared_by_lines(
+    name: str, old: bytes, new: bytes, error: str, tmp_path: Path
+) -> None:
+    fixture = get(name)
+    damaged = tmp_path / fixture.path.name
+    assert old in fixture.data
+    damaged.write_bytes(fixture.data.replace(old, new))
+    found = rewriter.diff(fixture.path, damaged)
+    (wrapper,) = found.wrappers
+    assert wrapper.damage is not None
+    assert (wrapper.damage.side, wrapper.damage.error) == ("b", error)
+    place = fixture.data[: fixture.data.index(old)].count(b"\n") + 1
+    assert place in {line.number for line in wrapper.lines}
+    (turned,) = rewriter.diff(damaged, fixture.path).wrappers
+    assert turned.damage is not None
+    assert turned.damage.side == "a"
+    if error == "different-kinds":
+        return  # by itself it is a Python file that launches nothing
+    with pytest.raises(RewriterError) as caught:
+        rewriter.diff(damaged, damaged)
+    assert caught.value.slug == error
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.8])
+def test_too_little_of_a_wrapper_is_no_copy_of_it(
+    share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = get("cuda-torch2.11/mlp").data
+    part = tmp_path / "output_code.py"
+    part.write_bytes(data[: int(share * len(data))])
+    assert main(["diff", str(get("cuda-torch2.11/mlp").path), str(part)]) == BAD_INPUT
+    assert "error[" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""The sources of kernels, in each kind of wrapper."""
+
+from __future__ import annotations
+
+import pytest
+
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture
+from rewriter.artifact import open_artifact
+from rewriter.kernel_source import find_kernels, kernel_sources
+
+GENERATED = ("triton", "triton_user", "triton_template", "combo", "cpp", "cuda")
+
+
+def extra(fixture: Fixture) -> dict[str, bytes]:
+    beside = fixture.path.with_name("kernel.cpp")
+    return {beside.name: beside.read_bytes()} if beside.is_file() else {}
+
+
+@pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
+def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
+    wrapper = open_artifact(fixture.path).only
+    sources = kernel_sources(wrapper, extra(fixture))
+    launched = {launch.kernel for launch in wrapper.launches if launch.kind in GENERATED}
+    if (fixture.folder, fixture.kind) == ("cuda-torch2.6", "cpp_wrapper"):
+        assert not sources  # it names compiled files
+        return
+    assert launched <= sources.keys()
+    for name in launched:
+        assert "tl." in sources[name] or "extern" in sources[name]
+
+
+@pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
+def test_a_source_stands_where_it_says(fixture: Fixture) -> None:
+    wrapper = open_artifact(fixture.path).only
+    for kernel in find_kernels(wrapper):
+        there = wrapper.plain.data[kernel.start : kernel.end].decode()
+        if wrapper.language == "python":
+            assert there.startswith(f"{kernel.name} = async_compile.")
+        first = next(line for line in kernel.text.splitlines() if line.strip())
+        assert first.strip() in there
+    for kernel in find_kernels(wrapper, extra(fixture)):
+        assert kernel.end or kernel.name in extra(fixture)["kernel.cpp"].decode()

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
 
 from rewriter.comparison.elements import check, elements, memory_order
-from rewriter.comparison.types import Extreme, Metrics, Tolerance
+from rewriter.comparison.totals import Found, Totals
+from rewriter.comparison.types import Metrics, Tolerance
 from rewriter.comparison.ulp import coarser, largest_distance
 
 # Elements of a block: few enough for the cache, and so many that a pass takes longer than starting
@@ -61,173 +61,70 @@ def compare(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics:
 def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -> Totals:
     """Measure the elements from one position to another."""
     totals = Totals()
+    # Temporary tensors are made once: the allocator would give the memory of each back to the
+    # system, and fetching it again takes longer than the arithmetic.
+    scratch = torch.empty(5, min(last - first, BLOCK), dtype=torch.float32)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
-        _add(totals, a(start, end), b(start, end), start, tolerance)
+        block_a, block_b = a(start, end), b(start, end)
+        found = None
+        if _in_float32(block_a) and _in_float32(block_b):
+            rows = scratch[:, : end - start]
+            found = _float32(block_a, block_b, start, tolerance, totals, rows)
+        if found is not None:
+            totals.add(found)
+            continue
+        for offset in range(0, end - start, _SMALL):
+            part = slice(offset, offset + _SMALL)
+            totals.add(_float64(block_a[part], block_b[part], start + offset, tolerance))
     return totals
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An element, by its position in memory order; `error` is an int between integers."""
-
-    error: float
-    position: int
-    a: float
-    b: float
-
-
-@dataclass
-class Totals:
-    """What is known of the elements seen so far. Sums are over the finite pairs."""
-
-    numel: int = 0
-    finite: int = 0
-    sum_a: float = 0.0
-    sum_b: float = 0.0
-    sum_error: float = 0.0
-    square_a: float = 0.0
-    square_b: float = 0.0
-    square_error: float = 0.0
-    product: float = 0.0
-    mismatched: int = 0
-    nan_a: int = 0
-    nan_b: int = 0
-    inf: int = 0
-    differ: int = 0  # blocks that are not the same bit for bit
-    unscaled: int = 0  # blocks where b is 0 and a is not
-    ulp: int | None = None
-    max_abs: _Found | None = None
-    max_rel: _Found | None = None
-    nonfinite: _Found | None = None
-
-    def add(self, later: Totals) -> None:
-        """Add what is known of elements that come after these."""
-        for field in fields(self):
-            mine, other = getattr(self, field.name), getattr(later, field.name)
-            if field.name in ("max_abs", "max_rel"):
-                mine = _larger(mine, other)
-            elif field.name == "nonfinite":
-                mine = mine or other
-            elif field.name == "ulp":
-                mine = max((ulp for ulp in (mine, other) if ulp is not None), default=None)
-            else:
-                mine += other
-            setattr(self, field.name, mine)
-
-    def metrics(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
-        """The metrics of a tensor whose dimensions lie in this order in memory."""
-        count = self.finite or math.nan
-
-        def extreme(found: _Found | None) -> Extreme | None:
-            if found is None:
-                return None
-            return Extreme(found.error, _index(found.position, shape, order), found.a, found.b)
-
-        return Metrics(
-            numel=self.numel,
-            identical=not self.differ,
-            max_abs=extreme(self.max_abs),
-            max_rel=extreme(self.max_rel),
-            mean_abs=self.sum_error / count,
-            rms=math.sqrt(self.square_error / count),
-            mean_a=self.sum_a / count,
-            mean_b=self.sum_b / count,
-            cosine=self._cosine(),
-            snr=self._snr(),
-            ulp=self.ulp,
-            mismatched=self.mismatched,
-            nan_a=self.nan_a,
-            nan_b=self.nan_b,
-            inf=self.inf,
-            nonfinite=extreme(self.nonfinite),
-            atol_needed=self.max_abs.error if self.max_abs else 0.0,
-            rtol_needed=self._rtol_needed(),
-        )
-
-    def _rtol_needed(self) -> float:
-        if self.unscaled:
-            return math.inf
-        return self.max_rel.error if self.max_rel else 0.0
-
-    def _cosine(self) -> float:
-        if self.mismatched and not self.finite:
-            return math.nan
-        a, b = math.sqrt(self.square_a), math.sqrt(self.square_b)
-        if a == 0 or b == 0:
-            return 1.0 if a == b else 0.0
-        if self.square_error > self.square_b / 4:
-            return min(1.0, max(-1.0, self.product / a / b))
-        # By the law of cosines: the product of nearly equal vectors would leave nothing of what
-        # tells the cosine from 1.
-        return 1 - max(0.0, self.square_error - (a - b) ** 2) / (2 * a * b)
-
-    def _snr(self) -> float:
-        if self.mismatched and not self.finite:
-            return math.nan
-        if self.square_error == 0:
-            return math.inf
-        return 10 * math.log10(self.square_b / self.square_error) if self.square_b else -math.inf
-
-
-def _larger(earlier: _Found | None, later: _Found | None) -> _Found | None:
-    if earlier is None or later is None:
-        return earlier or later
-    return later if later.error > earlier.error else earlier
-
-
-def _index(position: int, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    index = [0] * len(shape)
-    for dimension in reversed(order):
-        position, index[dimension] = divmod(position, shape[dimension])
-    return tuple(index)
-
-
-def _add(
-    totals: Totals, a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance
-) -> None:
-    if a.is_floating_point() and b.is_floating_point() and max(a.itemsize, b.itemsize) <= 4:
-        found = _float32(a, b, first, tolerance, totals)
-        if found is not None:
-            totals.add(found)
-            return
-    for start in range(0, a.numel(), _SMALL):
-        part = slice(start, start + _SMALL)
-        totals.add(_float64(a[part], b[part], first + start, tolerance))
+def _in_float32(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize <= 4
 
 
 def _float32(
-    a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance, known: Totals
+    a: torch.Tensor,
+    b: torch.Tensor,
+    first: int,
+    tolerance: Tolerance,
+    known: Totals,
+    scratch: torch.Tensor,
 ) -> Totals | None:
     """Measure a block in float32; `None` where that is not accurate.
 
     Maxima that cannot exceed those already known are left out.
     """
     numel = a.numel()
-    ulp, close = largest_distance(a, b)
+    error, size, spare, *floats = scratch.unbind()
+    ulp, close = largest_distance(a, b, scratch)
     same = close and ulp == 0
-    x, y = a.float(), b.float()
-    sum_b, square_b = y.sum().item(), y.square().sum().item()
+    x, y = (
+        tensor if tensor.dtype == torch.float32 else room.copy_(tensor)
+        for tensor, room in zip((a, b), floats, strict=True)
+    )
+    sum_b, square_b = y.sum().item(), _product(y, y, spare)
     if not _accurate(square_b, numel):
         return None
     if same:
         found = Totals(numel, numel, sum_b, sum_b, 0.0, square_b, square_b, 0.0, square_b, ulp=0)
         if known.max_rel is None:
-            found.max_abs = _Found(0.0, first, x[0].item(), y[0].item())
+            found.max_abs = Found(0.0, first, x[0].item(), y[0].item())
             place = int(y.ne(0).to(torch.uint8).argmax())
-            found.max_rel = _Found(0.0, first + place, x[place].item(), y[place].item())
+            found.max_rel = Found(0.0, first + place, x[place].item(), y[place].item())
         return found
-    sum_a, square_a = x.sum().item(), x.square().sum().item()
-    error = x - y
-    square_error = error.square().sum().item()
-    sum_error, size = error.abs_().sum().item(), y.abs()
+    sum_a, square_a = x.sum().item(), _product(x, x, spare)
+    torch.sub(x, y, out=error)
+    square_error = _product(error, error, spare)
+    sum_error = error.abs_().sum().item()
     if not (_accurate(square_a, numel) and (sum_error == 0 or _accurate(square_error, numel))):
         return None
     found = Totals(numel, numel, sum_a, sum_b, sum_error, square_a, square_b, square_error)
     found.differ, found.ulp = 1, ulp
     found.product = (square_a + square_b - square_error) / 2
     if square_error > square_b / 4:  # cancelled
-        found.product = (x * y).sum().item()
+        found.product = _product(x, y, spare)
 
     # The difference of two numbers of one type within a factor of 2 is exact (Sterbenz' lemma).
     largest = error.amax().item()
@@ -235,7 +132,8 @@ def _float32(
         found.max_abs = _exact_maximum(error, largest, x, y, first)
 
     # Where both are 0 this is 0; where b alone is, at least 1.
-    relative = error / size.clamp(min=_TINY)
+    torch.abs(y, out=size)
+    relative = torch.div(error, torch.clamp(size, min=_TINY, out=spare), out=spare)
     steepest = relative.amax().item()
     if steepest >= 1 and (error.gt(0) & size.eq(0)).any():
         found.unscaled = 1
@@ -248,11 +146,16 @@ def _float32(
         found.max_rel = _exact_maximum(relative, steepest, x, y, first, relative=True)
 
     steepest = math.inf if found.unscaled else steepest
-    mismatched = _mismatched(error, size, largest, steepest, tolerance)
+    mismatched = _mismatched(error, size, spare, largest, steepest, tolerance)
     if mismatched is None:
         return None
     found.mismatched = mismatched
     return found
+
+
+def _product(x: torch.Tensor, y: torch.Tensor, spare: torch.Tensor) -> float:
+    """The scalar product, summed pairwise: the rounding errors of `torch.dot` add up."""
+    return torch.mul(x, y, out=spare).sum().item()
 
 
 def _accurate(square: float, numel: int) -> bool:
@@ -263,6 +166,7 @@ def _accurate(square: float, numel: int) -> bool:
 def _mismatched(
     error: torch.Tensor,
     size: torch.Tensor,
+    spare: torch.Tensor,
     largest: float,
     steepest: float,
     tolerance: Tolerance,
@@ -277,7 +181,7 @@ def _mismatched(
         return None
     allowed = size.mul_(rtol).add_(atol)
     # In place the result is a vector of float32: much faster to make and to sum than one of bool.
-    surely = allowed.mul(1 + _SLACK).lt_(error).sum().item()
+    surely = torch.mul(allowed, 1 + _SLACK, out=spare).lt_(error).sum().item()
     perhaps = allowed.mul_(1 - _SLACK).lt_(error).sum().item()
     return int(surely) if surely == perhaps else None
 
@@ -290,7 +194,7 @@ def _exact_maximum(
     first: int,
     *,
     relative: bool = False,
-) -> _Found:
+) -> Found:
     """Where the error is largest, among the elements whose float32 value comes near the peak."""
     places = values.ge(peak * (1 - _SLACK)).nonzero().squeeze(1)
     x, y = x[places].double(), y[places].double()
@@ -298,7 +202,7 @@ def _exact_maximum(
     if relative:
         exact /= y.abs()
     best = int(exact.argmax())
-    return _Found(exact[best].item(), first + int(places[best]), x[best].item(), y[best].item())
+    return Found(exact[best].item(), first + int(places[best]), x[best].item(), y[best].item())
 
 
 def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
@@ -345,21 +249,19 @@ def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance)
     return found
 
 
-def _maximum(
-    errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> _Found:
+def _maximum(errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Found:
     best = int(errors.argmax())
-    return _Found(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
+    return Found(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
 
 
 def _integer_maximum(
     errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> _Found:
+) -> Found:
     """The largest difference of integers; float64 may take it and others for the same."""
     peak = errors.amax()
     ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
     rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
-    found = [_Found(abs(x - y), place, x, y) for place, x, y in rows]
+    found = [Found(abs(x - y), place, x, y) for place, x, y in rows]
     return max(found, key=lambda one: one.error)
 
 
@@ -389,7 +291,7 @@ def _count_nonfinite(
     if found.mismatched:
         place = int(differ.to(torch.uint8).argmax())
         a, b = (_real(tensor[place].item()) for tensor in (x, y))
-        found.nonfinite = _Found(abs(a - b), first + place, a, b)
+        found.nonfinite = Found(abs(a - b), first + place, a, b)
 
 
 def _real(value: complex) -> float:

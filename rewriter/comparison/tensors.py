@@ -22,7 +22,8 @@ import torch
 
 from rewriter.comparison import metrics
 from rewriter.comparison.elements import check, memory_order
-from rewriter.comparison.metrics import BLOCK, Reader, Totals
+from rewriter.comparison.metrics import BLOCK, Reader
+from rewriter.comparison.totals import Totals
 from rewriter.comparison.types import Metrics, Tolerance
 from rewriter.errors import RewriterError
 

@@ -14,33 +14,48 @@ def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     return a if torch.finfo(a).eps > torch.finfo(b).eps else b
 
 
-def largest_distance(a: torch.Tensor, b: torch.Tensor) -> tuple[int, bool]:
+def largest_distance(
+    a: torch.Tensor, b: torch.Tensor, scratch: torch.Tensor | None = None
+) -> tuple[int, bool]:
     """The largest distance in the coarser type, in steps from number to number.
 
     Also whether the types are equal and all pairs within a factor of 2. Rounding to the coarser
-    type takes what exceeds it for an infinity, the step after the largest number.
+    type takes what exceeds it for an infinity, the step after the largest number. `scratch` has
+    four rows or more, at least as long as the vectors and as wide as their type.
     """
     dtype = coarser(a.dtype, b.dtype)
     integer = _SIGNED[dtype.itemsize]
-    i, j = a.to(dtype).view(integer), b.to(dtype).view(integer)
+    if scratch is None:
+        scratch = torch.empty(4, len(a), dtype=dtype)
+    rounded, first, second, spare = (row.view(integer)[: len(a)] for row in scratch[:4])
+    i, j = (
+        tensor.view(integer) if tensor.dtype == dtype else _round(tensor, dtype, rounded)
+        for tensor in (a, b)
+    )
     # Seen as integers, numbers of one sign are as far apart as they have steps between them. Those
     # of two signs, as the difference wraps around, are at least as far as infinity is from -0.
-    low, high = torch.aminmax(i - j)
+    low, high = torch.aminmax(torch.sub(i, j, out=first))
     reach = max(-int(low), int(high))
     if reach < (1 if dtype.itemsize == 1 else round(1 / torch.finfo(dtype).eps)):
         return reach, a.dtype == b.dtype
     if dtype == torch.float8_e8m0fnu:  # exponents alone: no sign
-        i, j = a.to(dtype).view(torch.uint8).short(), b.to(dtype).view(torch.uint8).short()
-    else:
-        i, j = _ranks(i), _ranks(j)
-    distance = torch.maximum(i, j) - torch.minimum(i, j)
-    wrapped = distance[distance < 0]
-    if len(wrapped):  # longer than any that did not wrap around
-        return int(wrapped.amax()) + (1 << 8 * dtype.itemsize), False
-    return int(distance.amax()), False
+        return int((i.view(torch.uint8).short() - j.view(torch.uint8).short()).abs().amax()), False
+    _rank(i, first, spare)
+    _rank(j, second, spare)
+    torch.maximum(first, second, out=spare).sub_(torch.minimum(first, second, out=first))
+    low, high = torch.aminmax(spare)
+    if low < 0:  # wrapped around: longer than any that did not
+        return int(spare[spare < 0].amax()) + (1 << 8 * dtype.itemsize), False
+    return int(high), False
 
 
-def _ranks(bits: torch.Tensor) -> torch.Tensor:
+def _round(tensor: torch.Tensor, dtype: torch.dtype, out: torch.Tensor) -> torch.Tensor:
+    out.view(dtype).copy_(tensor)
+    return out
+
+
+def _rank(bits: torch.Tensor, out: torch.Tensor, sign: torch.Tensor) -> None:
     """From the bits of floating-point numbers, integers in the numbers' order; both zeros are 0."""
-    sign = bits >> 8 * bits.itemsize - 1
-    return (bits ^ sign & torch.iinfo(bits.dtype).max) - sign
+    torch.bitwise_right_shift(bits, 8 * bits.itemsize - 1, out=sign)
+    torch.bitwise_and(sign, torch.iinfo(bits.dtype).max, out=out)
+    out.bitwise_xor_(bits).sub_(sign)

@@ -102,11 +102,19 @@ def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> Json:
         "origins": list(launch.origins),
         "repeats": launch.repeats,
     }
+    memory = {a.name: a.buffer for arguments in values.values() for a in arguments if _is_alias(a)}
+    if memory:
+        row["buffers"] = memory
     for phase, arguments in values.items():
         row[phase] = [
             [a.role, a.name] if a.name == a.expr else [a.role, a.name, a.expr] for a in arguments
         ]
     return row
+
+
+def _is_alias(argument: Argument) -> bool:
+    """Whether an argument has its memory under another name: data flow goes by that."""
+    return argument.type == "tensor" and argument.name.partition(".")[0] != argument.buffer
 
 
 class _Lines:

@@ -37,9 +37,7 @@ class Run:
         seen = {step}
         waiting = [step]
         while waiting:
-            for source in self.nodes[waiting.pop()].sources:
-                if source is None:
-                    continue
+            for source in self.nodes[waiting.pop()].origins:
                 if self.states.get(source) in DIFFERS:
                     found.add(source.step)
                 elif source not in self.states and source.step not in seen:
@@ -52,8 +50,8 @@ class Run:
         found: dict[int, Place] = {}
         waiting = [step]
         while waiting:
-            for source in self.nodes[waiting.pop()].sources:
-                if source and source not in self.states and source.step not in found:
+            for source in self.nodes[waiting.pop()].origins:
+                if source not in self.states and source.step not in found:
                     found[source.step] = self.nodes[source.step].place
                     waiting.append(source.step)
         return [found[position] for position in sorted(found)]
@@ -76,11 +74,11 @@ def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> 
     producers = tuple(a.nodes[step].place for step in causes)
     if launch.state not in DIFFERS:
         return replace(launch, producers=producers)
-    compared = [tensor for tensor in launch.reads if tensor.state != "unknown"]
+    compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
     if launch.inputs in DIFFERS and producers:
         return replace(launch, blame="downstream", producers=producers)
-    if producers and not compared:
-        # What it read was not recorded, or cannot be told apart: its producers speak for it.
+    if producers and len(compared) < len(a.nodes[launch.a.step].sources):
+        # Not all that it was given was recorded, or can be paired: its producers speak for it.
         return replace(launch, blame="downstream", producers=producers)
     return replace(launch, blame="culprit", reasons=_reasons(launch, compared, a, b))
 

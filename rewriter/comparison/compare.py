@@ -205,7 +205,7 @@ def _without_false_pairs(
     agreed: set[int] = set()  # steps of A whose results somebody read, and read the same
     for launch in launches:
         if launch.a and launch.b and launch.inputs == "equal":
-            agreed |= {source.step for source in both.nodes_a[launch.a.step].sources if source}
+            agreed |= {source.step for source in both.nodes_a[launch.a.step].origins}
     for launch, pair in zip(launches, both.pairs, strict=True):
         loose = pair.level >= _LOOSE or pair.moved
         unfit = bool(launch.reasons) and not launch.results

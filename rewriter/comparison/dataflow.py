@@ -1,15 +1,16 @@
 """Where the values that a launch read came from, as far as a dump tells.
 
-A name means what was written last under it in its scope. Where that is not the value that was
-read (a parameter of a subgraph, memory under a new name), the value itself is looked up: by its
-digest, or by its statistics.
+Memory holds what was written to it last, under whatever name: the table of launches says which
+names share it. Where that is not the value that was read (a parameter of a subgraph), the value
+itself is looked up: by its digest, or by its statistics.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rewriter.alignment import Keys, canonical, launch_keys
 from rewriter.comparison.types import Place
@@ -32,44 +33,57 @@ class Source:
 class Node:
     """A step with what it read and wrote.
 
-    `sources` say of each tensor that it read where that came from, `None` where nobody knows;
-    `slots` number its results by their names. `keys` are what it is aligned by.
+    `sources` say of each tensor that it was given where that came from: several where launches
+    wrote parts of it, none where nobody knows. `slots` number its results by their names. `keys`
+    are what it is aligned by.
     """
 
     step: Step
     place: Place
-    sources: tuple[Source | None, ...]
+    sources: tuple[tuple[Source, ...], ...]
     slots: dict[str, int]
     keys: Keys
 
+    @property
+    def origins(self) -> Iterator[Source]:
+        """Everything that it was given, by where it came from."""
+        return chain.from_iterable(self.sources)
 
-def reads(rows: Iterable[Json]) -> list[Json]:
+
+def reads(rows: Sequence[Json]) -> list[Json]:
     """The rows of what a launch was given: before it, or after it where only that was recorded.
 
     What it updates is only known before.
     """
-    rows = list(rows)
     before = [row for row in rows if row.get("phase") == "before" and "arg" in row]
     return before or [row for row in _after(rows) if row.get("role") == "in"]
 
 
-def results(rows: Iterable[Json]) -> list[Json]:
+def given(rows: Sequence[Json]) -> list[Json]:
+    """The rows of the tensors that a launch was given, also of those whose value then is not known:
+    what it updates, where nothing was recorded before it."""
+    found = tensors(reads(rows))
+    if any(row.get("phase") == "before" for row in rows):
+        return found
+    return found + [row for row in tensors(_after(rows)) if row.get("role") == "inout"]
+
+
+def results(rows: Sequence[Json]) -> list[Json]:
     """The rows of what a launch wrote; the inputs of a call are the results of its first step."""
-    rows = list(rows)
     if rows and rows[0].get("phase") == "inputs":
         return [row for row in rows if "arg" in row]
     return [row for row in _after(rows) if row.get("role") != "in"]
 
 
-def _after(rows: list[Json]) -> list[Json]:
+def _after(rows: Sequence[Json]) -> list[Json]:
     return [row for row in rows if row.get("phase") == "after" and "arg" in row]
 
 
-def tensors(rows: Iterable[Json]) -> list[Json]:
+def tensors(rows: Sequence[Json]) -> list[Json]:
     return [row for row in rows if "dtype" in row]
 
 
-def buffer(name: str) -> str:
+def variable(name: str) -> str:
     """The variable behind a name of the dump: `buf5.2` and `buf7[0]` are of `buf5` and `buf7`."""
     return _MEMBER.sub("", name)
 
@@ -93,11 +107,14 @@ class _Tracer:
     """Follows one run: who wrote what under which name, and which value."""
 
     def __init__(self) -> None:
-        self._by_name: dict[tuple[str, str], Source] = {}
+        # By scope and name of a buffer: who wrote to it last, and under which names, since parts of
+        # it may have names and writers of their own.
+        self._memory: dict[tuple[str, str], dict[str, Source]] = {}
+        self._inputs: dict[str, Source] = {}
         self._by_value: dict[Hashable, Source] = {}
         self._values: dict[Source, Hashable] = {}
-        self._inputs: dict[str, Source] = {}
-        self._names: dict[Source, Hashable] = {}  # for the keys: the same in two like runs
+        # How sources are called in the keys: the same in two runs that are alike.
+        self._near: dict[Source, Hashable] = {}
         self._deep: dict[Source, Hashable] = {}
 
     def node(self, run: RunDump, step: Step, rows: list[Json]) -> Node:
@@ -114,51 +131,66 @@ class _Tracer:
             tuple(facts.get("source_nodes", ())),
             tuple(facts.get("origins", ())),
         )
-        read, written = tensors(reads(rows)), tensors(results(rows))
-        sources = tuple(self._source(place.scope, row) for row in read)
-        keys = self._keys(place, read, written, sources)
-        slots = self._write(place, written, keys)
+        memory = facts.get("buffers", {})
+        got, written = given(rows), tensors(results(rows))
+        sources = tuple(self._sources(place.scope, memory, row) for row in got)
+        keys = self._keys(place, got, written, sources)
+        slots = self._write(place, memory, written, keys)
         return Node(step, place, sources, slots, keys)
 
-    def _source(self, scope: str, row: Json) -> Source | None:
-        name, value = buffer(row["arg"]), fingerprint(row)
-        named = self._by_name.get((scope, name)) or self._inputs.get(name)
-        # A view of a part has another value than the whole, so only a whole can be told apart.
-        if named is not None and (
-            value is None or row["arg"] != name or self._values.get(named) in (value, None)
-        ):
-            return named
-        return self._by_value.get(value) or named
+    def _sources(self, scope: str, memory: dict[str, str], row: Json) -> tuple[Source, ...]:
+        name, value = variable(row["arg"]), fingerprint(row)
+        writers = self._memory.get((scope, memory.get(name, name)), {})
+        if name in writers:
+            writers = {name: writers[name]}
+        elif not writers and name in self._inputs:
+            writers = {name: self._inputs[name]}
+        known = [self._values[source] for source in writers.values()]
+        if row["phase"] == "before" and known != [value] and value in self._by_value:
+            # A parameter of a subgraph, whose name says nothing, or means something else outside.
+            # The value of a part of a buffer is no writer's, and is not found here.
+            return (self._by_value[value],)
+        return tuple(writers.values())
 
     def _keys(
-        self, place: Place, read: list[Json], written: list[Json], sources: Iterable[Source | None]
+        self,
+        place: Place,
+        got: list[Json],
+        written: list[Json],
+        sources: tuple[tuple[Source, ...], ...],
     ) -> Keys:
-        if place.launch is None:
-            return tuple(["inputs"] * 8)
         shapes = (
-            tuple(tuple(row["shape"]) for row in read if row.get("role") == "in"),
+            tuple(tuple(row["shape"]) for row in got if row.get("role") == "in"),
             tuple(tuple(row["shape"]) for row in written),
         )
         keys = launch_keys(place.kernel, place.kind, shapes, place.source_nodes, place.origins)
-        near = tuple(self._names.get(source) if source else None for source in sources)
-        deep = tuple(self._deep.get(source) if source else None for source in sources)
+        near = tuple(tuple(map(self._near.get, each)) for each in sources)
+        deep = tuple(tuple(map(self._deep.get, each)) for each in sources)
+        if place.launch is None:
+            return tuple("inputs" for _ in (deep, near, *keys))
         # A hash stands for all that led here, which would be a tree as large as the run.
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
-    def _write(self, place: Place, written: list[Json], keys: Keys) -> dict[str, int]:
+    def _write(
+        self, place: Place, memory: dict[str, str], written: list[Json], keys: Keys
+    ) -> dict[str, int]:
         slots: dict[str, int] = {}
         for slot, row in enumerate(written):
             source = Source(place.step, slot)
-            name, value = buffer(row["arg"]), fingerprint(row)
+            name, value = variable(row["arg"]), fingerprint(row)
             slots.setdefault(row["arg"], slot)
             if place.launch is None:
                 self._inputs[name] = source
-                self._names[source] = self._deep[source] = ("input", name)
+                self._near[source] = self._deep[source] = ("input", name)
             else:
-                self._by_name[place.scope, name] = source
-                self._names[source] = (canonical(place.kernel), slot)
+                root = memory.get(name, name)
+                writers = self._memory.setdefault((place.scope, root), {})
+                if name == root or row.get("role") == "inout":
+                    writers.clear()
+                writers[name] = source
+                self._near[source] = (canonical(place.kernel), slot)
                 self._deep[source] = (keys[0], slot)
+            self._values[source] = value
             if value is not None:
                 self._by_value[value] = source
-                self._values[source] = value
         return slots

@@ -84,6 +84,7 @@ def _row(row: Json) -> Iterator[str | int | None]:
     yield ", ".join(row["source_nodes"])
     yield ", ".join(row["origins"])
     yield row["repeats"]
+    yield "; ".join(" ".join(alias) for alias in row.get("buffers", {}).items()) or None
     for phase in ("before", "after"):
         yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -123,6 +124,17 @@ inline void write_labels(Json& json, const char* phase, const Labels& labels) {
   json.close(']');
 }
 
+inline void write_buffers(Json& json, const std::string& joined) {
+  json.key("buffers").open('{');
+  for (std::size_t start = 0, end; start < joined.size(); start = end + 2) {
+    end = std::min(joined.find("; ", start), joined.size());
+    std::size_t space = joined.find(' ', start);
+    json.key(joined.substr(start, space - start).c_str());
+    json.string(joined.substr(space + 1, end - space - 1));
+  }
+  json.close('}');
+}
+
 inline void write_launch(Json& json, const Launch& launch) {
   const Row& row = *launch.row;
   json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
@@ -131,6 +143,7 @@ inline void write_launch(Json& json, const Launch& launch) {
   json.key("source_nodes").list(row.source_nodes, ", ");
   json.key("origins").list(row.origins, ", ");
   json.key("repeats").put(row.repeats ? "true" : "false");
+  if (row.buffers) write_buffers(json, row.buffers);
   if (row.before) write_labels(json, "before", launch.before);
   if (row.after) write_labels(json, "after", launch.after);
   json.close('}');

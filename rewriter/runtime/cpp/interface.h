@@ -31,7 +31,7 @@ struct Options {
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
-// injected at that phase.
+// injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name.
 struct Row {
   int launch;
   const char* kernel;
@@ -41,6 +41,7 @@ struct Row {
   const char* source_nodes;
   const char* origins;
   bool repeats;
+  const char* buffers;
   const char* before;
   const char* after;
 };

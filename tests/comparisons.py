@@ -436,14 +436,12 @@ def assert_first(comparison: Comparison, launch: int, iteration: int = 0) -> Non
     assert ran(first.a) == (launch, iteration)
     assert first.state in DIFFERS
     guilty = {(found.a.run, found.a.step) for found in comparison.culprits if found.a}
-    found = [found for found in comparison.launches if found.matched]
-    position = found.index(first)
-    for other in found[:position]:
-        assert other.state not in DIFFERS, other.place
-    for other in found[position + 1 :]:
+    position = comparison.launches.index(first)
+    for number, other in enumerate(comparison.launches):
         if other.blame == "downstream":
+            assert number > position, other.place
             assert guilty & origins(comparison, other), other.place
-        elif other.blame == "":
+        elif other.blame == "" and other.matched:
             assert other.state not in DIFFERS, other.place
 
 

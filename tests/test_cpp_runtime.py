@@ -184,6 +184,7 @@ class Row(ctypes.Structure):
         ("source_nodes", ctypes.c_char_p),
         ("origins", ctypes.c_char_p),
         ("repeats", ctypes.c_bool),
+        ("buffers", ctypes.c_char_p),
         ("before", ctypes.c_char_p),
         ("after", ctypes.c_char_p),
     ]
@@ -220,7 +221,7 @@ class Native:
     kept: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        def joined(labels: list[list[str]] | None) -> bytes | None:
+        def joined(labels: Sequence[Sequence[str]] | None) -> bytes | None:
             return None if labels is None else "; ".join(map(" ".join, labels)).encode()
 
         options = Options(
@@ -240,6 +241,7 @@ class Native:
                     ", ".join(row["source_nodes"]).encode(),
                     ", ".join(row["origins"]).encode(),
                     row["repeats"],
+                    joined(list(row["buffers"].items())) if "buffers" in row else None,
                     joined(row.get("before")),
                     joined(row.get("after")),
                 )
@@ -383,6 +385,7 @@ def row_of(launch: int = 12, **changes: Any) -> dict[str, Any]:
         "source_nodes": ["linear", "relu"],
         "origins": ["aten.addmm"],
         "repeats": False,
+        **({"buffers": changes.pop("buffers")} if "buffers" in changes else {}),
         "before": [["in", "x0", "view(x0, 2L)"]],
         "after": [["out", "buf1"]],
         **changes,
@@ -703,6 +706,8 @@ def test_dump_is_that_of_python(both: Callable[..., Both]) -> None:
         row_of(12, kernel='a "kernel" \\ with \N{GREEK SMALL LETTER MU} and \N{SNAKE}\t\x7f'),
         row_of(13, source_nodes=[], origins=[], repeats=True, before=[]),
         row_of(14, after=None),
+        row_of(15, buffers={"buf1": "buf0"}),
+        row_of(16, buffers={"buf18": "buf17", "view": "arg0_1"}),
     ]
     rows[2].pop("after")
     runtimes = both("names", "print", rows=rows)

@@ -63,14 +63,15 @@ def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -
     totals = Totals()
     # Temporary tensors are made once: the allocator would give the memory of each back to the
     # system, and fetching it again takes longer than the arithmetic.
-    scratch = torch.empty(5, min(last - first, BLOCK), dtype=torch.float32)
+    scratch = torch.empty(5, min(last - first, BLOCK), dtype=torch.float32).unbind()
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
         block_a, block_b = a(start, end), b(start, end)
         found = None
         if _in_float32(block_a) and _in_float32(block_b):
-            rows = scratch[:, : end - start]
-            found = _float32(block_a, block_b, start, tolerance, totals, rows)
+            if end - start < len(scratch[0]):
+                scratch = tuple(row[: end - start] for row in scratch)
+            found = _float32(block_a, block_b, start, tolerance, totals, scratch)
         if found is not None:
             totals.add(found)
             continue
@@ -90,14 +91,14 @@ def _float32(
     first: int,
     tolerance: Tolerance,
     known: Totals,
-    scratch: torch.Tensor,
+    scratch: tuple[torch.Tensor, ...],
 ) -> Totals | None:
     """Measure a block in float32; `None` where that is not accurate.
 
     Maxima that cannot exceed those already known are left out.
     """
     numel = a.numel()
-    error, size, spare, *floats = scratch.unbind()
+    error, size, spare, *floats = scratch
     ulp, close = largest_distance(a, b, scratch)
     same = close and ulp == 0
     x, y = (

@@ -44,17 +44,14 @@ class Totals:
 
     def add(self, later: Totals) -> None:
         """Add what is known of elements that come after these."""
-        for field in fields(self):
-            mine, other = getattr(self, field.name), getattr(later, field.name)
-            if field.name in ("max_abs", "max_rel"):
-                mine = _larger(mine, other)
-            elif field.name == "nonfinite":
-                mine = mine or other
-            elif field.name == "ulp":
-                mine = max((ulp for ulp in (mine, other) if ulp is not None), default=None)
-            else:
-                mine += other
-            setattr(self, field.name, mine)
+        mine, other = vars(self), vars(later)
+        for name in _ADDED:
+            mine[name] += other[name]
+        self.max_abs = _larger(self.max_abs, later.max_abs)
+        self.max_rel = _larger(self.max_rel, later.max_rel)
+        self.nonfinite = self.nonfinite or later.nonfinite
+        if self.ulp is None or (later.ulp is not None and later.ulp > self.ulp):
+            self.ulp = later.ulp
 
     def metrics(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
         """The metrics of a tensor whose dimensions lie in this order in memory."""
@@ -109,6 +106,9 @@ class Totals:
         if self.square_error == 0:
             return math.inf
         return 10 * math.log10(self.square_b / self.square_error) if self.square_b else -math.inf
+
+
+_ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "float"))
 
 
 def _larger(earlier: Found | None, later: Found | None) -> Found | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -10,23 +11,29 @@ _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @cache
+def step(dtype: torch.dtype) -> float:
+    """The step from 1 to the next number; `torch.finfo` is wrong about float8_e5m2fnuz."""
+    following = torch.ones(1).to(dtype).view(_SIGNED[dtype.itemsize]) + 1
+    return following.view(dtype).double().item() - 1
+
+
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
-    return a if torch.finfo(a).eps > torch.finfo(b).eps else b
+    """The floating-point type with the longer steps."""
+    return a if step(a) > step(b) else b
 
 
 def largest_distance(
-    a: torch.Tensor, b: torch.Tensor, scratch: torch.Tensor | None = None
+    a: torch.Tensor, b: torch.Tensor, scratch: Sequence[torch.Tensor] = ()
 ) -> tuple[int, bool]:
     """The largest distance in the coarser type, in steps from number to number.
 
     Also whether the types are equal and all pairs within a factor of 2. Rounding to the coarser
-    type takes what exceeds it for an infinity, the step after the largest number. `scratch` has
-    four rows or more, at least as long as the vectors and as wide as their type.
+    type takes what exceeds it for an infinity, the step after the largest number. `scratch` is
+    four vectors that may be overwritten, each with as many bytes as the result's type needs.
     """
     dtype = coarser(a.dtype, b.dtype)
     integer = _SIGNED[dtype.itemsize]
-    if scratch is None:
-        scratch = torch.empty(4, len(a), dtype=dtype)
+    scratch = scratch or torch.empty(4, len(a), dtype=dtype).unbind()
     rounded, first, second, spare = (row.view(integer)[: len(a)] for row in scratch[:4])
     i, j = (
         tensor.view(integer) if tensor.dtype == dtype else _round(tensor, dtype, rounded)
@@ -36,7 +43,7 @@ def largest_distance(
     # of two signs, as the difference wraps around, are at least as far as infinity is from -0.
     low, high = torch.aminmax(torch.sub(i, j, out=first))
     reach = max(-int(low), int(high))
-    if reach < (1 if dtype.itemsize == 1 else round(1 / torch.finfo(dtype).eps)):
+    if reach < (1 if dtype.itemsize == 1 else round(1 / step(dtype))):
         return reach, a.dtype == b.dtype
     if dtype == torch.float8_e8m0fnu:  # exponents alone: no sign
         return int((i.view(torch.uint8).short() - j.view(torch.uint8).short()).abs().amax()), False

@@ -22,7 +22,14 @@ NAN, INF = math.nan, math.inf
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 FLOATS8 = [
     getattr(torch, name)
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+    for name in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    )
+    if hasattr(torch, name)
 ]
 INTEGERS = [
     *(torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16),
@@ -34,10 +41,22 @@ COMPLEX = [torch.complex64, torch.complex128]
 # The reference: plain Python over lists, exact where it can be.
 
 
-def rank(bits: int, width: int) -> int:
+def rank(bits: int, dtype: torch.dtype) -> int:
     """The place of a floating-point number among all of its type; both zeros are at 0."""
-    sign = 1 << (8 * width - 1)
+    if "e8m0" in str(dtype):  # no sign
+        return bits
+    sign = 1 << (8 * dtype.itemsize - 1)
     return -(bits & (sign - 1)) if bits & sign else bits
+
+
+# Bits behind the point.
+SIGNIFICAND = {
+    torch.float64: 52,
+    torch.float32: 23,
+    torch.float16: 10,
+    torch.bfloat16: 7,
+    **dict(zip(FLOATS8, (3, 3, 2, 2, 0), strict=False)),
+}
 
 
 def bits_of(value: float, dtype: torch.dtype) -> int:
@@ -47,7 +66,7 @@ def bits_of(value: float, dtype: torch.dtype) -> int:
 
 
 def steps(a: float, b: float, dtype: torch.dtype) -> int:
-    return abs(rank(bits_of(a, dtype), dtype.itemsize) - rank(bits_of(b, dtype), dtype.itemsize))
+    return abs(rank(bits_of(a, dtype), dtype) - rank(bits_of(b, dtype), dtype))
 
 
 def is_nan(value: complex) -> bool:
@@ -128,7 +147,8 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
         elif error > 0:
             rtol_needed = INF
     if a.is_floating_point() and b.is_floating_point() and finite:
-        coarse = a.dtype if torch.finfo(a.dtype).eps > torch.finfo(b.dtype).eps else b.dtype
+        digits = SIGNIFICAND[a.dtype], SIGNIFICAND[b.dtype]
+        coarse = a.dtype if digits[0] < digits[1] else b.dtype
         ulp = max(steps(xs[i], ys[i], coarse) for i in finite)
     squares = [
         [number(v) * number(v) for v in vs]

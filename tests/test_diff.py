@@ -16,6 +16,7 @@ from artifacts import CPP_FIXTURES, FIXTURES, UPSTREAM, Fixture, get
 from rewriter.cli import main
 from rewriter.difference.types import Difference, WrapperDifference
 from rewriter.errors import BAD_INPUT, DIFFERS, OK, RewriterError
+from test_no_torch import COMMAND_LINE, HEAVY, imported
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent / "docs" / "schemas" / "diff.json").read_text(encoding="utf-8")
@@ -389,3 +390,14 @@ def test_what_is_no_wrapper_is_refused(tmp_path: Path, capsys: Capture) -> None:
     for words in ((path, get(MLP).path), (get(MLP).path, path), (path, path)):
         assert main(["diff", *map(str, words)]) == BAD_INPUT
         assert "error[not-a-wrapper]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [MLP, AOTI, "cpu-torch2.13/mlp cpp_wrapper"])
+def test_torch_is_not_imported(name: str, tmp_path: Path) -> None:
+    fixture = get(name)
+    changed = tmp_path / fixture.path.name
+    changed.write_bytes(fixture.data.replace(b"512", b"511"))
+    code = COMMAND_LINE.replace("code == 0", "code == 1")
+    for options in ([], ["-u", "--all"], ["--json"]):
+        modules = imported(code, "diff", *options, fixture.path, changed)
+        assert modules.isdisjoint({*HEAVY} - {"tree_sitter"})

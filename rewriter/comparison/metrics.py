@@ -20,7 +20,7 @@ import torch
 from rewriter.comparison.elements import check, elements, memory_order
 from rewriter.comparison.totals import Found, Totals
 from rewriter.comparison.types import Metrics, Tolerance
-from rewriter.comparison.ulp import coarser, largest_distance
+from rewriter.comparison.ulp import Scratch, coarser, largest_distance
 
 # Elements of a block: few enough for the cache, and so many that a pass takes longer than starting
 # it, and than handing the interpreter's lock from one thread to another.
@@ -63,14 +63,14 @@ def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -
     totals = Totals()
     # Temporary tensors are made once: the allocator would give the memory of each back to the
     # system, and fetching it again takes longer than the arithmetic.
-    scratch = torch.empty(5, min(last - first, BLOCK), dtype=torch.float32).unbind()
+    scratch = Scratch(min(last - first, BLOCK), 4)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
         block_a, block_b = a(start, end), b(start, end)
         found = None
         if _in_float32(block_a) and _in_float32(block_b):
-            if end - start < len(scratch[0]):
-                scratch = tuple(row[: end - start] for row in scratch)
+            if end - start != scratch.numel:
+                scratch = Scratch(end - start, 4)
             found = _float32(block_a, block_b, start, tolerance, totals, scratch)
         if found is not None:
             totals.add(found)
@@ -91,21 +91,21 @@ def _float32(
     first: int,
     tolerance: Tolerance,
     known: Totals,
-    scratch: tuple[torch.Tensor, ...],
+    scratch: Scratch,
 ) -> Totals | None:
     """Measure a block in float32; `None` where that is not accurate.
 
     Maxima that cannot exceed those already known are left out.
     """
     numel = a.numel()
-    error, size, spare, *floats = scratch
+    error, size, spare, *floats = scratch.rows(torch.float32)
     ulp, close = largest_distance(a, b, scratch)
     same = close and ulp == 0
     x, y = (
         tensor if tensor.dtype == torch.float32 else room.copy_(tensor)
         for tensor, room in zip((a, b), floats, strict=True)
     )
-    sum_b, square_b = y.sum().item(), _product(y, y, spare)
+    sum_b, square_b = _values(y.sum(), _product(y, y, spare))
     if not _accurate(square_b, numel):
         return None
     if same:
@@ -115,27 +115,24 @@ def _float32(
             place = int(y.ne(0).to(torch.uint8).argmax())
             found.max_rel = Found(0.0, first + place, x[place].item(), y[place].item())
         return found
-    sum_a, square_a = x.sum().item(), _product(x, x, spare)
     torch.sub(x, y, out=error)
-    square_error = _product(error, error, spare)
-    sum_error = error.abs_().sum().item()
+    sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
+    torch.abs(y, out=size)
+    # Where both are 0 the quotient is 0; where b alone is, at least 1.
+    relative = torch.div(error, torch.clamp(size, min=_TINY, out=spare), out=spare)
+    found_here = _values(*sums, error.amax(), relative.amax())
+    sum_a, square_a, square_error, sum_error, largest, steepest = found_here
     if not (_accurate(square_a, numel) and (sum_error == 0 or _accurate(square_error, numel))):
         return None
     found = Totals(numel, numel, sum_a, sum_b, sum_error, square_a, square_b, square_error)
     found.differ, found.ulp = 1, ulp
     found.product = (square_a + square_b - square_error) / 2
     if square_error > square_b / 4:  # cancelled
-        found.product = _product(x, y, spare)
+        found.product = (x * y).sum().item()
 
     # The difference of two numbers of one type within a factor of 2 is exact (Sterbenz' lemma).
-    largest = error.amax().item()
     if known.max_abs is None or largest * (1 if close else 1 + _SLACK) > known.max_abs.error:
         found.max_abs = _exact_maximum(error, largest, x, y, first)
-
-    # Where both are 0 this is 0; where b alone is, at least 1.
-    torch.abs(y, out=size)
-    relative = torch.div(error, torch.clamp(size, min=_TINY, out=spare), out=spare)
-    steepest = relative.amax().item()
     if steepest >= 1 and (error.gt(0) & size.eq(0)).any():
         found.unscaled = 1
         steepest = relative.masked_fill_(size.eq(0), 0).amax().item()
@@ -154,9 +151,14 @@ def _float32(
     return found
 
 
-def _product(x: torch.Tensor, y: torch.Tensor, spare: torch.Tensor) -> float:
+def _product(x: torch.Tensor, y: torch.Tensor, spare: torch.Tensor) -> torch.Tensor:
     """The scalar product, summed pairwise: the rounding errors of `torch.dot` add up."""
-    return torch.mul(x, y, out=spare).sum().item()
+    return torch.mul(x, y, out=spare).sum()
+
+
+def _values(*scalars: torch.Tensor) -> list[float]:
+    values: list[float] = torch.stack(scalars).tolist()
+    return values
 
 
 def _accurate(square: float, numel: int) -> bool:
@@ -224,7 +226,7 @@ def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance)
 
     if a.is_floating_point() and b.is_floating_point():
         coarse = coarser(a.dtype, b.dtype)
-        found.ulp = largest_distance(x.to(coarse), y.to(coarse))[0]
+        found.ulp = largest_distance(x.to(coarse), y.to(coarse), Scratch(len(x), 8))[0]
     error = (x - y).abs()
     found.product = (x * y.conj()).real.sum().item()
     x, y = (x.abs(), y.abs()) if is_complex else (x, y)

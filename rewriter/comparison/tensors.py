@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,8 +28,10 @@ from rewriter.comparison.totals import Totals
 from rewriter.comparison.types import Metrics, Tolerance
 from rewriter.errors import RewriterError
 
-# Elements of what one thread does at a time of a large tensor.
-_PART = 64 * BLOCK
+# Elements of what one thread does at a time of a large tensor: the longer, the fewer new maxima.
+_PART = 256 * BLOCK
+# Files up to this size take more of the interpreter than of torch: threads would only take turns.
+_SMALL_FILE = 1 << 18
 # More threads than this wait for one another's hold of the interpreter.
 _MOST_WORKERS = 4
 
@@ -66,7 +69,10 @@ def compare_many(pairs: Iterable[Pair], workers: int | None = None) -> Iterator[
 def _submit(
     pool: ThreadPoolExecutor, a: Path, b: Path, tolerance: Tolerance
 ) -> Callable[[], Metrics]:
-    if _size(a) <= _PART and _size(b) <= _PART:
+    size = max(_size(a), _size(b))
+    if size <= _SMALL_FILE:
+        return partial(_compare, a, b, tolerance)
+    if size <= _PART:
         return pool.submit(_compare, a, b, tolerance).result
     saved_a, saved_b = _open(a), _open(b)
     order = _common_order(saved_a, saved_b)
@@ -183,7 +189,7 @@ def _reader(saved: _Saved) -> Iterator[Reader]:
     """Reads into one buffer: what it gives is valid until it is called again."""
     dtype = saved.layout.dtype
     buffer = bytearray(min(saved.numel, BLOCK) * dtype.itemsize)
-    whole = torch.frombuffer(buffer, dtype=torch.uint8)
+    whole = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype)
     with saved.path.open("rb", buffering=0) as file:
 
         def read(first: int, last: int) -> torch.Tensor:
@@ -191,7 +197,7 @@ def _reader(saved: _Saved) -> Iterator[Reader]:
             file.seek(saved.start + first * dtype.itemsize)
             if file.readinto(memoryview(buffer)[:size]) != size:
                 _corrupt(saved.path, f"it ends before element {last} of {saved.numel}")
-            return whole[:size].view(dtype)
+            return whole if last - first == len(whole) else whole[: last - first]
 
         yield read
 

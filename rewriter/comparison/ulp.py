@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
 
 _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Scratch:
+    """Five vectors that may be overwritten, of any type with at most so many bytes.
+
+    Made once and seen as one type and another once: a call into torch gives up the interpreter's
+    lock, and another thread may have it then.
+    """
+
+    def __init__(self, numel: int, itemsize: int) -> None:
+        self.numel = numel
+        self._rows = torch.empty(5, numel * itemsize, dtype=torch.uint8)
+        self._seen: dict[torch.dtype, tuple[torch.Tensor, ...]] = {}
+
+    def rows(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        if dtype not in self._seen:
+            rows = self._rows.view(dtype)[:, : self.numel]
+            self._seen[dtype] = rows.unbind()
+        return self._seen[dtype]
 
 
 @cache
@@ -22,27 +40,22 @@ def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     return a if step(a) > step(b) else b
 
 
-def largest_distance(
-    a: torch.Tensor, b: torch.Tensor, scratch: Sequence[torch.Tensor] = ()
-) -> tuple[int, bool]:
+def largest_distance(a: torch.Tensor, b: torch.Tensor, scratch: Scratch) -> tuple[int, bool]:
     """The largest distance in the coarser type, in steps from number to number.
 
     Also whether the types are equal and all pairs within a factor of 2. Rounding to the coarser
-    type takes what exceeds it for an infinity, the step after the largest number. `scratch` is
-    four vectors that may be overwritten, each with as many bytes as the result's type needs.
+    type takes what exceeds it for an infinity, the step after the largest number.
     """
     dtype = coarser(a.dtype, b.dtype)
     integer = _SIGNED[dtype.itemsize]
-    scratch = scratch or torch.empty(4, len(a), dtype=dtype).unbind()
-    rounded, first, second, spare = (row.view(integer)[: len(a)] for row in scratch[:4])
-    i, j = (
-        tensor.view(integer) if tensor.dtype == dtype else _round(tensor, dtype, rounded)
-        for tensor in (a, b)
-    )
+    rounded, first, second, spare, _ = scratch.rows(integer)
+    if a.dtype != b.dtype:
+        scratch.rows(dtype)[0].copy_(b if a.dtype == dtype else a)
+    i, j = (t.view(integer) if t.dtype == dtype else rounded for t in (a, b))
     # Seen as integers, numbers of one sign are as far apart as they have steps between them. Those
     # of two signs, as the difference wraps around, are at least as far as infinity is from -0.
-    low, high = torch.aminmax(torch.sub(i, j, out=first))
-    reach = max(-int(low), int(high))
+    low, high = torch.stack(torch.aminmax(torch.sub(i, j, out=first))).tolist()
+    reach = max(-low, high)
     if reach < (1 if dtype.itemsize == 1 else round(1 / step(dtype))):
         return reach, a.dtype == b.dtype
     if dtype == torch.float8_e8m0fnu:  # exponents alone: no sign
@@ -50,15 +63,10 @@ def largest_distance(
     _rank(i, first, spare)
     _rank(j, second, spare)
     torch.maximum(first, second, out=spare).sub_(torch.minimum(first, second, out=first))
-    low, high = torch.aminmax(spare)
+    low, high = torch.stack(torch.aminmax(spare)).tolist()
     if low < 0:  # wrapped around: longer than any that did not
         return int(spare[spare < 0].amax()) + (1 << 8 * dtype.itemsize), False
-    return int(high), False
-
-
-def _round(tensor: torch.Tensor, dtype: torch.dtype, out: torch.Tensor) -> torch.Tensor:
-    out.view(dtype).copy_(tensor)
-    return out
+    return high, False
 
 
 def _rank(bits: torch.Tensor, out: torch.Tensor, sign: torch.Tensor) -> None:

@@ -58,7 +58,7 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    lines.header(located.header, selection, facts, inputs)
+    lines.header(located, selection, facts, inputs)
     return Plan(
         lines.insertions(),
         tuple(probed),
@@ -149,9 +149,9 @@ class _Lines:
         )
 
     def header(
-        self, offset: int, selection: Selection, facts: list[Json], inputs: Sequence[str]
+        self, located: Located, selection: Selection, facts: list[Json], inputs: Sequence[str]
     ) -> None:
-        source, encode = self._source, self._dialect.encode
+        source, encode, offset = self._source, self._dialect.encode, located.header
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
             "artifact": Path(source.name).name,
@@ -161,6 +161,7 @@ class _Lines:
             "when": selection.when,
             "format": selection.format,
             "values": selection.values,
+            "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
         }
         header = self._dialect.header(self.variable, options, facts, inputs)
         newline = source.newline_at(offset)

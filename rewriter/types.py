@@ -101,7 +101,8 @@ class Entry:
     """A function that a caller of the wrapper runs.
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
-    `inputs_at` the offset of a line where all of them have values, if there is one.
+    `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
+    the buffers that it returns, in order; an empty text stands for what is none.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Entry:
     indent: bytes
     inputs: tuple[str, ...]
     inputs_at: int | None = None
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,10 @@ def test_launches_without_a_counterpart_are_counted_and_followed_through(
         "#0 cpp_fused_add_relu_0",
     ]
     (culprit,) = comparison.culprits
-    assert culprit.place.kernel == "k_9"
-    assert "without a counterpart: #0 cpp_fused_add_0, #1 cpp_fused_relu_1" in culprit.reasons[1]
+    assert (culprit.place.kernel, culprit.b) == ("cpp_fused_relu_1", None)
+    assert "#9 k_9 read of it is not" in culprit.reasons[0]
+    assert "without a counterpart: #0 cpp_fused_add_0" in culprit.reasons[1]
+    assert blamed(comparison) == {"#1": "culprit", "#9": "downstream"}
 
 
 def test_iterations_of_a_loop_are_told_apart(compared: Callable[..., Comparison]) -> None:

@@ -149,9 +149,9 @@ void test_throw(void* wrapper) {
   }
 }
 // The table as the planner writes it.
-const Options options{"wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false};
+const Options options{"wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, ""};
 const Row rows[] = {
-    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, "in x0", nullptr},
+    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr},
 };
 Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);
 void test_static() {
@@ -171,6 +171,7 @@ class Options(ctypes.Structure):
         ("when", ctypes.c_char_p),
         ("format", ctypes.c_char_p),
         ("values", ctypes.c_bool),
+        ("outputs", ctypes.c_char_p),
     ]
 
 
@@ -224,11 +225,13 @@ class Native:
         def joined(labels: Sequence[Sequence[str]] | None) -> bytes | None:
             return None if labels is None else "; ".join(map(" ".join, labels)).encode()
 
+        outputs = self.options["outputs"]
         options = Options(
             *(self.options[name].encode() for name in ("artifact", "sha256", "version")),
             ",".join(self.options["probes"]).encode(),
             *(self.options[name].encode() for name in ("when", "format")),
             self.options["values"],
+            "; ".join(" ".join([k, *(x or "-" for x in v)]) for k, v in outputs.items()).encode(),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -371,6 +374,7 @@ def options_of(*names: str, **changes: Any) -> dict[str, Any]:
         "when": "",
         "format": "text",
         "values": False,
+        "outputs": {"run_impl": ["buf1", "", "x0"], "_const_run_impl": []},
         **changes,
     }
 
@@ -1144,8 +1148,8 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     source, bodies = tmp_path / "text.cpp", tmp_path / "apart.cpp"
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
-        'const Options options{"a", "b", "c", "names", "", "text", false};\n'
-        'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, ""}};\n'
+        'const Options options{"a", "b", "c", "names", "", "text", false, ""};\n'
+        'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, ""}};\n'
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"
         "void run(AtenTensorHandle x) {\n"

@@ -66,7 +66,7 @@ def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> 
     assert launch.b is not None
     if launch.state not in DIFFERS and launch.inputs not in DIFFERS:
         return launch
-    if launch.a.launch is None:
+    if launch.a.is_inputs:
         return replace(launch, blame="culprit", reasons=("the inputs of the call differ",))
     in_a = a.causes(launch.a.step)
     in_b = b.causes(launch.b.step)
@@ -77,10 +77,27 @@ def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> 
     compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
     if launch.inputs in DIFFERS and producers:
         return replace(launch, blame="downstream", producers=producers)
-    if producers and len(compared) < len(a.nodes[launch.a.step].sources):
+    if producers and len(compared) < len(a.nodes[launch.a.step].given):
         # Not all that it was given was recorded, or can be paired: its producers speak for it.
         return replace(launch, blame="downstream", producers=producers)
     return replace(launch, blame="culprit", reasons=_reasons(launch, compared, a, b))
+
+
+def judge_by_readers(
+    launch: LaunchComparison, a: Run, readers: Sequence[Place]
+) -> LaunchComparison:
+    """Say whose fault it is that a launch of A, whose results were not compared, is read wrong."""
+    assert launch.a is not None
+    step = launch.a.step
+    state = worst([state for source, state in a.states.items() if source.step == step])
+    if causes := sorted(a.causes(step)):
+        producers = tuple(a.nodes[cause].place for cause in causes)
+        return replace(launch, state=state, blame="downstream", producers=producers)
+    reasons = [f"what it reads is equal, and what {', '.join(map(str, readers))} read of it is not"]
+    if lone := a.lone(step):
+        names = ", ".join(map(str, lone))
+        reasons.append(f"in A it follows launches without a counterpart: {names}")
+    return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
 
 
 def _reasons(

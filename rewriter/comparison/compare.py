@@ -16,12 +16,13 @@ from pathlib import Path
 
 from rewriter.alignment import Pair, align, canonical
 from rewriter.comparison import values
-from rewriter.comparison.blame import Run, judge, worst
+from rewriter.comparison.blame import Run, judge, judge_by_readers, worst
 from rewriter.comparison.dataflow import Node, Source, trace
-from rewriter.comparison.pairing import pair_reads, pair_results, pair_untouched
+from rewriter.comparison.pairing import pair_outputs, pair_reads, pair_results, pair_untouched
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import (
     DIFFERS,
+    OUTPUTS,
     Comparison,
     LaunchComparison,
     Place,
@@ -164,7 +165,6 @@ def _compare(
     result = LaunchComparison(x.place, y.place, "unknown", "unknown", moved=pair.moved)
     if patterns is not None and kernel and not any(fnmatchcase(kernel, p) for p in patterns):
         return result
-    rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
 
     def compared(rows: Iterable[tuple[Json, Json]]) -> tuple[TensorComparison, ...]:
         return tuple(
@@ -172,6 +172,11 @@ def _compare(
             for one, other in rows
         )
 
+    if kernel == OUTPUTS:
+        reads = compared(pair_outputs(x.rows, y.rows))
+        state = worst([tensor.state for tensor in reads])
+        return replace(result, state=state, inputs=state, reads=reads)
+    rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
     reads = compared(pair_reads(rows_a, rows_b))
@@ -232,11 +237,53 @@ def _blamed(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Launc
                 slot = nodes[place.step].slots.get(row["arg"])
                 if slot is not None and tensor.state != "unknown":
                     states[Source(place.step, slot)] = tensor.state
+    readers = _states_as_read(both, launches, states_a, states_b)
     run_a = Run(both.nodes_a, states_a)
     run_b = Run(both.nodes_b, states_b)
     back = {theirs: ours for ours, theirs in matched.items()}
     for launch in launches:
-        yield judge(launch, run_a, run_b, back) if launch.matched else launch
+        judged = judge(launch, run_a, run_b, back) if launch.matched else launch
+        if launch.a and not judged.blame and (wronged := readers.get(launch.a.step)):
+            judged = judge_by_readers(judged, run_a, wronged)
+        yield judged
+
+
+def _states_as_read(
+    both: _Both,
+    launches: Iterable[LaunchComparison],
+    states_a: dict[Source, State],
+    states_b: dict[Source, State],
+) -> dict[int, list[Place]]:
+    """Add the states of results that were not compared where they were made, as they were read.
+
+    Where both sides of a launch read the same operand from a launch without a counterpart, these
+    values stand for each other. Returns the launches that read wrong ones, by the step of A that
+    made them.
+    """
+    seen: set[tuple[Source, str]] = set()
+    found: list[tuple[Source, Source, State]] = []
+    readers: dict[int, list[Place]] = {}
+    for launch in launches:
+        for tensor in launch.reads:
+            assert launch.a is not None
+            assert launch.b is not None
+            name = tensor.a["arg"]
+            ours = both.nodes_a[launch.a.step].given.get(name, ())
+            theirs = both.nodes_b[launch.b.step].given.get(tensor.b["arg"], ())
+            if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
+                continue
+            x, y = ours[0], theirs[0]
+            # Who reads a value first reads it as it was made.
+            if x in states_a or y in states_b or (x, name) in seen:
+                continue
+            seen.add((x, name))
+            found.append((x, y, tensor.state))
+            if tensor.state in DIFFERS:
+                readers.setdefault(x.step, []).append(launch.a)
+    for x, y, state in found:
+        states_a[x] = worst([state, states_a.get(x, "unknown")])
+        states_b[y] = worst([state, states_b.get(y, "unknown")])
+    return readers
 
 
 def _require_common(comparison: Comparison) -> None:

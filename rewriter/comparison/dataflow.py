@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rewriter.alignment import Keys, canonical, launch_keys
-from rewriter.comparison.types import Place
+from rewriter.comparison.types import OUTPUTS, Place
 from rewriter.dump import RunDump, Step
 from rewriter.types import Json
 
@@ -33,21 +33,22 @@ class Source:
 class Node:
     """A step with what it read and wrote.
 
-    `sources` say of each tensor that it was given where that came from: several where launches
-    wrote parts of it, none where nobody knows. `slots` number its results by their names. `keys`
-    are what it is aligned by.
+    `given` says of each tensor that it was given, by name, where that came from: several where
+    launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
+    `keys` are what it is aligned by. `rows` are those of the outputs of a call, which are no event.
     """
 
     step: Step
     place: Place
-    sources: tuple[tuple[Source, ...], ...]
+    given: dict[str, tuple[Source, ...]]
     slots: dict[str, int]
     keys: Keys
+    rows: tuple[Json, ...] = ()
 
     @property
     def origins(self) -> Iterator[Source]:
         """Everything that it was given, by where it came from."""
-        return chain.from_iterable(self.sources)
+        return chain.from_iterable(self.given.values())
 
 
 def reads(rows: Sequence[Json]) -> list[Json]:
@@ -98,9 +99,20 @@ def fingerprint(row: Json) -> Hashable:
 
 
 def trace(run: RunDump) -> list[Node]:
-    """The steps of a run in order, with the sources of what they read."""
+    """The steps of a run in order, with the sources of what they read.
+
+    The last one is no launch but stands for the outputs of the call, where it is known what they
+    are: it reads what the call returns.
+    """
     tracer = _Tracer()
-    return [tracer.node(run, step, run.rows(step)) for step in run.steps]
+    nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
+    outputs = tracer.outputs(run, nodes)
+    return [*nodes, outputs] if outputs else nodes
+
+
+def _no_keys(name: str) -> Keys:
+    """As many as a launch has, for what is none."""
+    return tuple(name for _ in (..., ..., *launch_keys("", "", (), (), ())))
 
 
 class _Tracer:
@@ -110,6 +122,7 @@ class _Tracer:
         # By scope and name of a buffer: who wrote to it last, and under which names, since parts of
         # it may have names and writers of their own.
         self._memory: dict[tuple[str, str], dict[str, Source]] = {}
+        self._by_name: dict[str, dict[str, Source]] = {}  # the same, of whatever scope was last
         self._inputs: dict[str, Source] = {}
         self._by_value: dict[Hashable, Source] = {}
         self._values: dict[Source, Hashable] = {}
@@ -133,10 +146,30 @@ class _Tracer:
         )
         memory = facts.get("buffers", {})
         got, written = given(rows), tensors(results(rows))
-        sources = tuple(self._sources(place.scope, memory, row) for row in got)
-        keys = self._keys(place, got, written, sources)
+        sources = {row["arg"]: self._sources(place.scope, memory, row) for row in got}
+        keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
         return Node(step, place, sources, slots, keys)
+
+    def outputs(self, run: RunDump, nodes: Sequence[Node]) -> Node | None:
+        """What the call returned of what its launches wrote, and wrote last."""
+        scopes = {node.place.scope for node in nodes}
+        returned = next((x for x in run.facts.get("outputs", {}).items() if x[0] in scopes), None)
+        if returned is None:
+            return None
+        scope, names = returned
+        got: dict[str, tuple[Source, ...]] = {}
+        rows = []
+        for position, name in enumerate(names):
+            writers = self._memory.get((scope, name)) or self._by_name.get(name)
+            if writers:
+                source = max(writers.values(), key=lambda source: source.step)
+                row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
+                got[label := f"{position}: {name}"] = (source,)
+                rows.append({**row, "arg": label})
+        step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
+        place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
+        return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
 
     def _sources(self, scope: str, memory: dict[str, str], row: Json) -> tuple[Source, ...]:
         name, value = variable(row["arg"]), fingerprint(row)
@@ -167,7 +200,7 @@ class _Tracer:
         near = tuple(tuple(map(self._near.get, each)) for each in sources)
         deep = tuple(tuple(map(self._deep.get, each)) for each in sources)
         if place.launch is None:
-            return tuple("inputs" for _ in (deep, near, *keys))
+            return _no_keys("inputs")
         # A hash stands for all that led here, which would be a tree as large as the run.
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
@@ -188,6 +221,7 @@ class _Tracer:
                 if name == root or row.get("role") == "inout":
                     writers.clear()
                 writers[name] = source
+                self._by_name[root] = writers
                 self._near[source] = (canonical(place.kernel), slot)
                 self._deep[source] = (keys[0], slot)
             self._values[source] = value

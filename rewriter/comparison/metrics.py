@@ -117,9 +117,9 @@ def _float32(
         return found
     torch.sub(x, y, out=error)
     sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
-    torch.abs(y, out=size)
     # Where both are 0 the quotient is 0; where b alone is, at least 1.
-    relative = torch.div(error, torch.clamp(size, min=_TINY, out=spare), out=spare)
+    torch.abs(y, out=size).clamp_(min=_TINY)
+    relative = torch.div(error, size, out=spare)
     found_here = _values(*sums, error.amax(), relative.amax())
     sum_a, square_a, square_error, sum_error, largest, steepest = found_here
     if not (_accurate(square_a, numel) and (sum_error == 0 or _accurate(square_error, numel))):
@@ -133,14 +133,14 @@ def _float32(
     # The difference of two numbers of one type within a factor of 2 is exact (Sterbenz' lemma).
     if known.max_abs is None or largest * (1 if close else 1 + _SLACK) > known.max_abs.error:
         found.max_abs = _exact_maximum(error, largest, x, y, first)
-    if steepest >= 1 and (error.gt(0) & size.eq(0)).any():
+    if steepest >= 1 and (error.gt(0) & y.eq(0)).any():
         found.unscaled = 1
-        steepest = relative.masked_fill_(size.eq(0), 0).amax().item()
+        steepest = relative.masked_fill_(y.eq(0), 0).amax().item()
     # Quotients of 16-bit numbers this near to one another are at least 2**-22 apart, or equal.
     distinct = close and a.itemsize <= 2 and steepest < 0.4
     reach = steepest * (1 - 2.0**-23 if distinct else 1 + _SLACK)
     if known.max_rel is None or reach > known.max_rel.error:
-        relative.masked_fill_(size.eq(0), -1)
+        relative.masked_fill_(y.eq(0), -1)
         found.max_rel = _exact_maximum(relative, steepest, x, y, first, relative=True)
 
     steepest = math.inf if found.unscaled else steepest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rewriter.comparison.dataflow import reads, results, tensors
 from rewriter.types import Json
@@ -24,6 +25,12 @@ def pair_reads(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
     if [_form(row) for row in left] == [_form(row) for row in right]:
         return list(zip(left, right, strict=True))
     return []
+
+
+def pair_outputs(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
+    """What two calls returned, as far as they return the same: behind what the program asked for
+    stands what is kept for a backward pass, which may be other values."""
+    return list(takewhile(lambda rows: _fits(*rows), zip(a, b, strict=False)))
 
 
 def pair_results(

@@ -12,6 +12,7 @@ State = Literal["equal", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
 Blame = Literal["", "culprit", "downstream"]
 
+OUTPUTS = "outputs"
 DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
 
 
@@ -80,7 +81,8 @@ class Metrics:
 class Place:
     """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
 
-    `launch` is its index in the wrapper, `None` for the inputs of the call.
+    `launch` is its index in the wrapper, `None` for what is no launch: the inputs of the call,
+    which are its first step, and its outputs, the last one. `kernel` is then empty, or `OUTPUTS`.
     """
 
     run: str
@@ -94,9 +96,13 @@ class Place:
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
 
+    @property
+    def is_inputs(self) -> bool:
+        return self.launch is None and self.kernel != OUTPUTS
+
     def __str__(self) -> str:
         if self.launch is None:
-            return "inputs"
+            return self.kernel or "inputs"
         again = f".{self.iteration}" if self.iteration else ""
         return f"#{self.launch}{again} {self.kernel}"
 

@@ -69,12 +69,17 @@ def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> It
 
 
 def _options(options: Json) -> Iterator[str | bool]:
+    """In the order of `Options` in rewriter/runtime/cpp/interface.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
     yield ",".join(options["probes"])
     yield options["when"] or ""
     yield options["format"]
     yield options["values"]
+    yield "; ".join(
+        " ".join([scope, *(name or "-" for name in names)])
+        for scope, names in options["outputs"].items()
+    )
 
 
 def _row(row: Json) -> Iterator[str | int | None]:

@@ -30,6 +30,7 @@ _TRITON = re.compile(
 )
 # A tensor that nothing is ever put into: it stands for none.
 _UNDEFINED = re.compile(r"var_\d+$")
+_OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d+)\] = (?P<name>\w+)\.release\(\)")
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
@@ -53,11 +54,11 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     constants: dict[str, None] = {}
     for body in outline.bodies:
         before = len(launches)
+        flow = None
         for candidate, flow in walk.body(body):
             launches.append(builder.launch(len(launches), candidate, flow))
         constants |= dict.fromkeys(walk.names.constants)
-        entry = _entry(outline, walk, body)
-        if entry is not None and len(launches) > before:
+        if len(launches) > before and flow and (entry := _entry(outline, walk, body, flow)):
             entries.append(entry)
     return Located(
         launches=tuple(launches),
@@ -182,7 +183,8 @@ class _Builder:
         return name
 
 
-def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
+def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None:
+    """The entry that a body is; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
     if not statements:
@@ -195,7 +197,18 @@ def _entry(outline: Outline, walk: Walk, body: Body) -> Entry | None:
     inputs_at = None
     if walk.inputs_end is not None and walk.names.inputs:
         inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
-    return Entry(body.name, start, indent, tuple(walk.names.inputs), inputs_at)
+    inputs, outputs = tuple(walk.names.inputs), _outputs(outline, walk, body, flow)
+    return Entry(body.name, start, indent, inputs, inputs_at, outputs)
+
+
+def _outputs(outline: Outline, walk: Walk, body: Body, flow: Flow) -> tuple[str, ...]:
+    """The buffers in `output_handles[0] = buf3.release();`."""
+    bases = walk.names.bases
+    found = {
+        int(match["position"]): flow.get(bases.get(match["name"], match["name"])).root
+        for match in _OUTPUT.finditer(outline.read(body.node))
+    }
+    return tuple(found.get(position, "") for position in range(max(found, default=-1) + 1))
 
 
 def _require_module(source: Source) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
@@ -47,7 +47,7 @@ def locate(source: Source) -> Located:
     return Located(
         launches,
         tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
-        tuple(_entries(outline, source)),
+        tuple(_entries(outline, source, walk.returned)),
         outline.header,
         outline.loader_globals,
     )
@@ -121,14 +121,17 @@ def _results(candidate: Candidate) -> Iterator[Argument]:
             yield Argument(target, target, target, "out", "tensor")
 
 
-def _entries(outline: Outline, source: Source) -> Iterator[Entry]:
+def _entries(
+    outline: Outline, source: Source, returned: Mapping[str, tuple[str, ...]]
+) -> Iterator[Entry]:
     for scope in outline.scopes:
         if scope.entry:
             first = scope.function.body[0]
             start = source.line_start(first.lineno)
             indent = source.data[start : source.position(first.lineno, first.col_offset)]
             if not indent.strip():
-                yield Entry(scope.name, start, indent, *_inputs(scope.function, source))
+                inputs = _inputs(scope.function, source)
+                yield Entry(scope.name, start, indent, *inputs, returned.get(scope.name, ()))
             return
 
 

@@ -52,6 +52,7 @@ class Walk:
     grammar: Grammar
     found: list[Candidate] = field(default_factory=list)
     unrecognised: list[Unrecognised] = field(default_factory=list)
+    returned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the buffers, by scope
 
     def __post_init__(self) -> None:
         self._functions = {scope.function.name for scope in self.outline.scopes}
@@ -113,6 +114,8 @@ class Walk:
         elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
             if self._classify(callee(call), call) == "memory":
                 flow.write(head(callee(call)))
+        elif isinstance(statement, ast.Return):
+            self.returned[self._scope.name] = tuple(_returned(statement.value, flow))
         elif isinstance(statement, ast.Delete):
             for name in names(statement):
                 flow.forget(name)
@@ -357,3 +360,11 @@ def _subscripted(node: ast.expr) -> str:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _returned(value: ast.expr | None, flow: Flow) -> Iterator[str]:
+    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`."""
+    for member in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+        while isinstance(member, ast.Call) and member.args:
+            member = member.args[0]
+        yield flow.get(member.id).root if isinstance(member, ast.Name) else ""

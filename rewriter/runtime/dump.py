@@ -49,6 +49,7 @@ class Dump:
             "artifact": self._options["artifact"],
             "pid": os.getpid(),
             "started": time.time(),
+            "outputs": self._options["outputs"],
             "launches": self._table,
         }
         _write_json(path / "run.json", facts)

@@ -135,6 +135,23 @@ inline void write_buffers(Json& json, const std::string& joined) {
   json.close('}');
 }
 
+inline void write_outputs(Json& json, const std::string& joined) {
+  json.key("outputs").open('{');
+  for (std::size_t start = 0, end; start < joined.size(); start = end + 2) {
+    end = std::min(joined.find("; ", start), joined.size());
+    std::size_t space = std::min(joined.find(' ', start), end);
+    json.key(joined.substr(start, space - start).c_str()).open('[');
+    while (space < end) {
+      std::size_t name = space + 1;
+      space = std::min(joined.find(' ', name), end);
+      std::string variable = joined.substr(name, space - name);
+      json.string(variable == "-" ? "" : variable);
+    }
+    json.close(']');
+  }
+  json.close('}');
+}
+
 inline void write_launch(Json& json, const Launch& launch) {
   const Row& row = *launch.row;
   json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
@@ -196,6 +213,7 @@ class Dump {
     json.key("artifact").string(options_.artifact);
     json.key("pid").number(static_cast<int64_t>(getpid()));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
+    write_outputs(json, options_.outputs);
     json.key("launches").open('[');
     for (const Launch& launch : launches) write_launch(json, launch);
     json.close(']').close('}');

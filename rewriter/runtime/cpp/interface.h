@@ -28,6 +28,7 @@ struct Options {
   const char* when;    // before, after, both; empty: as each probe prefers
   const char* format;  // text or upstream
   bool values;
+  const char* outputs;  // what scopes return: `scope name name`, separated by `; `; `-` is no name
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is

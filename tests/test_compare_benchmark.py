@@ -1,0 +1,129 @@
+"""How fast saved tensors are compared: against `cat` of the same files in the same minute.
+
+pytest -m benchmark tests/test_compare_benchmark.py -s
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import rewriter
+from rewriter.comparison.tensors import Pair, compare_many
+from rewriter.comparison.tolerance import default
+
+pytestmark = pytest.mark.benchmark
+
+ROOT = Path(rewriter.__file__).parent.parent
+ROUNDS = 7
+FILES, ELEMENTS = 4, 32 << 20  # 1 GiB of float32 for both dumps
+SMALL_FILES, SMALL_ELEMENTS = 1500, 4096
+
+Make = Callable[[torch.Tensor], torch.Tensor]
+
+
+def slightly_different(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * (1 + 2e-7 * torch.randn(tensor.shape))
+
+
+# The tensors of the one dump and of the other, made of the same normal numbers.
+CASES: dict[str, tuple[Make, Make]] = {
+    "identical": (torch.clone, torch.clone),
+    "every element differs": (torch.clone, slightly_different),
+    "bfloat16 against float32": (torch.Tensor.bfloat16, torch.clone),
+}
+
+
+def dumps(folder: Path, files: int, elements: int, make: tuple[Make, Make]) -> list[Pair]:
+    pairs = []
+    for number in range(files):
+        values = torch.randn(elements, generator=torch.Generator().manual_seed(number))
+        tensors = [one(values) for one in make]
+        paths = [folder / f"{side}{number}.pt" for side in "ab"]
+        for tensor, path in zip(tensors, paths, strict=True):
+            torch.save(tensor, path)
+        names = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+        pairs.append((paths[0], paths[1], default(*names)))
+    os.sync()  # what is not on disk yet cannot be dropped from the page cache
+    return pairs
+
+
+def drop(pairs: list[Pair]) -> None:
+    """Drop the files from the page cache."""
+    for path in (path for pair in pairs for path in pair[:2]):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def seconds(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def ratio(pairs: list[Pair], *, cold: bool = False) -> float:
+    """The speed of the comparison against that of `cat`, medians of rounds that alternate."""
+    paths = [path for pair in pairs for path in pair[:2]]
+
+    def cat() -> None:
+        with open(os.devnull, "w") as null:
+            subprocess.run(["cat", *map(str, paths)], stdout=null, check=True)
+
+    def compare() -> None:
+        for found in compare_many(pairs):
+            assert found.passes
+
+    taken: dict[Callable[[], None], list[float]] = {cat: [], compare: []}
+    for act in (cat, compare) * (ROUNDS + 1):
+        if cold:
+            drop(pairs)
+        taken[act].append(seconds(act))
+    cat_took, compare_took = (statistics.median(times[1:]) for times in taken.values())
+    size = sum(path.stat().st_size for path in paths)
+    print(
+        f"\n  cat {size / cat_took / 1e9:.1f} GB/s, compare {size / compare_took / 1e9:.1f} GB/s, "
+        f"ratio {cat_took / compare_took:.2f}, load {os.getloadavg()[0]:.1f}",
+        end="",
+    )
+    return cat_took / compare_took
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("case", CASES)
+def test_large_tensors(case: str, cold: bool, tmp_path: Path) -> None:
+    assert ratio(dumps(tmp_path, FILES, ELEMENTS, CASES[case]), cold=cold) >= 0.5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_many_small_tensors(case: str, tmp_path: Path) -> None:
+    assert ratio(dumps(tmp_path, SMALL_FILES, SMALL_ELEMENTS, CASES[case])) >= 0.5
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from rewriter.comparison.tensors import compare_files
+from rewriter.comparison.types import Tolerance
+
+compare_files(Path(sys.argv[1]), Path(sys.argv[2]), Tolerance(1.0, 1.0))
+print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
+    peaks = []
+    for elements in (1 << 20, 256 << 20):
+        ((a, b, _),) = dumps(tmp_path, 1, elements, CASES["bfloat16 against float32"])
+        command = [sys.executable, "-c", PEAK, str(a), str(b)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        peaks.append(int(done.stdout) / 1024)
+    print(f"\n  peak {peaks[0]:.0f} MiB for 6 MiB, {peaks[1]:.0f} MiB for 1.5 GiB", end="")
+    assert peaks[1] - peaks[0] < 48

@@ -188,12 +188,16 @@ def _row(launch: LaunchComparison) -> list[str]:
             _number(metrics.max_rel.error if metrics.max_rel else None),
             f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
         ]
+    why: str = launch.blame
+    if launch.blame == "downstream" and launch.producers:
+        why += " of " + " ".join(_starts(launch))
+    states: tuple[str, str] = (launch.inputs, launch.state)
     if not launch.matched:
-        return [one, other, launch.place.kernel, "-", "-", *cells, "no counterpart"]
-    why = launch.blame + (" of " + " ".join(_starts(launch)) if launch.producers else "")
+        states = ("-", launch.state if launch.blame else "-")
+        why = f"{why}, no counterpart"
     if launch.moved:
-        why = f"{why}, moved".strip(", ")
-    return [one, other, launch.place.kernel, launch.inputs, launch.state, *cells, why]
+        why = f"{why}, moved"
+    return [one, other, launch.place.kernel, *states, *cells, why.strip(", ")]
 
 
 def _starts(launch: LaunchComparison) -> list[str]:

@@ -24,7 +24,8 @@ class Counts:
     """How many launches, of those that ran; the inputs of a call are none.
 
     `identical` are those of `equal` whose results are equal bit for bit, as far as that was seen.
-    `unknown` have results that could not be compared.
+    `unknown` have results that could not be compared. Launches of one dump alone may be culprits
+    or downstream, too, by what others read of them.
     """
 
     matched: int
@@ -50,8 +51,8 @@ def count(comparison: Comparison) -> Counts:
         identical=sum(
             launch.state == "equal" and all(map(_identical, launch.results)) for launch in matched
         ),
-        culprits=len(comparison.culprits),
-        downstream=sum(launch.blame == "downstream" for launch in matched),
+        culprits=sum(launch.blame == "culprit" for launch in launches),
+        downstream=sum(launch.blame == "downstream" for launch in launches),
         unknown=sum(launch.state == "unknown" for launch in matched),
         moved=sum(launch.moved for launch in matched),
         only_a=sum(launch.b is None for launch in launches),

@@ -51,7 +51,7 @@ def compare_many(pairs: Iterable[Pair], workers: int | None = None) -> Iterator[
 
     Raises `RewriterError` as `compare_files` does, in the place of the pair.
     """
-    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
     # Each thread computes alone: torch's own threads would only wait for one another.
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:

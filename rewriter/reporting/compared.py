@@ -116,7 +116,7 @@ def _launch(compared: LaunchComparison, position: int) -> Launch:
         position=position,
         index=place.launch,
         iteration=place.iteration,
-        kernel=place.kernel or "inputs of the call",
+        kernel=place.kernel if place.launch is not None else f"{place} of the call",
         kind=place.kind,
         scope=place.scope,
         line=place.line,

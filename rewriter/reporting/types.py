@@ -137,7 +137,9 @@ def _excess(tensor: TensorDifference) -> float:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch as it ran: the `position`-th step of its run. `index` is `None` for the inputs."""
+    """A launch as it ran: the `position`-th step of its run. `index` is `None` for
+    the inputs and the outputs of the call, whose `kernel` says so in words.
+    """
 
     position: int
     index: int | None
@@ -153,13 +155,13 @@ class Launch:
     unfinished: bool = False
 
     def __str__(self) -> str:
-        return "the inputs" if self.index is None else f"{self.label} {self.kernel}"
+        return f"the {self.label}" if self.index is None else f"{self.label} {self.kernel}"
 
     @property
     def label(self) -> str:
-        """`#12`, or `#12.1` for its second run."""
+        """`#12`, or `#12.1` for its second run; `inputs`, `outputs`."""
         if self.index is None:
-            return "inputs"
+            return self.kernel.partition(" ")[0]
         return f"#{self.index}" + (f".{self.iteration}" if self.iteration else "")
 
     @property

@@ -45,7 +45,7 @@
       launch.line = line;
       launch.nodes = word(nodes);
       launch.origins = word(origins);
-      launch.label = index === null ? "inputs" : `#${index}` + (iteration ? `.${iteration}` : "");
+      launch.label = index === null ? launch.kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
       launch.readings = readings.map((row) => reading(row, word));
       if (difference) launch.difference = differing(difference, word);
       return launch;

@@ -93,7 +93,10 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     rows = [
         launch
         for launch in comparison.launches
-        if everything or not launch.matched or {launch.state, launch.inputs} & set(DIFFERS)
+        if everything
+        or launch.blame
+        or not launch.matched
+        or {launch.state, launch.inputs} & set(DIFFERS)
     ]
     if rows:
         print()
@@ -118,7 +121,7 @@ def _show_culprit(launch: LaunchComparison) -> None:
     for reason in launch.reasons:
         print(f"  {reason}")
     for tensor in launch.tensors:
-        if tensor.state in DIFFERS:
+        if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
             for line in _figures(tensor):
                 print(f"  {line}")
 
@@ -127,7 +130,7 @@ _PLAIN = {
     "numeric": "values differ",
     "non-finite": "NaN or infinity on one side",
     "structural": "shapes or types differ",
-    "equal": "equal",
+    "equal": "equal within tolerance",
     "unknown": "not compared",
 }
 

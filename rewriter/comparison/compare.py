@@ -18,6 +18,7 @@ from rewriter.alignment import Pair, align, canonical
 from rewriter.comparison import values
 from rewriter.comparison.blame import Run, judge, judge_by_readers, worst
 from rewriter.comparison.dataflow import Node, Source, trace
+from rewriter.comparison.growth import trace_back
 from rewriter.comparison.pairing import pair_outputs, pair_reads, pair_results, pair_untouched
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import (
@@ -136,7 +137,8 @@ def _compare_runs(
     for launch in _in_order(lambda pair: _compare(both, pair, tolerances, patterns), pairs):
         launches.append(launch)
         report()
-    return RunComparison(a.name, b.name, tuple(_blamed(both, _without_false_pairs(both, launches))))
+    judged = list(_blamed(both, _without_false_pairs(both, launches)))
+    return RunComparison(a.name, b.name, tuple(trace_back(judged, nodes_a)))
 
 
 def _in_order(

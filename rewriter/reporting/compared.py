@@ -78,7 +78,8 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
     for launch, how in culprits[:_LISTED]:
         why = "; ".join(how.reasons)
-        said = f"{launch} differs ({how.state}): {why or 'what it read is equal'}."
+        differs = f"{launch} differs ({how.state})" if how.state in DIFFERS else f"{launch}"
+        said = f"{differs}: {why or 'what it read is equal'}."
         found.append(Finding("culprit", "finding", _sentence(said), name, launch))
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."

@@ -26,6 +26,9 @@ _ROUNDING = {
     "float8_e5m2fnuz": 2.0**-3,
 }
 
+# By how much more than the launch that exceeds the tolerance another has to multiply the error.
+_CLEARLY = 2.0
+
 
 def trace_back(
     launches: Sequence[LaunchComparison], nodes: Sequence[Node]
@@ -34,14 +37,14 @@ def trace_back(
     positions = {x.a.step: i for i, x in enumerate(launches) if x.a and x.b}
     result = list(launches)
     for position, launch in enumerate(launches):
-        if launch.blame != "culprit" or launch.a is None or not launch.reads:
+        if launch.blame != "culprit" or launch.state != "numeric" or launch.a is None:
             continue
         if not _error(launch.reads):
             continue  # equal bit for bit, or not known to be otherwise
         led = {positions[step] for step in _led_to(launch.a.step, positions, launches, nodes)}
         origin = max(led, key=lambda at: _growth(launches[at]) or 0.0, default=position)
         own, most = _growth(launch), _growth(launches[origin])
-        if own is None or most is None or most <= own:
+        if own is None or most is None or most <= _CLEARLY * own:
             continue
         began = launches[origin]
         said = _error(began.results)

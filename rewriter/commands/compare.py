@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -221,6 +222,9 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         f"without a counterpart: {counts.only_a} of A, {counts.only_b} of B"
         + (f"; in another order: {counts.moved}" if counts.moved else "")
     )
+    if (needed := describe.needed(comparison)) and math.isfinite(needed.atol):
+        alone = f" or rtol {needed.rtol:.3g}" if math.isfinite(needed.rtol) else ""
+        yield f"all saved results pass from atol {needed.atol:.3g}{alone}"
     if counts.by_statistics:
         yield f"{counts.by_statistics} values compared {values.BY_STATISTICS}"
     if counts.by_hash:

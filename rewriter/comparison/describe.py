@@ -15,6 +15,7 @@ from rewriter.comparison.types import (
     Metrics,
     Place,
     TensorComparison,
+    Tolerance,
 )
 from rewriter.types import Json
 
@@ -66,6 +67,26 @@ def _identical(tensor: TensorComparison) -> bool:
     return tensor.metrics.identical if tensor.metrics else tensor.basis == "hashes"
 
 
+def needed(comparison: Comparison) -> Tolerance | None:
+    """The smallest tolerances under which all saved results pass: either one, without the other.
+
+    Infinite where none is enough, `None` where nothing was saved or all of it is equal.
+    """
+    found = [
+        tensor.metrics
+        for launch in comparison.launches
+        for tensor in launch.results
+        if tensor.metrics and not tensor.metrics.identical
+    ]
+    if not found:
+        return None
+    hopeless = any(x.nan_a or x.nan_b or x.inf for x in found)
+    return Tolerance(
+        math.inf if hopeless else max(x.rtol_needed for x in found),
+        math.inf if hopeless else max(x.atol_needed for x in found),
+    )
+
+
 def verdict(comparison: Comparison) -> str:
     """The answer in one line."""
     if comparison.culprits:
@@ -93,6 +114,7 @@ def to_json(comparison: Comparison) -> Json:
         "a": {"path": str(comparison.a), "manifest": comparison.manifest_a},
         "b": {"path": str(comparison.b), "manifest": comparison.manifest_b},
         "counts": asdict(count(comparison)),
+        "needed": None if (least := needed(comparison)) is None else _metrics(least),
         "culprits": [positions[id(launch)] for launch in comparison.culprits],
         "runs": [{"a": run.a, "b": run.b} for run in comparison.runs],
         "unpaired": list(comparison.unpaired),
@@ -149,7 +171,7 @@ def _value(row: Json) -> Json:
     return {k: v for k, v in row.items() if k not in ("launch", "phase", "kernel", "iteration")}
 
 
-def _metrics(metrics: Metrics) -> Json:
+def _metrics(metrics: Metrics | Tolerance) -> Json:
     return dict(_figures(vars(metrics)))
 
 

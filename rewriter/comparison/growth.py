@@ -28,6 +28,7 @@ _ROUNDING = {
 
 # By how much more than the launch that exceeds the tolerance another has to multiply the error.
 _CLEARLY = 2.0
+_NAMED = 3
 
 
 def trace_back(
@@ -35,7 +36,7 @@ def trace_back(
 ) -> list[LaunchComparison]:
     """Move blame to where errors began; `nodes` are the steps of dump A."""
     positions = {x.a.step: i for i, x in enumerate(launches) if x.a and x.b}
-    result = list(launches)
+    began: dict[int, list[int]] = {}  # positions of those that exceed the tolerance, by the origin
     for position, launch in enumerate(launches):
         if launch.blame != "culprit" or launch.state != "numeric" or launch.a is None:
             continue
@@ -44,21 +45,28 @@ def trace_back(
         led = {positions[step] for step in _led_to(launch.a.step, positions, launches, nodes)}
         origin = max(led, key=lambda at: _growth(launches[at]) or 0.0, default=position)
         own, most = _growth(launch), _growth(launches[origin])
-        if own is None or most is None or most <= _CLEARLY * own:
-            continue
-        began = launches[origin]
-        said = _error(began.results)
-        assert said is not None
-        reason = (
-            f"an error begins here: {_error(began.reads) or 0.0:.2g} of what it reads, {said:.2g} "
-            f"of its results, within tolerance; {launch.place} exceeds it with that"
-        )
-        reasons = (*result[origin].reasons, reason)
-        result[origin] = replace(result[origin], blame="culprit", reasons=reasons)
-        result[position] = replace(
-            launch, blame="downstream", producers=(began.place,), reasons=launch.reasons
-        )
+        if own is not None and most is not None and most > _CLEARLY * own:
+            began.setdefault(origin, []).append(position)
+    result = list(launches)
+    for origin, carried in began.items():
+        source = launches[origin]
+        for position in carried:
+            result[position] = replace(
+                launches[position], blame="downstream", producers=(source.place,)
+            )
+        reasons = (*source.reasons, _reason(source, [launches[at] for at in carried]))
+        result[origin] = replace(source, blame="culprit", reasons=reasons)
     return result
+
+
+def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> str:
+    names = ", ".join(str(launch.place) for launch in carried[:_NAMED])
+    more = f" and {len(carried) - _NAMED} more" if len(carried) > _NAMED else ""
+    return (
+        f"an error begins here: {_error(origin.reads) or 0.0:.2g} of what it reads, "
+        f"{_error(origin.results) or 0.0:.2g} of its results; outside the tolerance it is at "
+        f"{names}{more}"
+    )
 
 
 def _led_to(

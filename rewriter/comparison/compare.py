@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rewriter.alignment import Pair, align, canonical
@@ -34,6 +33,7 @@ from rewriter.comparison.types import (
 from rewriter.comparison.values import Side
 from rewriter.dump import Dump, RunDump, open_dump
 from rewriter.errors import RewriterError
+from rewriter.probes import matches
 from rewriter.types import Json
 
 # From this key on, launches were matched though their kernels' names say something else.
@@ -165,7 +165,7 @@ def _compare(
         return _alone(x.place if x else None, y.place if y else None)
     kernel = x.place.kernel
     result = LaunchComparison(x.place, y.place, "unknown", "unknown", moved=pair.moved)
-    if patterns is not None and kernel and not any(fnmatchcase(kernel, p) for p in patterns):
+    if patterns is not None and x.place.launch is not None and not matches(kernel, patterns):
         return result
 
     def compared(rows: Iterable[tuple[Json, Json]]) -> tuple[TensorComparison, ...]:

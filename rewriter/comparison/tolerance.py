@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from rewriter.comparison.types import Tolerance
 from rewriter.errors import RewriterError
+from rewriter.probes import matches
 
 _FLOAT32 = Tolerance(1.3e-6, 1e-5)
 
@@ -101,7 +101,7 @@ class Tolerances:
     def of(self, kernel: str, dtype_a: str, dtype_b: str) -> Tolerance:
         """The tolerance of a tensor that a launch of this kernel reads or writes."""
         for override in reversed(self.overrides):
-            if fnmatchcase(kernel, override.kernels):
+            if matches(kernel, [override.kernels]):
                 return override.tolerance
         usual = default(dtype_a, dtype_b)
         return Tolerance(

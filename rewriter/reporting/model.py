@@ -20,18 +20,8 @@ from rewriter.reporting.types import (
     Run,
     Statistics,
 )
+from rewriter.runtime.text import short_dtype
 from rewriter.types import Json
-
-# As in rewriter/runtime/text.py, which needs torch.
-_SHORT = (
-    ("float8_", "f8"),
-    ("bfloat", "bf"),
-    ("float", "f"),
-    ("complex", "c"),
-    ("uint", "u"),
-    ("int", "i"),
-    ("bool", "b8"),
-)
 
 
 def report(
@@ -136,7 +126,7 @@ def reading(row: Json, expr: str = "", dump: str = "") -> Reading:
         name=str(row.get("arg", "")),
         expr=str(expr),
         role=str(row.get("role", "")),
-        dtype=_short_dtype(str(row["dtype"])) if is_tensor else str(row.get("type", "")),
+        dtype=short_dtype(str(row["dtype"])) if is_tensor else str(row.get("type", "")),
         shape=tuple(row.get("shape", ())) if is_tensor else None,
         device=str(row.get("device", "")),
         statistics=_statistics(row),
@@ -193,14 +183,6 @@ def _number(value: Any) -> Number | None:
         return value
     number = float(value)
     return None if math.isnan(number) else number
-
-
-def _short_dtype(name: str) -> str:
-    """`f32`, `bf16`, `i64`, as prints have it."""
-    for long, short in _SHORT:
-        if name.startswith(long):
-            return short + name.removeprefix(long)
-    return name
 
 
 def _moment(seconds: Any) -> str:

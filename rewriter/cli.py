@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from rewriter import commands
-from rewriter.errors import FAILED, RewriterError
+from rewriter.errors import FAILED, OK, RewriterError
 from rewriter.version import __version__
 
 
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rewriter: error[{error.slug}]: {error}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough.
+        # The reader (`| head`) has seen enough; what was found is as it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return int(getattr(arguments, "found", OK))
     except KeyboardInterrupt:
         print("rewriter: interrupted", file=sys.stderr)
         return FAILED

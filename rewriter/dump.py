@@ -7,8 +7,10 @@ disk when they are asked for: a dump may be larger than memory, and its events m
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +68,14 @@ class RunDump:
         return {row["launch"]: row for row in self.facts.get("launches", ())}
 
     @cached_property
+    def cut(self) -> bool:
+        """Whether the last line of the events was cut short: the program was stopped in it."""
+        with (self.path / EVENTS).open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 1))
+            return file.read() not in (b"\n", b"")
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Every launch in the order in which they ran, the inputs of the call first."""
         return tuple(self._steps())
@@ -75,7 +85,7 @@ class RunDump:
         with (self.path / EVENTS).open("rb") as file:
             file.seek(step.offset)
             data = file.read(step.size)
-        return [json.loads(line) for line in data.splitlines()]
+        return [json.loads(line) for line in data.split(b"\n") if line]
 
     def _steps(self) -> Iterator[Step]:
         position = 0
@@ -138,7 +148,10 @@ def _open_run(events: Path) -> RunDump | None:
     path = events.parent
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    return RunDump(path, rank, number, _read_json(path / RUN))
+    facts = _read_json(path / RUN)
+    if wrong := _wrong_run(facts):
+        raise _corrupt(path / RUN, f"{wrong} is not what a probed program writes")
+    return RunDump(path, rank, number, facts)
 
 
 def _manifest(path: Path) -> Json:
@@ -150,13 +163,13 @@ def _manifest(path: Path) -> Json:
 
 def _read_json(path: Path) -> Json:
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(loaded, dict):
-            raise ValueError("it holds no object")
+        loaded = _parse(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _corrupt(path, str(error)) from error
+    if loaded is None:
+        raise _corrupt(path, "it holds no JSON object")
     return loaded
 
 
@@ -166,12 +179,93 @@ def _rows(path: Path) -> Iterator[tuple[int, Json]]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                row = json.loads(line)
-                row.get("launch")
-            except (ValueError, AttributeError) as error:
-                raise _corrupt(path, f"line {number} is no JSON object") from error
+            row = _parse(line)
+            if row is None:
+                raise _corrupt(path, f"line {number} is no JSON object")
+            if wrong := _wrong_row(row):
+                found = f"line {number}: {wrong} is not what a probed program writes"
+                raise _corrupt(path, found)
             yield len(line), row
+
+
+def _parse(data: bytes) -> Json | None:
+    """The object in some JSON; `None` for anything else."""
+    try:
+        loaded = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return loaded if isinstance(loaded, dict) else None
+
+
+def _refuse(name: str) -> None:
+    """JSON has no NaN: a dump has it as a string."""
+    raise ValueError(name)
+
+
+def _wrong_row(row: Json) -> str:
+    """The name of a field whose value no probe writes; empty if there is none."""
+    for name, sound in _ROW.items():
+        if name in row and not sound(row[name]):
+            return f"{name} {row[name]!r:.40}"
+    if "arg" in row and "dtype" not in row and "type" not in row:
+        return "an argument without a type"
+    return "" if "dtype" not in row or "shape" in row else "a tensor without a shape"
+
+
+def _wrong_run(facts: Json) -> str:
+    launches, outputs = facts.get("launches", []), facts.get("outputs", {})
+    if not isinstance(launches, list):
+        return "launches"
+    for row in launches:
+        if not isinstance(row, dict) or not _is_count(row.get("launch")):
+            return f"{row!r:.40} in launches"
+        for name, sound in _LAUNCH.items():
+            if name in row and not sound(row[name]):
+                return f"{name} {row[name]!r:.40} of launch {row['launch']}"
+    if not isinstance(outputs, dict) or not all(map(_are_names, outputs.values())):
+        return "outputs"
+    return ""
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _are_counts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_statistic(value: object) -> bool:
+    """A number, a non-finite one as text, or nothing where there is none."""
+    if value is None or isinstance(value, (int, float)):
+        return not isinstance(value, bool) and value not in (math.inf, -math.inf)
+    return value in ("inf", "-inf", "nan")
+
+
+_ROW: dict[str, Callable[[object], bool]] = {
+    "launch": _is_count,
+    "iteration": _is_count,
+    **dict.fromkeys(("kernel", "arg", "dtype", "device", "file", "sha256", "type"), _is_text),
+    "phase": lambda value: value in ("inputs", "before", "after"),
+    "role": lambda value: value in ("in", "out", "inout"),
+    **dict.fromkeys(("shape", "stride"), _are_counts),
+    **dict.fromkeys(("numel", "nan", "inf"), _is_count),
+    **dict.fromkeys(("min", "max", "mean", "std"), _is_statistic),
+}
+_LAUNCH: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("kernel", "kind", "scope"), _is_text),
+    "line": _is_count,
+    **dict.fromkeys(("source_nodes", "origins"), _are_names),
+    "buffers": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+}
 
 
 def _corrupt(path: Path, found: str) -> RewriterError:

@@ -111,6 +111,43 @@ def test_a_fault_is_named_with_its_launch(tmp_path: Path, rows: list[Row], text:
     assert text.startswith(report.verdict.rstrip("."))
 
 
+def truncated(folder: Path, rows: list[Row], less: int, table: list[Row] | None = None) -> Report:
+    """The report of a run whose events lost their last bytes."""
+    run = write_run(folder / "rank0/run0", rows, table)
+    events = run / "events.jsonl"
+    events.write_bytes(events.read_bytes()[:-less])
+    return model.report(open_dump(run))
+
+
+def test_a_record_that_ends_before_what_a_launch_wrote_is_unfinished(tmp_path: Path) -> None:
+    rows = [*step(0), *step(1)[:2]]  # of the last launch, what it read is there, after it too
+    report = model.report(open_dump(write_dump(tmp_path / "whole line", rows)))
+    text = "The record ends inside #1 kernel_1: what it wrote is not there in full."
+    assert texts(report) == [text]
+    assert texts(truncated(tmp_path / "half a line", [*step(0), *step(1, nan=1)], 9)) == [text]
+
+
+def test_one_of_several_results_may_be_missing(tmp_path: Path) -> None:
+    after = [["out", "x"], ["in", "y"], ["out", "z"], ["in", "w"]]
+    table = [{**entry(0, "kernel_0"), "after": after}]
+    for number, (names, unfinished) in enumerate(
+        [("xyz", False), ("xy", True), ("yz", False), (["x", "z[0]"], False)]
+    ):
+        rows = [row(0, "after", name) for name in names]
+        report = model.report(open_dump(write_run(tmp_path / f"rank0/run{number}", rows, table)))
+        assert report.runs[0].launches[-1].unfinished == unfinished, names
+
+
+def test_a_last_line_that_was_cut_is_told(tmp_path: Path) -> None:
+    report = truncated(tmp_path / "a", [*step(0), *step(1)[:1]], 5)
+    assert texts(report) == [
+        "The record is cut short in the line after #0 kernel_0: what followed is lost."
+    ]
+    report = truncated(tmp_path / "b", step(0)[:1], 5)
+    assert texts(report) == ["The record is cut short in its first line: what followed is lost."]
+    assert page(report)
+
+
 def test_names_alone_are_no_good_news(tmp_path: Path) -> None:
     run = write_run(tmp_path / "rank0/run0", QUIET["names only"], table=[])
     report = model.report(open_dump(run))
@@ -354,7 +391,7 @@ def test_a_comparison_names_the_culprit() -> None:
 def test_equal_dumps_have_no_finding() -> None:
     report = compared_report(compared(10, 99))
     assert not report.found
-    assert report.verdict.startswith("Equal: 10 launches")
+    assert report.verdict.startswith("Equal: 10 ")
 
 
 def test_the_page_of_a_comparison_shows_the_errors() -> None:

@@ -19,10 +19,10 @@ _LISTED = 5
 _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
 
-def of_run(run: str, launches: Sequence[Launch]) -> tuple[Finding, ...]:
-    """The findings of one run, faults first."""
+def of_run(run: str, launches: Sequence[Launch], *, cut: bool = False) -> tuple[Finding, ...]:
+    """The findings of one run, faults first. `cut` says that its last line is incomplete."""
     found = [
-        *_ended(run, launches),
+        *_ended(run, launches, cut),
         *_non_finite(run, launches, "nan"),
         *_non_finite(run, launches, "inf"),
         *_near_overflow(run, launches),
@@ -82,11 +82,19 @@ def magnitude(readings: Iterable[Reading]) -> float | None:
     return max(known, default=None)
 
 
-def _ended(run: str, launches: Sequence[Launch]) -> list[Finding]:
-    if not launches or not launches[-1].unfinished:
-        return []
-    text = f"The record ends inside {launches[-1]}: it was running when the program stopped."
-    return [Finding("unfinished", "finding", text, run, launches[-1])]
+def _ended(run: str, launches: Sequence[Launch], cut: bool) -> list[Finding]:
+    last = launches[-1] if launches else None
+    if last is not None and last.unfinished:
+        if not any(reading.phase == "after" for reading in last.readings):
+            text = f"The record ends inside {last}: it was running when the program stopped."
+        else:
+            text = f"The record ends inside {last}: what it wrote is not there in full."
+        return [Finding("unfinished", "finding", text, run, last)]
+    if cut:
+        where = "in its first line" if last is None else f"in the line after {last}"
+        text = f"The record is cut short {where}: what followed is lost."
+        return [Finding("cut", "finding", text, run, last)]
+    return []
 
 
 def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding]:

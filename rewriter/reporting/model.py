@@ -62,24 +62,41 @@ def read_run(dumped: RunDump, histogram: Histogram | None) -> Run:
     """
     try:
         launches = [launch(dumped, step, histogram) for step in dumped.steps]
+        if launches and _is_unfinished(dumped, launches[-1]):
+            launches[-1] = replace(launches[-1], unfinished=True)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise RewriterError(
             "corrupt-dump",
             f"{dumped.path}: what it says of a launch is not as expected: {error!r}",
             hint="Copy the dump again, or run the program once more.",
         ) from error
-    if launches and (last := launches[-1]).index is not None:
-        expected = dumped.table.get(last.index, {}).get("after")
-        ended = any(reading.phase == "after" for reading in last.readings)
-        if expected and not ended:
-            launches[-1] = replace(last, unfinished=True)
     return Run(
         name=dumped.name,
         artifact=dumped.artifact,
         started=_moment(dumped.facts.get("started")),
         launches=tuple(launches),
-        findings=findings.of_run(dumped.name, launches),
+        findings=findings.of_run(dumped.name, launches, cut=dumped.cut),
     )
+
+
+def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
+    """Whether the record ends before all that a launch writes was read after it.
+
+    Values are recorded in the order of the table: what is missing in between could not be read,
+    what is missing at the end was never reached.
+    """
+    if last.index is None:
+        return False
+    expected = [
+        (argument[0], argument[1]) for argument in dumped.table.get(last.index, {}).get("after", ())
+    ]
+    recorded = {reading.name for reading in last.readings if reading.phase == "after"}
+    if not recorded:
+        return bool(expected)
+    # A list has a row for each of its members: `buf3[0]`.
+    recorded |= {name.partition("[")[0] for name in recorded}
+    reached = [at for at, (_, name) in enumerate(expected) if name in recorded]
+    return any(role != "in" for role, _ in expected[max(reached, default=len(expected)) + 1 :])
 
 
 def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str = "") -> Launch:

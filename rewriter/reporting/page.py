@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
-_BEGINS = {"unfinished": "Where it ended", "culprit": "Where the runs part"}
+_BEGINS = {
+    "unfinished": "Where it ended",
+    "cut": "Where it ended",
+    "culprit": "Where the runs part",
+}
 _SOURCE = 200  # lines shown of the source of the launch in question
 
 

@@ -90,7 +90,7 @@ def _magnitudes(run: Run, launches: Sequence[Launch]) -> Plot:
         f"{count}: {size}; {_with(lanes)}.",
         (Series("max |x|", "main", largest), Series("standard deviation", "second", spread)),
         tuple(lane for lane in lanes if lane.positions),
-        _marks(run, launches, ("nan", "inf", "unfinished")),
+        _marks(run, launches, ("nan", "inf", "unfinished", "cut")),
         tuple(map(str, launches)),
     )
 
@@ -156,7 +156,7 @@ def _spread(launch: Launch) -> float | None:
 
 def _marks(run: Run, launches: Sequence[Launch], kinds: Sequence[str]) -> tuple[Mark, ...]:
     where = {launch.position: at for at, launch in enumerate(launches)}
-    words = {"nan": "first NaN", "inf": "first Inf", "unfinished": "ends", "differs": "differs"}
+    words = {"nan": "first NaN", "inf": "first Inf", "unfinished": "ends", "cut": "ends"}
     marks = [
         Mark(
             where[finding.launch.position],

@@ -110,6 +110,11 @@ def _in_cpp(source: Source) -> Iterator[KernelSource]:
         yield KernelSource(name.decode(), text, *match.span("text"))
 
 
+def defined(data: bytes) -> tuple[str, ...]:
+    """The names of the C++ kernels that a file defines."""
+    return tuple(kernel.name for kernel in _functions(data))
+
+
 def _functions(data: bytes) -> Iterator[KernelSource]:
     """The C++ kernels that are defined here; other functions of C linkage are no kernels."""
     for match in _FUNCTION.finditer(data):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
-from rewriter.difference import packages, wrappers
+from rewriter.difference import files, packages, wrappers
 from rewriter.difference.types import Difference, PackageDifference, Verdict, WrapperDifference
 from rewriter.errors import RewriterError
 from rewriter.types import Wrapper
@@ -112,9 +112,15 @@ def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = _paired(a, b)
-    found = tuple(wrappers.compare(one, other) for one, other in pairs)
-    verdict = _worst(found, differs=bool(only_a or only_b))
-    return Difference(a.path, b.path, verdict, found, only_a, only_b)
+    besides = [files.beside(one, other) for one, other in pairs]
+    found = tuple(
+        wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
+        for one in besides
+    )
+    others, notes = files.compare(a, b)
+    verdict = _worst(found, differs=bool(only_a or only_b or others))
+    notes = (*(note for one in besides for note in one.notes), *notes)
+    return Difference(a.path, b.path, verdict, found, only_a, only_b, files=others, notes=notes)
 
 
 def _paired(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from rewriter import edit
+from rewriter.difference.files import hash_of
 from rewriter.difference.types import MemberChange, PackageDifference, ValueChange
 from rewriter.errors import RewriterError
 from rewriter.package import pack
@@ -98,7 +99,7 @@ def _original_members(package: Package) -> dict[str, str] | None:
 
 def member_hashes(package: Package) -> dict[str, str]:
     """The SHA-256 of each member, by its name less the archive's own."""
-    return {name.removeprefix(package.root): _digest(source) for name, source in _opened(package)}
+    return {name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)}
 
 
 def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
@@ -125,13 +126,6 @@ def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
     for name in container.names:
         with (container.path / name).open("rb") as source:
             yield name, source
-
-
-def _digest(source: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while piece := source.read(_PIECE):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:

@@ -9,6 +9,7 @@ from rewriter.difference.types import (
     Difference,
     KernelChange,
     LaunchChange,
+    MemberChange,
     PackageDifference,
     Probing,
     WrapperDifference,
@@ -42,6 +43,9 @@ def lines(difference: Difference, *, everything: bool = False) -> Iterator[Style
         yield from _wrapper(wrapper, everything)
     if difference.package is not None:
         yield from _cut(list(_package(difference.package)), everything, "changes of the package")
+    yield from _cut([_member(file) for file in difference.files], everything, "files")
+    for note in difference.notes:
+        yield Styled(f"  note: {note}")
 
 
 def _verdict(difference: Difference) -> Styled:
@@ -73,6 +77,8 @@ def _verdict(difference: Difference) -> Styled:
     package = difference.package
     if package and (members := len(package.members)):
         counts.append(_number(members, "member"))
+    if files := len(difference.files):
+        counts.append(_number(files, "file"))
     return Styled(f"different: {', '.join(counts)}", "bold yellow")
 
 
@@ -185,18 +191,20 @@ def _package(package: PackageDifference) -> Iterator[Styled]:
         if value.what == "constants":
             a, b = (_hash(x) for x in (a, b))
         yield Styled(f"  ~ {value.model} {value.what}: {a} -> {b}", "yellow")
-    for member in package.members:
-        if member.a is None:
-            yield Styled(f"  + {member.b}  {_hash(member.sha256_b)}", "green")
-        elif member.b is None:
-            yield Styled(f"  - {member.a}  {_hash(member.sha256_a)}", "red")
-        else:
-            name = member.a if member.a == member.b else f"{member.a} -> {member.b}"
-            hashes = f"{_hash(member.sha256_a)} -> {_hash(member.sha256_b)}"
-            said = "same contents" if member.state == "renamed" else hashes
-            yield Styled(f"  ~ {name}  {said}", "dim" if member.state == "renamed" else "yellow")
+    yield from map(_member, package.members)
     if package.layout:
         yield Styled("  ~ the archive: order, dates or compression of equal members", "yellow")
+
+
+def _member(member: MemberChange) -> Styled:
+    if member.a is None:
+        return Styled(f"  + {member.b}  {_hash(member.sha256_b)}", "green")
+    if member.b is None:
+        return Styled(f"  - {member.a}  {_hash(member.sha256_a)}", "red")
+    name = member.a if member.a == member.b else f"{member.a} -> {member.b}"
+    if member.state == "renamed":
+        return Styled(f"  ~ {name}  same contents", "dim")
+    return Styled(f"  ~ {name}  {_hash(member.sha256_a)} -> {_hash(member.sha256_b)}", "yellow")
 
 
 def _hash(digest: str | None) -> str:
@@ -225,13 +233,19 @@ def to_json(difference: Difference) -> Json:
         "package": None
         if package is None
         else {
-            "members": [{**asdict(one), "state": one.state} for one in package.members],
+            "members": [_member_json(one) for one in package.members],
             "values": [asdict(one) for one in package.values],
             "models_a": list(package.models_a),
             "models_b": list(package.models_b),
             "layout": package.layout,
         },
+        "files": [_member_json(one) for one in difference.files],
+        "notes": list(difference.notes),
     }
+
+
+def _member_json(member: MemberChange) -> Json:
+    return {**asdict(member), "state": member.state}
 
 
 def _wrapper_json(wrapper: WrapperDifference) -> Json:

@@ -112,7 +112,8 @@ class WrapperDifference:
 class MemberChange:
     """A member of a package that differs, is called otherwise, or that one side alone has.
 
-    Names are less the archive's own; hashes are SHA-256 of the contents.
+    Of a file beside wrappers, too. Names are less the archive's own; hashes are SHA-256 of the
+    contents.
     """
 
     a: str | None
@@ -159,7 +160,11 @@ class PackageDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart."""
+    """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart.
+
+    `files` are those beside the wrappers that differ. `notes` are sentences for people: what the
+    verdict does not rest on.
+    """
 
     a: Path
     b: Path
@@ -168,3 +173,5 @@ class Difference:
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     package: PackageDifference | None = None
+    files: tuple[MemberChange, ...] = ()
+    notes: tuple[str, ...] = ()

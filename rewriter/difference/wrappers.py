@@ -116,7 +116,8 @@ def compare(
     a sound one that it is a damaged copy of: nine in ten of whose lines it has. Raises
     `RewriterError` where it is none, or both are damaged.
     """
-    if a.source == b.source and (extra_a or {}) == (extra_b or {}):
+    same_beside = (extra_a or {}) == (extra_b or {}) and a.operators == b.operators
+    if a.source == b.source and same_beside:
         return _equal(a, b)
     error_a, error_b = errors[0] or _error(a), errors[1] or _error(b)
     if error_a is None and error_b is None:
@@ -218,7 +219,8 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
         *(kernels.change(a.kernels, b.kernels, x, None) for x in left[0]),
         *(kernels.change(a.kernels, b.kernels, None, y) for y in left[1]),
     ]
-    if a.wrapper.restored.source == b.wrapper.restored.source and not kernel_changes:
+    same_source = a.wrapper.restored.source == b.wrapper.restored.source
+    if same_source and not kernel_changes and a.wrapper.operators == b.wrapper.operators:
         return _equal(a.wrapper, b.wrapper)
     launches = _Launches(a, b, partner)
     changes = [(pair, launches.change(pair)) for pair in pairs]

@@ -1,0 +1,170 @@
+"""What lies beside wrappers: sources of their kernels, meanings of their operators, other files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.difference.types import MemberChange
+from rewriter.errors import RewriterError
+from rewriter.kernel_source import defined
+from rewriter.package.model import WRAPPER
+from rewriter.write import BACKUP
+
+_PIECE = 1 << 20
+# What running a module leaves behind.
+_CACHE = "__pycache__"
+
+Sources = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two wrappers that stand for each other, with the kernels that lie in files beside them.
+
+    `notes` say what one side alone has, and so was not compared.
+    """
+
+    a: OpenWrapper
+    b: OpenWrapper
+    kernels_a: Sources
+    kernels_b: Sources
+    notes: tuple[str, ...] = ()
+
+
+def beside(a: OpenWrapper, b: OpenWrapper) -> Beside:
+    """Read what belongs to two wrappers and stands in files of their folders."""
+    if _operators_file(a) is None or _operators_file(b) is None:
+        return Beside(a, b, {}, {})
+    notes = []
+    kernels_a, kernels_b = _kernels(a), _kernels(b)
+    if bool(kernels_a) != bool(kernels_b):
+        side, kernels = ("A", kernels_a) if kernels_a else ("B", kernels_b)
+        notes.append(f"{', '.join(kernels)} is beside {side} alone: its kernels are not compared")
+        kernels_a = kernels_b = {}
+    there_a, there_b = _has_operators(a), _has_operators(b)
+    if there_a != there_b:
+        # A copy of a wrapper is made without the file, and means the same operators.
+        side, wrapper = ("A", a) if there_a else ("B", b)
+        a, b = (replace(one, operators=wrapper.operators) for one in (a, b))
+        notes.append(
+            f"{wrapper.path.with_suffix('.json').name} is beside {side} alone: "
+            "its operators are taken for those of both"
+        )
+    return Beside(a, b, kernels_a, kernels_b, tuple(notes))
+
+
+def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[str, ...]]:
+    """The files beside wrappers that differ, and notes of what is not compared.
+
+    Of two directories these are all files that are no wrappers; of two files of AOTInductor's, the
+    operators.
+    """
+    if a.path.is_dir() and b.path.is_dir():
+        return _changes(_others(a), _others(b)), ()
+    if not a.path.is_dir() and not b.path.is_dir():
+        if not (_has_operators(a.only) and _has_operators(b.only)):
+            return (), ()
+        files = [one.only.path.with_suffix(".json") for one in (a, b)]
+        names = files[0].name, files[1].name
+        hash_a, hash_b = (_digest(file) for file in files)
+        return ((MemberChange(*names, hash_a, hash_b),) if hash_a != hash_b else ()), ()
+    folder, side, other = (a, "A", "B") if a.path.is_dir() else (b, "B", "A")
+    if count := len(_others(folder)):
+        files_are = "other file is" if count == 1 else "other files are"
+        return (), (f"{other} is no directory: {count} {files_are} in {side} and not compared",)
+    return (), ()
+
+
+def hash_of(source: IO[bytes]) -> str:
+    """The SHA-256 of a file of any size."""
+    digest = hashlib.sha256()
+    while piece := source.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _operators_file(wrapper: OpenWrapper) -> Path | None:
+    """Where the operators of a wrapper of AOTInductor's would be."""
+    return None if wrapper.is_module else wrapper.path.with_suffix(".json")
+
+
+def _has_operators(wrapper: OpenWrapper) -> bool:
+    path = _operators_file(wrapper)
+    return path is not None and path.is_file()
+
+
+def _kernels(wrapper: OpenWrapper) -> Sources:
+    """The C++ files in a wrapper's folder that define functions which it names.
+
+    A cache has the kernels of other wrappers there, too. Where two files define the same function,
+    nobody knows whose it is.
+    """
+    found: Sources = {}
+    owners: dict[str, list[str]] = {}
+    for path in sorted(wrapper.path.parent.glob("*.cpp")):
+        if path == wrapper.path or not path.is_file() or WRAPPER.search(data := _read(path)):
+            continue
+        names = [name for name in defined(data) if name.encode() in wrapper.plain.data]
+        if names:
+            found[path.name] = data
+        for name in names:
+            owners.setdefault(name, []).append(path.name)
+    unclear = {file for files in owners.values() if len(files) > 1 for file in files}
+    return {name: data for name, data in found.items() if name not in unclear}
+
+
+def _others(artifact: Artifact) -> dict[str, str]:
+    """The hashes of all files of a directory that are no wrappers, by their paths in it."""
+    plain = {wrapper.name: wrapper for wrapper in artifact.wrappers}
+    found = {}
+    for file in sorted(artifact.path.rglob("*")):
+        name = str(file.relative_to(artifact.path))
+        if name in plain or _CACHE in file.parts or not file.is_file():
+            continue
+        backed_up = plain.get(name.removesuffix(BACKUP))
+        if backed_up is not None and _read(file) == backed_up.restored.source:
+            continue  # what `instrument --in-place` leaves
+        found[name] = _digest(file)
+    return found
+
+
+def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:
+    def each() -> Iterator[MemberChange]:
+        for name in sorted(a.keys() | b.keys()):
+            if a.get(name) != b.get(name):
+                yield MemberChange(
+                    name if name in a else None,
+                    name if name in b else None,
+                    a.get(name),
+                    b.get(name),
+                )
+
+    return tuple(each())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as source:
+            return hash_of(source)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> RewriterError:
+    return RewriterError(
+        "unreadable",
+        f"cannot read {path}: {error.strerror}",
+        hint="It is beside a wrapper that is compared, and may belong to it.",
+    )

@@ -120,6 +120,44 @@ def test_a_changed_archive_is_a_difference(tmp_path: Path) -> None:
     assert found.package.members
 
 
+def test_libraries_of_two_patched_packages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = unpacked(MLP, tmp_path / "folder")
+    one, other = patched(folder, tmp_path / "one"), patched(folder, tmp_path / "other")
+    assert rewriter.diff(one, other).verdict == "identical"
+    library = the(other, "*.wrapper.so")
+    library.write_bytes(b"another library")
+    found = rewriter.diff(one, other)
+    assert found.verdict == "different"
+    assert found.package is not None
+    assert [member.b for member in found.package.members] == [
+        library.relative_to(other).as_posix().removeprefix("model/")
+    ]
+    assert main(["diff", str(one), str(other)]) == DIFFERS
+    assert f"~ {found.package.members[0].a}  " in capsys.readouterr().out
+    # The original is compared with what the new library was built from, and with no more.
+    assert main(["diff", str(folder), str(other)]) == OK
+    note = "the library with the probes in B was built, and is not compared"
+    assert f"note: {note}" in capsys.readouterr().out
+    assert rewriter.diff(folder, other).notes == (note,)
+    # With other probes, another manifest is explained, and any other member is not.
+    third = patched(folder, tmp_path / "third", "print")
+    assert rewriter.diff(one, third).verdict == "instrumented"
+    the(third, "byteorder").write_text("big")
+    assert rewriter.diff(one, third).verdict == "different"
+
+
+def test_a_damaged_member_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = Path(shutil.copy(MLP, tmp_path / "changed.pt2"))
+    with zipfile.ZipFile(changed) as file:
+        entry = max(file.infolist(), key=lambda one: one.compress_size)
+    flip(changed, entry.header_offset + 1000)
+    for a, b in ((MLP, changed), (changed, MLP)):
+        assert main(["diff", str(a), str(b)]) == BAD_INPUT
+        assert "error[corrupt-package]" in capsys.readouterr().err
+
+
 def flip(path: Path, offset: int = 100) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 1

@@ -167,9 +167,25 @@ def _packages(a: Artifact, b: Artifact) -> Difference:
         return Difference(a.path, b.path, "identical", found, package=PackageDifference())
     same = all(one.verdict != "different" for one in found)
     if same and packages.is_same_original(a.package, b.package):
-        return Difference(a.path, b.path, "instrumented", found, package=PackageDifference())
+        return _patched(a, b, found)
     package = packages.compare(a.package, b.package)
     return Difference(a.path, b.path, "different", found, package=package)
+
+
+def _patched(a: Artifact, b: Artifact, found: tuple[WrapperDifference, ...]) -> Difference:
+    """Compare packages that are the same without their probes, of which one has some at least."""
+    assert a.package is not None
+    assert b.package is not None
+    patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]
+    if all(patched) and (package := packages.between_patched(a.package, b.package)):
+        return Difference(a.path, b.path, "different", found, package=package)
+    notes = []
+    differ = any(one.verdict == "instrumented" for one in found)
+    if any(patched) and (differ or not all(patched)):
+        sides = "A and B" if all(patched) else "A" if patched[0] else "B"
+        notes.append(f"the library with the probes in {sides} was built, and is not compared")
+    package = PackageDifference()
+    return Difference(a.path, b.path, "instrumented", found, package=package, notes=tuple(notes))
 
 
 def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:

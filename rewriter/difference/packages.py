@@ -62,6 +62,28 @@ def is_same_original(a: Package, b: Package) -> bool:
     return original is not None and original == _original_hash(b)
 
 
+def between_patched(a: Package, b: Package) -> PackageDifference | None:
+    """What differs between two patched packages of one original beside what their probes explain.
+
+    That is the library of a model whose sources have other probes, and the manifest that says so.
+    `None` where nothing does.
+    """
+    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
+    explained: set[str | None] = {None}
+    if a.is_folder != b.is_folder:
+        explained |= {pack.MANIFEST, pack.DIRECTORY}  # how the original is had back
+    others = {model.name: model for model in b.models}
+    for model in a.models:
+        other = others.get(model.name, model)
+        if model.source != other.source:
+            for package, one in ((a, model), (b, other)):
+                names = (one.wrapper, one.library)
+                explained |= {name.removeprefix(package.root) for name in names if name}
+            explained.add(pack.MANIFEST)
+    members = tuple(one for one in _members(hashes_a, hashes_b) if not {one.a, one.b} <= explained)
+    return PackageDifference(members) if members else None
+
+
 def _original_hash(package: Package) -> str | None:
     """The hash of the file without probes; `None` where it cannot be given back."""
     if isinstance(package.container, Overlay):
@@ -99,7 +121,16 @@ def _original_members(package: Package) -> dict[str, str] | None:
 
 def member_hashes(package: Package) -> dict[str, str]:
     """The SHA-256 of each member, by its name less the archive's own."""
-    return {name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)}
+    try:
+        return {
+            name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)
+        }
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise RewriterError(
+            "corrupt-package",
+            f"{package.path}: the zip file is damaged: {error}",
+            hint="Copy the package again; `python -m zipfile -t FILE` should find nothing.",
+        ) from error
 
 
 def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
@@ -107,21 +138,14 @@ def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
     if isinstance(container, (Zip, Overlay)):
         archive = container if isinstance(container, Zip) else container.original
         files = container.files if isinstance(container, Overlay) else {}
-        try:
-            with zipfile.ZipFile(archive.path) as file:
-                for name in archive.names:
-                    if name in files:
-                        with (container.path / files[name]).open("rb") as source:
-                            yield name, source
-                    else:
-                        with file.open(name) as member:
-                            yield name, member
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise RewriterError(
-                "corrupt-package",
-                f"{archive.path}: the zip file is damaged: {error}",
-                hint="Copy the package again; `python -m zipfile -t FILE` should find nothing.",
-            ) from error
+        with zipfile.ZipFile(archive.path) as file:
+            for name in archive.names:
+                if name in files:
+                    with (container.path / files[name]).open("rb") as source:
+                        yield name, source
+                else:
+                    with file.open(name) as member:
+                        yield name, member
         return
     for name in container.names:
         with (container.path / name).open("rb") as source:

@@ -125,10 +125,7 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    found = sorted(
-        (run for file in _run_files(path) if (run := _open_run(file)) is not None),
-        key=lambda run: (run.rank, run.number),
-    )
+    found = sorted(map(_open_run, _run_files(path)), key=lambda run: (run.rank, run.number))
     if not found:
         raise RewriterError(
             "not-a-dump",
@@ -144,7 +141,7 @@ def _run_files(path: Path) -> Iterator[Path]:
         yield from path.glob(pattern)
 
 
-def _open_run(events: Path) -> RunDump | None:
+def _open_run(events: Path) -> RunDump:
     path = events.parent
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)

@@ -96,6 +96,12 @@ def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> It
             raise _unwritable(path, error) from error
 
 
+def require_free(path: Path, *, overwrite: bool) -> None:
+    """Raise `RewriterError` where `write` would refuse a file: before long work is done for it."""
+    if path.exists():
+        _require_replaceable(path, overwrite=overwrite, directory=False)
+
+
 def _require_replaceable(path: Path, *, overwrite: bool, directory: bool) -> None:
     if not directory:
         _require_regular(path)

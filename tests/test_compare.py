@@ -270,6 +270,178 @@ def test_two_runs_of_one_dump(tmp_path: Path) -> None:
     assert [str(x.place) for x in comparison.culprits] == ["#0 k"]
 
 
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a dump whose rows have their tensors in files, and statistics that fit them."""
+
+    def act(name: str, launches: Launches, tensors: Tensors, **options: Any) -> Path:
+        for _, rows in launches:
+            for row in rows:
+                tensor = tensors[row.pop("key", row["arg"])]
+                row |= {"shape": list(tensor.shape), "numel": tensor.numel()}
+                row |= {"file": f"{id(tensor)}.pt", "dtype": str(tensor.dtype).partition(".")[2]}
+                row |= {"mean": tensor.double().mean().item()}
+        made = dumps.write(tmp_path / name, launches, **options)
+        for tensor in tensors.values():
+            torch.save(tensor, made / f"rank0/run0/{id(tensor)}.pt")
+        return made
+
+    return act
+
+
+def one_launch(*results: str) -> Launches:
+    return [launch(0, "k", [value("x")], [value(result, "out") for result in results])]
+
+
+def test_an_input_that_a_kernel_reversed_is_seen(saved: Callable[..., Path]) -> None:
+    """Its statistics are what they were."""
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    after = one_launch("y")
+    after[0][1][1]["key"] = "changed"
+    a = saved("a", after, {"x": x, "y": y, "changed": x.flip(0)})
+    (culprit,) = compare(a, saved("b", one_launch("y"), {"x": x, "y": y})).culprits
+    assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
+
+
+@pytest.mark.parametrize("order", ["as it was", "moved"])
+def test_a_wrong_result_beside_a_right_one_is_not_explained_away(
+    order: str, saved: Callable[..., Path]
+) -> None:
+    """The right one is read, and read the same; of the wrong one nobody knows."""
+    names = ("cpp_fused_add_mul_0", "cpp_fused_mul_add_0") if order == "as it was" else ("k1", "k1")
+    x, right, wrong, other, end = (torch.randn(4, 8) for _ in range(5))
+    tensors = {"x": x, "right": right, "z": wrong, "other": other, "end": end}
+
+    def launches(first: str, swap: bool) -> Launches:
+        results = [value("right", "out"), value("z", "out")]
+        pair = [launch(0, first, [value("x")], results, source_nodes=["add", "mul"])]
+        pair.append(launch(1, "k2", [value("x")], [value("other", "out")]))
+        last = launch(2, "k3", [value("right"), value("other")], [value("end", "out")])
+        return [*(pair[::-1] if swap else pair), last]
+
+    a = saved("a", launches(names[0], swap=False), tensors)
+    b = saved("b", launches(names[1], swap=order == "moved"), {**tensors, "z": wrong + 1})
+    for one, another in ((a, b), (b, a)):
+        comparison = compare(one, another)
+        assert not comparison.equal
+        assert [x.place.kernel for x in comparison.culprits] == [names[one == b]]
+
+
+def test_a_result_that_one_side_alone_has_is_structural(saved: Callable[..., Path]) -> None:
+    tensors = {name: torch.randn(4, 8) for name in ("x", "y", "z")}
+    a, b = saved("a", one_launch("y", "z"), tensors), saved("b", one_launch("y"), tensors)
+    (culprit,) = compare(a, b).culprits
+    assert (culprit.state, culprit.lone) == ("structural", ("A z",))
+
+
+@pytest.mark.parametrize("probe", ["save", "print"])
+def test_a_view_of_another_shape_is_compared_in_row_major_order(
+    probe: str, saved: Callable[..., Path]
+) -> None:
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    a = saved("a", one_launch("y"), {"x": x, "y": y.view(32)})
+    b = saved("b", one_launch("y"), {"x": x, "y": y})
+    if probe == "print":
+        for dump in (a, b):
+            for file in dump.glob("rank0/run0/*.pt"):
+                file.unlink()
+            events = dump / "rank0/run0/events.jsonl"
+            events.write_text(events.read_text().replace('"file"', '"was"'))
+    comparison = compare(a, b)
+    assert comparison.equal
+    assert "row-major" in comparison.launches[0].results[0].note
+
+
+def test_a_file_with_other_elements_than_its_row_says(saved: Callable[..., Path]) -> None:
+    tensors = {name: torch.randn(4, 8) for name in ("x", "y")}
+    a, b = (saved(name, one_launch("y"), tensors) for name in "ab")
+    torch.save(torch.ones(3), a / f"rank0/run0/{id(tensors['y'])}.pt")
+    with pytest.raises(RewriterError) as error:
+        compare(a, b)
+    assert error.value.slug == "corrupt-dump"
+
+
+def test_outputs_of_one_position_are_compared(tmp_path: Path) -> None:
+    """What A was not to record is left out, whatever follows it."""
+    first = launch(0, "k0", [value("x")], [value("buf0", "out", 2.0)])
+    second = launch(1, "k1", [value("x")], [value("buf1", "out", 3.0)])
+    for name, launches in (("a", [second]), ("b", [first, second])):
+        made = dumps.write(tmp_path / name, launches)
+        run = json.loads((made / "rank0/run0/run.json").read_text())
+        run["outputs"] = {"Runner.call": ["buf0", "buf1"]}
+        (made / "rank0/run0/run.json").write_text(json.dumps(run))
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    assert comparison.equal
+    assert [x.name for x in comparison.launches[-1].reads] == ["1: buf1"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (str(2**53), str(2**53 + 1), False),
+        ("1", "1.0", True),
+        ("nan", "1", False),
+        ("s0", "s0", True),
+    ],
+)
+def test_scalars(compared: Callable[..., Comparison], a: str, b: str, same: bool) -> None:
+    def launches(number: str) -> Launches:
+        scalar = {"arg": "xnumel", "role": "in", "type": "int", "value": number}
+        return [launch(0, "k", [value("x", mean=1.0), scalar], [value("y", "out", 2.0)])]
+
+    assert compared(launches(a), launches(b)).equal == same
+
+
+def test_large_integers_are_exact_in_statistics(compared: Callable[..., Comparison]) -> None:
+    def launches(largest: int) -> Launches:
+        result = value("y", "out", dtype="int64", max=largest)
+        return [launch(0, "k", [value("x", mean=1.0)], [result])]
+
+    assert not compared(launches(2**63 - 1), launches(2**63 - 2)).equal
+
+
+def test_a_constant_tells_nothing_of_where_it_came_from(
+    compared: Callable[..., Comparison],
+) -> None:
+    """Zeros were written to what launch 2 reads; launch 0, which wrote zeros too, did not."""
+
+    def launches(first: dumps.Row, read: dumps.Row) -> Launches:
+        return [
+            launch(0, "k0", [value("x", mean=1.0)], [{**first, "arg": "buf0", "role": "out"}]),
+            launch(1, "k1", [value("x", mean=1.0)], [value("buf5", "out", 3.0)]),
+            launch(2, "k2", [{**read, "arg": "buf5"}], [value("buf6", "out", read["mean"])]),
+        ]
+
+    zeros = value("", min=0.0, max=0.0, std=0.0)
+    comparison = compared(
+        launches(zeros, zeros), launches(value("", mean=5.0), value("", mean=3.0))
+    )
+    assert blamed(comparison) == {"#0": "culprit", "#2": "culprit"}
+
+
+def test_two_ranks_of_one_dump(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        for run in (0, 1):
+            dumps.write(tmp_path, chain(1, 2), rank=rank, run=run)
+    comparison = compare(tmp_path / "rank0", tmp_path / "rank1")
+    assert comparison.equal
+    assert len(comparison.runs) == 2
+
+
+def test_what_was_not_looked_at_is_not_called_equal(compared: Callable[..., Comparison]) -> None:
+    comparison = compared(chain(1, 2, 9), chain(1, 2, 3), kernels=["cpp_fused_op0_0"])
+    assert describe.verdict(comparison).startswith("equal: 1 of 3 launches")
+
+
+def test_a_filter_that_matches_no_launch_is_an_error(compared: Callable[..., Comparison]) -> None:
+    with pytest.raises(RewriterError) as error:
+        compared(chain(1), chain(1), kernels=["nothing*"])
+    assert error.value.slug == "nothing-to-compare"
+
+
 def test_nothing_in_common_is_an_error(compared: Callable[..., Comparison]) -> None:
     other = [launch(0, "another_kernel", [value("x")], [value("y", "out", shape=[3], numel=3)])]
     with pytest.raises(RewriterError) as error:
@@ -308,7 +480,7 @@ def test_command_exits_0_where_nothing_differs(
     dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["compare", dump_pair[0], dump_pair[0]]) == 0
-    assert capsys.readouterr().out.startswith("equal: 3 launches")
+    assert capsys.readouterr().out.startswith("equal: 3 of 3 launches")
 
 
 def test_tolerances_of_a_kernel(dump_pair: tuple[str, str]) -> None:
@@ -341,7 +513,8 @@ def test_json_of_saved_tensors_fits_its_schema(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "ab":
-        made = dumps.write(tmp_path / name, [launch(0, "k", [], [value("y", "out", file="y.pt")])])
+        written = value("y", "out", file="y.pt", shape=[1, 2], numel=2)
+        made = dumps.write(tmp_path / name, [launch(0, "k", [], [written])])
         torch.save(
             torch.tensor([[float("nan" if name == "a" else "inf"), 0.0]]), made / "rank0/run0/y.pt"
         )

@@ -47,10 +47,13 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter import write
     from rewriter.comparison import describe
     from rewriter.comparison.compare import compare
     from rewriter.comparison.tolerance import Tolerances, number, parse
 
+    if arguments.html:
+        write.require_free(Path(arguments.html), overwrite=arguments.overwrite)
     tolerances = Tolerances(
         None if arguments.rtol is None else number(arguments.rtol),
         None if arguments.atol is None else number(arguments.atol),
@@ -65,14 +68,16 @@ def act(arguments: argparse.Namespace) -> int:
             kernels=kernels or None,
             progress=progress,
         )
+    lone = comparison.unmatched or comparison.unpaired or any(x.lone for x in comparison.launches)
+    equal = comparison.equal and not (arguments.strict and lone)
+    arguments.found = OK if equal else EXIT_DIFFERS
     if arguments.html:
         _write_report(comparison, arguments)
     if arguments.json:
         emit_json("compare", describe.to_json(comparison))
     else:
         _show(comparison, everything=arguments.all)
-    apart = arguments.strict and (comparison.unmatched or comparison.unpaired)
-    return OK if comparison.equal and not apart else EXIT_DIFFERS
+    return int(arguments.found)
 
 
 def _write_report(comparison: Comparison, arguments: argparse.Namespace) -> None:
@@ -121,6 +126,8 @@ def _show_culprit(launch: LaunchComparison) -> None:
         print(f"  source nodes: {' '.join(launch.place.source_nodes)}")
     for reason in launch.reasons:
         print(f"  {reason}")
+    if launch.lone:
+        print(f"  on one side alone: {', '.join(launch.lone)}")
     for tensor in launch.tensors:
         if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
             for line in _figures(tensor):
@@ -161,12 +168,13 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
                 f"{_number(at.a)} against {_number(at.b)}"
             )
     share = metrics.mismatched / metrics.numel
+    enough = f"atol {metrics.atol_needed:.3g} or rtol {metrics.rtol_needed:.3g}"
+    enough = "" if metrics.nonfinite else f"; it passes from {enough}"
     within = tensor.tolerance
     assert within is not None
     yield (
         f"    {metrics.mismatched} of {metrics.numel} elements ({share:.2%}) outside rtol "
-        f"{within.rtol:g} atol {within.atol:g}; it passes from atol {metrics.atol_needed:.3g} or "
-        f"rtol {metrics.rtol_needed:.3g}"
+        f"{within.rtol:g} atol {within.atol:g}{enough}"
     )
     ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"
     yield (
@@ -229,6 +237,9 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         yield f"{counts.by_statistics} values compared {values.BY_STATISTICS}"
     if counts.by_hash:
         yield f"{counts.by_hash} values compared {values.BY_HASH}"
+    if lone := [f"{x.place}: {', '.join(x.lone)}" for x in comparison.launches if x.lone]:
+        more = f" and of {len(lone) - _CULPRITS} more" if len(lone) > _CULPRITS else ""
+        yield f"on one side alone: {'; '.join(lone[:_CULPRITS])}{more}"
     for name in comparison.unpaired:
         yield f"{name} has no counterpart"
 

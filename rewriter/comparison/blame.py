@@ -7,13 +7,23 @@ launches without a counterpart, back to values that both runs have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rewriter.alignment import Pair, canonical
 from rewriter.comparison.dataflow import Node, Source
-from rewriter.comparison.types import DIFFERS, LaunchComparison, Place, State, TensorComparison
+from rewriter.comparison.types import (
+    DIFFERS,
+    OUTPUTS,
+    LaunchComparison,
+    Place,
+    State,
+    TensorComparison,
+)
 
-_WORST: tuple[State, ...] = ("equal", "unknown", "numeric", "non-finite", "structural")
+_WORST: tuple[State, ...] = ("equal", "numeric", "non-finite", "structural")
+
+_NAMED = 3  # launches in a sentence
 
 
 def worst(states: Iterator[State] | Sequence[State]) -> State:
@@ -57,7 +67,111 @@ class Run:
         return [found[position] for position in sorted(found)]
 
 
-def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> LaunchComparison:
+def alone(a: Place | None, b: Place | None) -> LaunchComparison:
+    """A launch of one dump."""
+    return LaunchComparison(a, b, "structural", "unknown")
+
+
+def without_false_pairs(
+    launches: Sequence[LaunchComparison], pairs: Sequence[Pair], nodes: Sequence[Node]
+) -> Iterator[LaunchComparison]:
+    """Part launches that were taken for each other by provenance, shape or order, and are not.
+
+    They write nothing that could be compared, or all that differs of what they write is read
+    later, and read the same. `pairs` say how they were aligned, `nodes` are the steps of dump A.
+    """
+    read_as: dict[Source, set[State]] = {}
+    for launch in launches:
+        for tensor in launch.reads:
+            assert launch.a is not None
+            for source in nodes[launch.a.step].given.get(tensor.a["arg"], ()):
+                read_as.setdefault(source, set()).add(tensor.state)
+    for launch, pair in zip(launches, pairs, strict=True):
+        if launch.a and launch.b and _is_loose(launch.a, launch.b, pair):
+            wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
+            slots = [nodes[launch.a.step].slots.get(tensor.a["arg"], -1) for tensor in wrong]
+            read = [read_as.get(Source(launch.a.step, slot)) for slot in slots]
+            unfit = bool(launch.lone) and not launch.results
+            if unfit or (wrong and all(states == {"equal"} for states in read)):
+                yield alone(launch.a, None)
+                yield alone(None, launch.b)
+                continue
+        yield launch
+
+
+def _is_loose(a: Place, b: Place, pair: Pair) -> bool:
+    """Whether launches may have been taken for each other that are not the same.
+
+    The strictest key stands for all that led to a launch.
+    """
+    return canonical(a.kernel) != canonical(b.kernel) or (pair.moved and pair.level > 0)
+
+
+def judge(
+    launches: Sequence[LaunchComparison], a: Sequence[Node], b: Sequence[Node]
+) -> Iterator[LaunchComparison]:
+    """The launches with the blame for what differs."""
+    states_a: dict[Source, State] = {}
+    states_b: dict[Source, State] = {}
+    for launch in launches:
+        for tensor in launch.results:
+            for states, nodes, place, row in (
+                (states_a, a, launch.a, tensor.a),
+                (states_b, b, launch.b, tensor.b),
+            ):
+                assert place is not None
+                slot = nodes[place.step].slots.get(row["arg"])
+                if slot is not None and tensor.state != "unknown":
+                    states[Source(place.step, slot)] = tensor.state
+    readers: dict[int, list[Place]] = {}
+    for x, y, state, place in _as_read(launches, a, b, states_a, states_b):
+        states_a[x] = worst([state, states_a.get(x, "unknown")])
+        states_b[y] = worst([state, states_b.get(y, "unknown")])
+        if state in DIFFERS:
+            readers.setdefault(x.step, []).append(place)
+    run_a, run_b = Run(a, states_a), Run(b, states_b)
+    back = {x.b.step: x.a.step for x in launches if x.a and x.b}
+    for launch in launches:
+        judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
+        # A launch that was not to be compared is not blamed.
+        seen = not launch.matched or launch.tensors
+        if launch.a and seen and not judged.blame and (wronged := readers.get(launch.a.step)):
+            judged = _judge_by_readers(judged, run_a, wronged)
+        yield judged
+
+
+def _as_read(
+    launches: Iterable[LaunchComparison],
+    a: Sequence[Node],
+    b: Sequence[Node],
+    states_a: Mapping[Source, State],
+    states_b: Mapping[Source, State],
+) -> list[tuple[Source, Source, State, Place]]:
+    """Results that were not compared where they were made, with their states as they were read.
+
+    Where both sides of a launch read the same operand from a launch without a counterpart, these
+    values stand for each other. Who reads a value first reads it as it was made; several may read
+    views of it, which have names of their own.
+    """
+    seen: set[tuple[Source, str]] = set()
+    found: list[tuple[Source, Source, State, Place]] = []
+    for launch in launches:
+        for tensor in launch.reads:
+            assert launch.a is not None
+            assert launch.b is not None
+            name = tensor.a["arg"]
+            ours = a[launch.a.step].given.get(name, ())
+            theirs = b[launch.b.step].given.get(tensor.b["arg"], ())
+            if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
+                continue
+            x, y = ours[0], theirs[0]
+            if x not in states_a and y not in states_b and (x, name) not in seen:
+                seen.add((x, name))
+                found.append((x, y, tensor.state, launch.a))
+    return found
+
+
+def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> LaunchComparison:
     """Say whose fault it is that the results of a matched launch differ, if they do.
 
     `back` gives the step of A that stands for a step of B.
@@ -72,6 +186,8 @@ def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> 
     in_b = b.causes(launch.b.step)
     causes = sorted(in_a | {back[step] for step in in_b if step in back})
     producers = tuple(a.nodes[step].place for step in causes)
+    if launch.a.kernel == OUTPUTS and not producers:
+        return replace(launch, blame="culprit", reasons=tuple(_returned(launch, a, b)))
     if launch.state not in DIFFERS:
         return replace(launch, producers=producers)
     compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
@@ -83,17 +199,19 @@ def judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> 
     return replace(launch, blame="culprit", reasons=_reasons(launch, compared, a, b))
 
 
-def judge_by_readers(
+def _judge_by_readers(
     launch: LaunchComparison, a: Run, readers: Sequence[Place]
 ) -> LaunchComparison:
     """Say whose fault it is that a launch of A, whose results were not compared, is read wrong."""
     assert launch.a is not None
     step = launch.a.step
-    state = worst([state for source, state in a.states.items() if source.step == step])
+    slots = a.nodes[step].slots.values()
+    state = worst([a.states.get(Source(step, slot), "unknown") for slot in slots])
     if causes := sorted(a.causes(step)):
         producers = tuple(a.nodes[cause].place for cause in causes)
         return replace(launch, state=state, blame="downstream", producers=producers)
-    reasons = [f"what it reads is equal, and what {', '.join(map(str, readers))} read of it is not"]
+    named = ", ".join(map(str, readers[:_NAMED])) + (" and others" if len(readers) > _NAMED else "")
+    reasons = [f"what it was given is equal, and what {named} read of it is not"]
     if lone := a.lone(step):
         names = ", ".join(map(str, lone))
         reasons.append(f"in A it follows launches without a counterpart: {names}")
@@ -114,15 +232,31 @@ def _reasons(
         )
     elif compared and all(map(_identical, compared)):
         reasons.append("what it reads is equal bit for bit")
+    elif any(tensor.basis == "statistics" for tensor in compared):
+        reasons.append("what it reads is equal as far as statistics tell")
     elif compared:
         reasons.append("what it reads is equal within tolerance")
     else:
-        reasons.append("what it reads was not recorded; what produced it is equal")
+        reasons.append("what it reads was not recorded in both; what produced it is equal")
     for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
         if lone := run.lone(step):
             names = ", ".join(map(str, lone))
             reasons.append(f"in {side} it follows launches without a counterpart: {names}")
     return tuple(reasons)
+
+
+def _returned(launch: LaunchComparison, a: Run, b: Run) -> Iterator[str]:
+    """Who wrote last what the call returns, though nothing that was compared differs."""
+    assert launch.a is not None
+    assert launch.b is not None
+    for tensor in launch.reads:
+        if tensor.state in DIFFERS:
+            (ours,) = a.nodes[launch.a.step].given[tensor.a["arg"]]
+            (theirs,) = b.nodes[launch.b.step].given[tensor.b["arg"]]
+            yield (
+                f"output {tensor.name} was written last by {a.nodes[ours.step].place} in A, by "
+                f"{b.nodes[theirs.step].place} in B"
+            )
 
 
 def _identical(tensor: TensorComparison) -> bool:

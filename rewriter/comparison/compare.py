@@ -1,44 +1,39 @@
 """Compares two dumps: which launches stand for each other, and which is the first that went wrong.
 
-Dumps are read twice, in order: once for what happened, once for the values of what stands for each
-other. Only figures are kept, so that dumps larger than memory can be compared.
+Saved tensors are read block by block, in the order of the run, and only figures are kept of them:
+they may be larger than memory. The rows of the events are kept.
 """
 
 from __future__ import annotations
 
-import os
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.alignment import Pair, align, canonical
-from rewriter.comparison import values
-from rewriter.comparison.blame import Run, judge, judge_by_readers, worst
-from rewriter.comparison.dataflow import Node, Source, trace
+from rewriter.comparison import blame, values
+from rewriter.comparison.blame import worst
+from rewriter.comparison.dataflow import Node, trace
+from rewriter.comparison.dataflow import results as results_of
 from rewriter.comparison.growth import trace_back
 from rewriter.comparison.pairing import pair_outputs, pair_reads, pair_results, pair_untouched
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import (
-    DIFFERS,
     OUTPUTS,
     Comparison,
     LaunchComparison,
-    Place,
+    Metrics,
     RunComparison,
-    State,
     TensorComparison,
+    Tolerance,
 )
 from rewriter.comparison.values import Side
 from rewriter.dump import Dump, RunDump, open_dump
 from rewriter.errors import RewriterError
 from rewriter.probes import matches
 from rewriter.types import Json
-
-# From this key on, launches were matched though their kernels' names say something else.
-_LOOSE = 5
-_AHEAD = 64  # launches whose files are being read at a time
 
 Progress = Callable[[int, int], None]
 
@@ -95,20 +90,23 @@ def _pair_runs(
     """Calls of one wrapper by their order; wrappers by name, or else by what they launch."""
     if len(a) == len(b) == 1:
         return [(a[0], b[0])]
-    pairs = align([_run_keys(run) for run in a], [_run_keys(run) for run in b])
+    # One rank may be compared with another, and several with themselves.
+    ranked = any(len({run.rank for run in runs}) > 1 for runs in (a, b))
+    pairs = align([_run_keys(run, ranked) for run in a], [_run_keys(run, ranked) for run in b])
     return [(None if i is None else a[i], None if j is None else b[j]) for i, j, *_ in pairs]
 
 
-def _run_keys(run: RunDump) -> tuple[Hashable, ...]:
+def _run_keys(run: RunDump, ranked: bool) -> tuple[Hashable, ...]:
+    rank = run.rank if ranked else 0
     kernels = tuple(step.kernel for step in run.steps)
     names = tuple(map(canonical, kernels))
     return (
-        (run.rank, run.artifact, kernels),
-        (run.rank, kernels),
-        (run.rank, names),
-        (run.rank, frozenset(names)),
-        (run.rank, run.artifact),
-        run.rank,
+        (rank, run.artifact, kernels),
+        (rank, kernels),
+        (rank, names),
+        (rank, frozenset(names)),
+        (rank, run.artifact),
+        rank,
     )
 
 
@@ -122,6 +120,17 @@ class _Both:
     nodes_b: Sequence[Node]
     pairs: Sequence[Pair]
 
+    def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
+        """The metrics, if the files hold as many elements as their rows say."""
+        if metrics.numel != math.prod(tensor.a["shape"]):
+            raise RewriterError(
+                "corrupt-dump",
+                f"{self.a.path / tensor.a['file']} holds {metrics.numel} elements, the events say "
+                f"{tensor.a['shape']}",
+                hint="Copy the dump again, or run the program once more.",
+            )
+        return metrics
+
 
 def _compare_runs(
     a: RunDump,
@@ -134,35 +143,79 @@ def _compare_runs(
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
     both = _Both(a, b, nodes_a, nodes_b, pairs)
     launches = []
-    for launch in _in_order(lambda pair: _compare(both, pair, tolerances, patterns), pairs):
+    for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
         launches.append(launch)
         report()
-    judged = list(_blamed(both, _without_false_pairs(both, launches)))
+    launches = list(blame.without_false_pairs(launches, both.pairs, nodes_a))
+    judged = list(blame.judge(launches, nodes_a, nodes_b))
     return RunComparison(a.name, b.name, tuple(trace_back(judged, nodes_a)))
 
 
-def _in_order(
-    act: Callable[[Pair], LaunchComparison], pairs: Sequence[Pair]
-) -> Iterator[LaunchComparison]:
-    """The results of `act` in the order of `pairs`, several at work at a time."""
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        waiting: deque[Future[LaunchComparison]] = deque()
-        for pair in pairs:
-            waiting.append(pool.submit(act, pair))
-            if len(waiting) >= _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
+    """The launches, in order, with what was saved of them read and compared.
+
+    Files are read ahead of the launch that is asked for, those of several launches at a time.
+    """
+    from rewriter.comparison.tensors import compare_many
+
+    waiting: deque[LaunchComparison] = deque()
+
+    def pairs() -> Iterator[tuple[Path, Path, Tolerance]]:
+        for launch in launches:
+            waiting.append(launch)
+            for tensor in filter(_is_saved, launch.tensors):
+                assert tensor.tolerance is not None
+                yield (
+                    both.a.path / tensor.a["file"],
+                    both.b.path / tensor.b["file"],
+                    tensor.tolerance,
+                )
+
+    found: deque[Metrics] = deque()
+    for metrics in compare_many(pairs()):
+        found.append(metrics)
+        while waiting and len(found) >= sum(map(_is_saved, waiting[0].tensors)):
+            yield _finished(both, waiting.popleft(), found)
+    while waiting:
+        yield _finished(both, waiting.popleft(), found)
+
+
+def _is_saved(tensor: TensorComparison) -> bool:
+    return tensor.basis == "tensors"
+
+
+def _finished(both: _Both, launch: LaunchComparison, found: deque[Metrics]) -> LaunchComparison:
+    """A launch with the metrics that are next in `found`."""
+    if not launch.matched:
+        return launch
+
+    def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
+        return tuple(
+            values.finish(tensor, both.checked(tensor, found.popleft()))
+            if _is_saved(tensor)
+            else tensor
+            for tensor in tensors
+        )
+
+    reads, results = finished(launch.reads), finished(launch.results)
+    # An argument that was only to be read is worth a word where it changed.
+    results = tuple(x for x in results if x.written or x.state != "equal")
+    inputs = worst([tensor.state for tensor in reads])
+    if launch.place.kernel == OUTPUTS:
+        return replace(launch, state=inputs, inputs=inputs, reads=reads)
+    state = worst([launch.state, *(tensor.state for tensor in results)])
+    return replace(launch, state=state, inputs=inputs, reads=reads, results=results)
 
 
 def _compare(
     both: _Both, pair: Pair, tolerances: Tolerances, patterns: Sequence[str] | None
 ) -> LaunchComparison:
-    """Compare what two launches read and wrote; whose fault a difference is, comes later."""
+    """Which values of two launches stand for each other, and how they compare without reading what
+    was saved."""
     x = None if pair.a is None else both.nodes_a[pair.a]
     y = None if pair.b is None else both.nodes_b[pair.b]
     if x is None or y is None:
-        return _alone(x.place if x else None, y.place if y else None)
+        return blame.alone(x.place if x else None, y.place if y else None)
     kernel = x.place.kernel
     result = LaunchComparison(x.place, y.place, "unknown", "unknown", moved=pair.moved)
     if patterns is not None and x.place.launch is not None and not matches(kernel, patterns):
@@ -175,117 +228,24 @@ def _compare(
         )
 
     if kernel == OUTPUTS:
-        reads = compared(pair_outputs(x.rows, y.rows))
-        state = worst([tensor.state for tensor in reads])
-        return replace(result, state=state, inputs=state, reads=reads)
+        return replace(result, reads=compared(pair_outputs(x.returned, y.returned)))
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
-    reads = compared(pair_reads(rows_a, rows_b))
-    results = compared([*written, *pair_untouched(rows_a, rows_b)])
+    lone = tuple(
+        f"{side} {row['arg']}" for side, rest in zip("AB", left, strict=True) for row in rest
+    )
+    recorded = all(map(results_of, (rows_a, rows_b)))
     return replace(
         result,
-        state=worst([tensor.state for tensor in results]),
-        inputs=worst([tensor.state for tensor in reads]),
-        reads=reads,
-        results=results,
-        reasons=tuple(
-            f"only {side} has {', '.join(row['arg'] for row in rest)}"
-            for side, rest in zip("AB", left, strict=True)
-            if rest
-        ),
+        # One kernel writes the same; others may write more, or less.
+        state="structural"
+        if lone and recorded and kernel == y.place.kernel and kernel
+        else "unknown",
+        reads=compared(pair_reads(rows_a, rows_b) if same else ()),
+        results=compared([*written, *pair_untouched(rows_a, rows_b)]),
+        lone=lone,
     )
-
-
-def _alone(a: Place | None, b: Place | None) -> LaunchComparison:
-    return LaunchComparison(a, b, "structural", "unknown")
-
-
-def _without_false_pairs(
-    both: _Both, launches: Sequence[LaunchComparison]
-) -> Iterator[LaunchComparison]:
-    """Part launches that were taken for each other by provenance, shape or order, and are not.
-
-    They write nothing that could be compared, or what they write differs while all agrees that
-    reads it.
-    """
-    agreed: set[int] = set()  # steps of A whose results somebody read, and read the same
-    for launch in launches:
-        if launch.a and launch.b and launch.inputs == "equal":
-            agreed |= {source.step for source in both.nodes_a[launch.a.step].origins}
-    for launch, pair in zip(launches, both.pairs, strict=True):
-        loose = pair.level >= _LOOSE or pair.moved
-        unfit = bool(launch.reasons) and not launch.results
-        false = launch.state in DIFFERS and launch.a and launch.a.step in agreed
-        if launch.matched and loose and (unfit or false):
-            yield _alone(launch.a, None)
-            yield _alone(None, launch.b)
-        else:
-            yield launch
-
-
-def _blamed(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
-    launches = list(launches)
-    matched = {x.a.step: x.b.step for x in launches if x.a and x.b}
-    states_a: dict[Source, State] = {}
-    states_b: dict[Source, State] = {}
-    for launch in launches:
-        for tensor in launch.results:
-            for states, nodes, place, row in (
-                (states_a, both.nodes_a, launch.a, tensor.a),
-                (states_b, both.nodes_b, launch.b, tensor.b),
-            ):
-                assert place is not None
-                slot = nodes[place.step].slots.get(row["arg"])
-                if slot is not None and tensor.state != "unknown":
-                    states[Source(place.step, slot)] = tensor.state
-    readers = _states_as_read(both, launches, states_a, states_b)
-    run_a = Run(both.nodes_a, states_a)
-    run_b = Run(both.nodes_b, states_b)
-    back = {theirs: ours for ours, theirs in matched.items()}
-    for launch in launches:
-        judged = judge(launch, run_a, run_b, back) if launch.matched else launch
-        if launch.a and not judged.blame and (wronged := readers.get(launch.a.step)):
-            judged = judge_by_readers(judged, run_a, wronged)
-        yield judged
-
-
-def _states_as_read(
-    both: _Both,
-    launches: Iterable[LaunchComparison],
-    states_a: dict[Source, State],
-    states_b: dict[Source, State],
-) -> dict[int, list[Place]]:
-    """Add the states of results that were not compared where they were made, as they were read.
-
-    Where both sides of a launch read the same operand from a launch without a counterpart, these
-    values stand for each other. Returns the launches that read wrong ones, by the step of A that
-    made them.
-    """
-    seen: set[tuple[Source, str]] = set()
-    found: list[tuple[Source, Source, State]] = []
-    readers: dict[int, list[Place]] = {}
-    for launch in launches:
-        for tensor in launch.reads:
-            assert launch.a is not None
-            assert launch.b is not None
-            name = tensor.a["arg"]
-            ours = both.nodes_a[launch.a.step].given.get(name, ())
-            theirs = both.nodes_b[launch.b.step].given.get(tensor.b["arg"], ())
-            if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
-                continue
-            x, y = ours[0], theirs[0]
-            # Who reads a value first reads it as it was made.
-            if x in states_a or y in states_b or (x, name) in seen:
-                continue
-            seen.add((x, name))
-            found.append((x, y, tensor.state))
-            if tensor.state in DIFFERS:
-                readers.setdefault(x.step, []).append(launch.a)
-    for x, y, state in found:
-        states_a[x] = worst([state, states_a.get(x, "unknown")])
-        states_b[y] = worst([state, states_b.get(y, "unknown")])
-    return readers
 
 
 def _require_common(comparison: Comparison) -> None:
@@ -297,7 +257,12 @@ def _require_common(comparison: Comparison) -> None:
             hint="Expected dumps of one model; `rewriter diff` of their two artifacts shows what "
             "they launch.",
         )
-    if not any(tensor.state != "unknown" for launch in launches for tensor in launch.tensors):
+    if not any(
+        tensor.state != "unknown"
+        for launch in launches
+        if launch.a and not launch.a.is_inputs
+        for tensor in launch.tensors
+    ):
         raise RewriterError(
             "nothing-to-compare",
             f"{comparison.a} and {comparison.b} hold no values that could be compared",

@@ -35,7 +35,8 @@ class Node:
 
     `given` says of each tensor that it was given, by name, where that came from: several where
     launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
-    `keys` are what it is aligned by. `rows` are those of the outputs of a call, which are no event.
+    `keys` are what it is aligned by. `returned` are rows of the outputs of a call, which are no
+    event; `None` for one that no recorded launch wrote.
     """
 
     step: Step
@@ -43,7 +44,7 @@ class Node:
     given: dict[str, tuple[Source, ...]]
     slots: dict[str, int]
     keys: Keys
-    rows: tuple[Json, ...] = ()
+    returned: tuple[Json | None, ...] = ()
 
     @property
     def origins(self) -> Iterator[Source]:
@@ -93,7 +94,7 @@ def fingerprint(row: Json) -> Hashable:
     """What tells a value from others without reading it; `None` where the dump does not say."""
     if "sha256" in row:
         return (row["dtype"], row["sha256"])
-    if row.get("numel"):
+    if row.get("numel") and row.get("std"):  # of a constant there are too many
         return (row["dtype"], *(row.get(name) for name in _PLAIN))
     return None
 
@@ -146,7 +147,9 @@ class _Tracer:
         )
         memory = facts.get("buffers", {})
         got, written = given(rows), tensors(results(rows))
-        sources = {row["arg"]: self._sources(place.scope, memory, row) for row in got}
+        # In what runs again and again, a name of the last time says nothing.
+        again = bool(facts.get("repeats"))
+        sources = {row["arg"]: self._sources(place.scope, memory, row, again) for row in got}
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
         return Node(step, place, sources, slots, keys)
@@ -159,27 +162,30 @@ class _Tracer:
             return None
         scope, names = returned
         got: dict[str, tuple[Source, ...]] = {}
-        rows = []
+        rows: list[Json | None] = [None] * len(names)
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
             if writers:
                 source = max(writers.values(), key=lambda source: source.step)
                 row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
                 got[label := f"{position}: {name}"] = (source,)
-                rows.append({**row, "arg": label})
+                rows[position] = {**row, "arg": label}
         step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
 
-    def _sources(self, scope: str, memory: dict[str, str], row: Json) -> tuple[Source, ...]:
+    def _sources(
+        self, scope: str, memory: dict[str, str], row: Json, again: bool
+    ) -> tuple[Source, ...]:
         name, value = variable(row["arg"]), fingerprint(row)
         writers = self._memory.get((scope, memory.get(name, name)), {})
         if name in writers:
             writers = {name: writers[name]}
-        elif not writers and name in self._inputs:
+        sure = bool(writers) and not again
+        if not writers and name in self._inputs:
             writers = {name: self._inputs[name]}
         known = [self._values[source] for source in writers.values()]
-        if row["phase"] == "before" and known != [value] and value in self._by_value:
+        if not sure and row["phase"] == "before" and known != [value] and value in self._by_value:
             # A parameter of a subgraph, whose name says nothing, or means something else outside.
             # The value of a part of a buffer is no writer's, and is not found here.
             return (self._by_value[value],)

@@ -99,9 +99,16 @@ def verdict(comparison: Comparison) -> str:
         )
         return f"different: first seen at {first.place}; what produced it was not compared"
     counts = count(comparison)
-    if counts.identical == counts.matched:
-        return f"equal: {counts.matched} launches, bit for bit"
-    return f"equal: {counts.matched} launches, within tolerance"
+    said = f"equal: {counts.equal} of {counts.matched} launches"
+    if not counts.equal:
+        said = "equal: what was read; nothing that launches wrote could be compared"
+    elif counts.identical == counts.equal:
+        said += ", bit for bit"
+    else:
+        said += ", within tolerance"
+    if alone := counts.only_a + counts.only_b:
+        said += f"; {alone} without a counterpart"
+    return said
 
 
 def to_json(comparison: Comparison) -> Json:
@@ -136,6 +143,7 @@ def _launch(launch: LaunchComparison, run: int) -> Json:
         "blame": launch.blame or None,
         "moved": launch.moved,
         "reasons": list(launch.reasons),
+        "lone": list(launch.lone),
         "producers": [place.step for place in launch.producers],
         "reads": [_tensor(tensor) for tensor in launch.reads],
         "results": [_tensor(tensor) for tensor in launch.results],

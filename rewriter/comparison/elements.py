@@ -41,7 +41,7 @@ def elements(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
     if end - row == 1:
         return elements(tensor[row], first - row * inner, last - row * inner)
     if first % inner == last % inner == 0:
-        return tensor[row:end].reshape(-1)
+        return tensor[row:end].reshape(-1).contiguous()
     # A part of a row, whole rows, and a part of a row.
     cuts = sorted({first, -(-first // inner) * inner, last // inner * inner, last})
     return torch.cat([elements(tensor, *cut) for cut in pairwise(cuts)])

@@ -28,6 +28,8 @@ _ROUNDING = {
 
 # By how much more than the launch that exceeds the tolerance another has to multiply the error.
 _CLEARLY = 2.0
+# How many times the error of what it read a launch may have in its results that only carries it.
+_CARRIED = 10.0
 _NAMED = 3
 
 
@@ -35,27 +37,40 @@ def trace_back(
     launches: Sequence[LaunchComparison], nodes: Sequence[Node]
 ) -> list[LaunchComparison]:
     """Move blame to where errors began; `nodes` are the steps of dump A."""
-    positions = {x.a.step: i for i, x in enumerate(launches) if x.a and x.b}
+    at = {x.a.step: position for position, x in enumerate(launches) if x.a and x.b}
+    given = [_error(launch.reads) for launch in launches]
+    made = [_error(launch.results) for launch in launches]
+    grown = [_growth(*each) for each in zip(launches, given, made, strict=True)]
+    # By step: of all that led to it with an error, what multiplied it most.
+    origins: dict[int, int] = {}
+    for node in nodes:
+        led: set[int] = set()
+        for source in node.origins:
+            position = at.get(source.step)
+            if position is not None and made[position]:
+                led.add(position)
+                led |= {origins[source.step]} if source.step in origins else set()
+        if led:
+            origins[node.step.position] = max(sorted(led), key=lambda one: grown[one] or 0.0)
     began: dict[int, list[int]] = {}  # positions of those that exceed the tolerance, by the origin
     for position, launch in enumerate(launches):
+        before, after, own = given[position], made[position], grown[position]
         if launch.blame != "culprit" or launch.state != "numeric" or launch.a is None:
             continue
-        if not _error(launch.reads):
-            continue  # equal bit for bit, or not known to be otherwise
-        led = {positions[step] for step in _led_to(launch.a.step, positions, launches, nodes)}
-        origin = max(led, key=lambda at: _growth(launches[at]) or 0.0, default=position)
-        own, most = _growth(launch), _growth(launches[origin])
-        if own is not None and most is not None and most > _CLEARLY * own:
+        if not before or after is None or own is None or after > _CARRIED * before:
+            continue  # equal bit for bit, not known to be otherwise, or an error of its own
+        origin = origins.get(launch.a.step)
+        if origin is not None and (grown[origin] or 0.0) > _CLEARLY * own:
             began.setdefault(origin, []).append(position)
     result = list(launches)
     for origin, carried in began.items():
-        source = launches[origin]
+        start = launches[origin]
         for position in carried:
             result[position] = replace(
-                launches[position], blame="downstream", producers=(source.place,)
+                launches[position], blame="downstream", producers=(start.place,)
             )
-        reasons = (*source.reasons, _reason(source, [launches[at] for at in carried]))
-        result[origin] = replace(source, blame="culprit", reasons=reasons)
+        reasons = (*start.reasons, _reason(start, [launches[one] for one in carried]))
+        result[origin] = replace(start, blame="culprit", reasons=reasons)
     return result
 
 
@@ -69,31 +84,11 @@ def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> st
     )
 
 
-def _led_to(
-    step: int,
-    positions: dict[int, int],
-    launches: Sequence[LaunchComparison],
-    nodes: Sequence[Node],
-) -> set[int]:
-    """The steps with an error from which values came to a step, through others with an error."""
-    found: set[int] = set()
-    waiting = [step]
-    while waiting:
-        for source in nodes[waiting.pop()].origins:
-            if source.step in found or source.step not in positions:
-                continue
-            if _error(launches[positions[source.step]].results):
-                found.add(source.step)
-                waiting.append(source.step)
-    return found
-
-
-def _growth(launch: LaunchComparison) -> float | None:
+def _growth(launch: LaunchComparison, before: float | None, after: float | None) -> float | None:
     """How many times the error of what it read a launch has in its results."""
-    before, after = _error(launch.reads), _error(launch.results)
     if after is None or (before is None and launch.reads):
         return None
-    rounding = max((_rounding(tensor) for tensor in launch.results), default=0.0)
+    rounding = max((_rounding(tensor) for tensor in launch.results), default=1.0)
     return after / max(before or 0.0, rounding)
 
 

@@ -27,10 +27,14 @@ def pair_reads(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
     return []
 
 
-def pair_outputs(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
-    """What two calls returned, as far as they return the same: behind what the program asked for
-    stands what is kept for a backward pass, which may be other values."""
-    return list(takewhile(lambda rows: _fits(*rows), zip(a, b, strict=False)))
+def pair_outputs(a: Sequence[Json | None], b: Sequence[Json | None]) -> list[Rows]:
+    """What two calls returned at the same positions.
+
+    Where one returns more, it is up to the first that is of another size: behind what the program
+    asked for stands what is kept for a backward pass, and that may be other values.
+    """
+    pairs = [(one, other) for one, other in zip(a, b, strict=False) if one and other]
+    return pairs if len(a) == len(b) else list(takewhile(lambda rows: _fits(*rows), pairs))
 
 
 def pair_results(
@@ -38,14 +42,16 @@ def pair_results(
 ) -> tuple[list[Rows], list[Json], list[Json]]:
     """What two launches wrote, and what is left over of each.
 
-    In order where it is as many; but other kernels may write other things, so that theirs are
-    paired by sizes, where each is the only one of its size.
+    In order where it is as many, else by name; but other kernels may write other things, so that
+    theirs are paired by sizes, where each is the only one of its size.
     """
     left, right = tensors(results(a)), tensors(results(b))
     if left and left[0].get("phase") == "inputs":
         return _by_name(left, right)
     if len(left) == len(right) and (same_kernel or all(map(_fits, left, right))):
         return list(zip(left, right, strict=True)), [], []
+    if same_kernel:
+        return _by_name(left, right)
     pairs: list[Rows] = []
     for row in left:
         fitting = [other for other in right if _fits(row, other)]
@@ -56,11 +62,16 @@ def pair_results(
 
 
 def unchanged(rows: Sequence[Json], row: Json) -> bool:
-    """Whether an argument that a launch only reads is after it what it was before."""
+    """Whether an argument that a launch only reads is known to be after it what it was before.
+
+    Statistics do not see the order of values: where tensors were saved, only their hashes tell
+    without reading them.
+    """
     return any(
         other.get("phase") == "before"
         and other.get("arg") == row.get("arg")
         and {**other, "phase": "", "file": ""} == {**row, "phase": "", "file": ""}
+        and ("sha256" in row or not ("file" in row and "file" in other))
         for other in rows
     )
 
@@ -93,7 +104,7 @@ def _fits(a: Json, b: Json) -> bool:
 
 
 def _by_name(left: list[Json], right: list[Json]) -> tuple[list[Rows], list[Json], list[Json]]:
-    """The inputs of a call: by name where both have it, the rest in order if as many are left."""
+    """By name where both have it, the rest in order if as many are left."""
     names = {row["arg"]: row for row in right}
     pairs = [(row, names[row["arg"]]) for row in left if row["arg"] in names]
     pairs, rest_a, rest_b = _with_rest(pairs, left, right)

@@ -39,8 +39,9 @@ Pair = tuple[Path, Path, Tolerance]
 
 
 def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
-    """How the tensor saved in `a` differs from that in `b`, which has the same shape.
+    """How the tensor saved in `a` differs from that in `b`, which has as many elements.
 
+    Where their shapes differ, one is a view of the other, and both are compared in row-major order.
     Raises `RewriterError` where a file is damaged or has no tensor that can be compared.
     """
     return next(compare_many([(a, b, tolerance)]))
@@ -89,7 +90,10 @@ def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
     saved_a, saved_b = _open(a), _open(b)
     order = _common_order(saved_a, saved_b)
     if order is None:
-        return metrics.compare(_load(a), _load(b), tolerance)
+        one, other = _load(a), _load(b)
+        if one.shape != other.shape:
+            one, other = one.reshape(-1), other.reshape(-1)
+        return metrics.compare(one, other, tolerance)
     parts = (
         _measure(saved_a, saved_b, first, tolerance) for first in range(0, saved_a.numel, _PART)
     )
@@ -144,6 +148,7 @@ class _Saved:
 
 
 _layouts: dict[bytes, _Layout] = {}
+_MOST_LAYOUTS = 4096
 
 
 def _open(path: Path) -> _Saved:
@@ -158,6 +163,8 @@ def _open(path: Path) -> _Saved:
         _corrupt(path, f"it is of a {byteorder}-endian machine: compare it there")
     layout = _layouts.get(pickled)
     if layout is None:
+        if len(_layouts) >= _MOST_LAYOUTS:
+            _layouts.clear()
         tensor = _load(path)
         check(tensor.dtype)
         offset = int(tensor.storage_offset())
@@ -178,8 +185,10 @@ def _load(path: Path) -> torch.Tensor:
 
 def _common_order(a: _Saved, b: _Saved) -> tuple[int, ...] | None:
     """The order of the dimensions in memory, where it is one and the elements fill it."""
+    if a.numel != b.numel:
+        _corrupt(a.path, f"it is of shape {a.layout.shape}, {b.path} of {b.layout.shape}")
     if a.layout.shape != b.layout.shape:
-        raise ValueError(f"{a.path} is of shape {a.layout.shape}, {b.path} of {b.layout.shape}")
+        return None
     order = a.layout.order
     return order if order == b.layout.order else None
 

@@ -104,8 +104,13 @@ class Totals:
         if self.mismatched and not self.finite:
             return math.nan
         if self.square_error == 0:
-            return math.inf
-        return 10 * math.log10(self.square_b / self.square_error) if self.square_b else -math.inf
+            # The square of a very small error is 0, too.
+            return math.nan if self.max_abs and self.max_abs.error else math.inf
+        if self.square_b == 0:
+            return -math.inf
+        quotient = self.square_b / self.square_error
+        # Of very large numbers the squares are infinite, and tell nothing.
+        return 10 * math.log10(quotient) if 0 < quotient < math.inf else math.nan
 
 
 _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "float"))

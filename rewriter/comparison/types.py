@@ -142,7 +142,8 @@ class LaunchComparison:
     `reads` are what it was given; `results` what it left in what it writes, and in what it was only
     to read, if that changed. `state` is the worst of the results, `inputs` that of the reads.
     `blame` tells a launch that went wrong itself from one that was given wrong values, by
-    `producers`: places in dump A. `reasons` are sentences for people.
+    `producers`: places in dump A. `reasons` are sentences for people. `lone` are results, or inputs
+    of the call, that one side alone has, such as "A buf3".
     """
 
     a: Place | None
@@ -155,6 +156,7 @@ class LaunchComparison:
     results: tuple[TensorComparison, ...] = ()
     producers: tuple[Place, ...] = ()
     reasons: tuple[str, ...] = ()
+    lone: tuple[str, ...] = ()
 
     @property
     def place(self) -> Place:

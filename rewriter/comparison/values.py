@@ -13,6 +13,7 @@ from typing import Any
 from rewriter.alignment import canonical
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import Metrics, State, TensorComparison
+from rewriter.errors import RewriterError
 from rewriter.grammar import folder
 from rewriter.types import Json
 
@@ -38,11 +39,21 @@ class Side:
     @property
     def file(self) -> Path | None:
         name = self.row.get("file")
+        if name and (name.startswith("/") or ".." in Path(name).parts):
+            raise RewriterError(
+                "corrupt-dump",
+                f"{self.path}: the file {name!r} of an event is none of this run",
+                hint="Copy the dump again, or run the program once more.",
+            )
         return self.path / name if name else None
 
 
 def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComparison:
-    """Compare one argument of a launch. Never raises on values; on a damaged file it does."""
+    """Compare one argument of a launch, by its rows.
+
+    What was saved on both sides is not read: it comes back with the basis "tensors" and without
+    metrics, for `finish`.
+    """
     blank = TensorComparison(str(a.row.get("phase", "")), "unknown", "none", a.row, b.row)
     if "dtype" not in a.row or "dtype" not in b.row:
         return _scalars(blank)
@@ -53,8 +64,12 @@ def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComp
     result = replace(
         blank, tolerance=tolerances.of(kernel, str(a.row["dtype"]), str(b.row["dtype"]))
     )
+    if a.row["shape"] != b.row["shape"]:
+        result = replace(
+            result, note=f"{a.row['shape']} against {b.row['shape']}, in row-major order"
+        )
     if a.file and b.file and not str(a.row["dtype"]).startswith(_PACKED):
-        return _saved(result, a.file, b.file)
+        return replace(result, basis="tensors")
     if "sha256" in a.row and "sha256" in b.row and a.row["dtype"] == b.row["dtype"]:
         return _hashes(result)
     if "numel" in a.row and "numel" in b.row:
@@ -62,24 +77,16 @@ def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComp
     return replace(result, note="neither saved nor measured in both dumps")
 
 
-def size(*sides: Side) -> int:
-    """The bytes that are read to compare these."""
-    return sum(side.file.stat().st_size for side in sides if side.file and side.file.exists())
-
-
-def state_of(metrics: Metrics) -> State:
-    """What the metrics of two tensors come to."""
+def finish(comparison: TensorComparison, metrics: Metrics) -> TensorComparison:
+    """The comparison of two saved tensors with what was found of them."""
+    state: State = "equal" if metrics.passes else "numeric"
     if metrics.nan_a or metrics.nan_b or metrics.inf:
-        return "non-finite"
-    return "equal" if metrics.passes else "numeric"
+        state = "non-finite"
+    return replace(comparison, state=state, metrics=metrics)
 
 
-def _saved(result: TensorComparison, a: Path, b: Path) -> TensorComparison:
-    from rewriter.comparison.tensors import compare_files
-
-    assert result.tolerance is not None
-    metrics = compare_files(a, b, result.tolerance)
-    return replace(result, state=state_of(metrics), basis="tensors", metrics=metrics)
+def _also(result: TensorComparison, note: str) -> str:
+    return f"{result.note}; {note}" if result.note else note
 
 
 def _hashes(result: TensorComparison) -> TensorComparison:
@@ -87,14 +94,14 @@ def _hashes(result: TensorComparison) -> TensorComparison:
         return replace(result, state="equal", basis="hashes")
     counted = [(row.get("nan"), row.get("inf")) for row in (result.a, result.b)]
     state: State = "numeric" if counted[0] == counted[1] else "non-finite"
-    return replace(result, state=state, basis="hashes", note=BY_HASH)
+    return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
 
 
 def _statistics(result: TensorComparison) -> TensorComparison:
     """Every statistic within what the tolerance of the elements allows it to differ by."""
     a, b, tolerance = result.a, result.b, result.tolerance
     assert tolerance is not None
-    result = replace(result, basis="statistics", note=BY_STATISTICS)
+    result = replace(result, basis="statistics", note=_also(result, BY_STATISTICS))
     if (a.get("nan"), a.get("inf")) != (b.get("nan"), b.get("inf")):
         return replace(result, state="non-finite")
     largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
@@ -113,9 +120,9 @@ def _largest(row: Json) -> float | None:
     return max(map(abs, found), default=None)
 
 
-def _number(value: Any) -> float | None:
-    """A number of an events file, in which those without a JSON form are strings."""
-    return None if value is None else float(value)
+def _number(value: Any) -> float | int | None:
+    """A number of an events file, in which those without a JSON form are strings. Integers stay."""
+    return float(value) if isinstance(value, str) else value
 
 
 def _scalars(result: TensorComparison) -> TensorComparison:
@@ -127,10 +134,13 @@ def _scalars(result: TensorComparison) -> TensorComparison:
 
 
 def _same_number(a: Any, b: Any) -> bool:
-    try:
-        return float(a) == float(b)
-    except (TypeError, ValueError):
-        return False
+    """Whether two texts are the same number, such as `1` and `1.0`."""
+    for read in (int, float):
+        try:
+            return bool(read(a) == read(b))
+        except (TypeError, ValueError):
+            continue
+    return False
 
 
 def _not_alike(a: Json, b: Json) -> str:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import dumps
 import pytest
 import torch
-from dumps import launch, value
 
+import dumps
+from dumps import launch, value
 from rewriter.comparison.compare import compare
 from rewriter.comparison.types import Comparison
 
@@ -16,9 +16,9 @@ def dumped(folder: Path, results: list[torch.Tensor], dtype: str = "float32") ->
     """A chain of launches with these results, saved."""
     rows = []
     before = value("x", file="x.pt", dtype=dtype)
-    for index, result in enumerate(results):
+    for index in range(len(results)):
         name = f"buf{index}.pt"
-        written = value(f"buf{index}", "out", float(result.double().mean()), file=name, dtype=dtype)
+        written = value(f"buf{index}", "out", file=name, dtype=dtype)
         rows.append(launch(index, f"kernel_{'abcdef'[index]}", [before], [written]))
         before = {**written, "role": "in"}
     made = dumps.write(folder, rows)
@@ -55,7 +55,7 @@ def test_the_launch_that_multiplied_the_error_most(
     errors: list[float], culprit: int, tmp_path: Path
 ) -> None:
     comparison = compared(tmp_path, errors)
-    assert comparison.culprits[0].place.launch == culprit
+    assert [launch.place.launch for launch in comparison.culprits] == [culprit]
 
 
 def test_what_only_carries_an_error_is_downstream(tmp_path: Path) -> None:

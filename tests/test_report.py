@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from report_dumps import Row, compared, entry, many, row, step, write_dump, writ
 from rewriter import cli
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
-from rewriter.reporting import model
+from rewriter.reporting import encode, model, sources
 from rewriter.reporting.compared import report as compared_report
 from rewriter.reporting.page import comparison_page, page
 from rewriter.reporting.types import Report
@@ -196,13 +197,56 @@ def test_only_the_runs_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"numel": "many"}, {"shape": 3}, {"nan": None}, {"min": "least"}],
+    [{"numel": "many"}, {"shape": 3}, {"nan": None}, {"min": "least"}, {"inf": math.inf}],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_a_damaged_event_is_an_error(tmp_path: Path, wrong: Row) -> None:
     with pytest.raises(RewriterError) as caught:
         report_of(tmp_path, [{**row(0, "after", "y"), **wrong}])
     assert caught.value.slug == "corrupt-dump"
+
+
+def test_an_event_without_its_role_is_an_error(tmp_path: Path) -> None:
+    event = row(0, "after", "y")
+    del event["role"]
+    with pytest.raises(RewriterError, match="y has no phase or no role"):
+        report_of(tmp_path, [event])
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [{"min": -(10**400)}, {"max": 10**400}, {"std": "inf"}, {"min": "-inf", "max": "nan"}],
+)
+def test_numbers_beyond_every_type_are_shown_as_unknown(tmp_path: Path, extreme: Row) -> None:
+    report = report_of(tmp_path, [*step(0), {**row(1, "after", "y"), **extreme}])
+    assert not report.found
+    assert "#1" in page(report)
+    printed = {"format": "rewriter.report", "version": 1, **encode.to_json(report)}
+    jsonschema.validate(json.loads(json.dumps(printed, allow_nan=False)), SCHEMA)
+
+
+@pytest.mark.parametrize("started", [1e30, -1e30, 10**400, "yesterday", None])
+def test_a_moment_outside_the_calendar_is_unknown(tmp_path: Path, started: object) -> None:
+    run = write_run(tmp_path / "rank0/run0", step(0))
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "started": started}))
+    assert model.report(open_dump(run)).runs[0].started == ""
+
+
+def test_a_comparison_of_numbers_beyond_every_type(tmp_path: Path) -> None:
+    comparison = compared(4, 2)
+    (run,) = comparison.runs
+    (result,) = run.launches[2].results
+    huge = {**result.a, "max": 10**400, "min": "-inf"}
+    result = replace(result, basis="statistics", metrics=None, a=huge, b=huge)
+    launches = (*run.launches[:2], replace(run.launches[2], results=(result,)))
+    text = comparison_page(replace(comparison, runs=(replace(run, launches=launches),)))
+    assert "cpp_fused_add_2" in text
+
+
+def test_an_impossible_name_of_an_artifact_gives_no_sources(tmp_path: Path) -> None:
+    root = write_dump(tmp_path / "x.dump", step(0), artifact="x" * 5000)
+    assert sources.of_dump(root, open_dump(root).manifest) == {}
 
 
 class Elements(HTMLParser):

@@ -16,7 +16,7 @@ from rewriter.comparison.types import (
     TensorComparison,
 )
 from rewriter.reporting.findings import counted
-from rewriter.reporting.model import facts, reading, used
+from rewriter.reporting.model import facts, number, reading, used
 from rewriter.reporting.types import (
     Difference,
     Finding,
@@ -180,22 +180,22 @@ def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
 
 def _statistics_error(a: Json, b: Json) -> float | None:
     """The largest difference between the statistics: what the error is at least, about."""
-    both = [(a.get(key), b.get(key)) for key in _STATISTICS]
+    both = [(number(a.get(key)), number(b.get(key))) for key in _STATISTICS]
     known = [
-        abs(float(of_a) - float(of_b))
+        _known(abs(float(of_a) - float(of_b)))
         for of_a, of_b in both
-        if isinstance(of_a, (int, float)) and isinstance(of_b, (int, float))
+        if of_a is not None and of_b is not None
     ]
-    return max(known, default=None)
+    return max((error for error in known if error is not None), default=None)
 
 
 def _allowed(tensor: TensorComparison) -> float | None:
     if tensor.tolerance is None:
         return None
-    extremes = [tensor.b.get(key) for key in ("min", "max")]
-    size = max((abs(float(x)) for x in extremes if isinstance(x, (int, float))), default=0.0)
-    return tensor.tolerance.atol + tensor.tolerance.rtol * size
+    extremes = [number(tensor.b.get(key)) for key in ("min", "max")]
+    size = max((abs(float(x)) for x in extremes if x is not None), default=0.0)
+    return _known(tensor.tolerance.atol + tensor.tolerance.rtol * size)
 
 
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -112,6 +112,8 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str =
     for row in dumped.rows(step):
         if "arg" not in row:
             continue  # a launch of which only the name was recorded
+        if not {"phase", "role"} <= row.keys():
+            raise ValueError(f"{row['arg']} has no phase or no role")
         made = reading(row, expressions.get((row["phase"], row["arg"]), ""), side)
         if histogram is not None and made.file and _is_drawn(made):
             made = replace(made, bins=histogram(dumped.path, made))
@@ -184,28 +186,39 @@ def _statistics(row: Json) -> Statistics | None:
         return None
     return Statistics(
         numel=int(row["numel"]),
-        minimum=_number(row.get("min")),
-        maximum=_number(row.get("max")),
-        mean=_number(row.get("mean")),
-        std=_number(row.get("std")),
+        minimum=number(row.get("min")),
+        maximum=number(row.get("max")),
+        mean=number(row.get("mean")),
+        std=number(row.get("std")),
         nan=int(row.get("nan", 0)),
         inf=int(row.get("inf", 0)),
-        of=str(row.get("of", "value")),
+        of="magnitude" if row.get("of") == "magnitude" else "value",
     )
 
 
-def _number(value: Any) -> Number | None:
-    """A number of the dump; non-finite ones are strings there."""
-    if value is None or isinstance(value, (int, float)):
-        return value
-    number = float(value)
-    return None if math.isnan(number) else number
+def number(value: Any) -> Number | None:
+    """A number of the dump; non-finite ones are strings there. `None` where it is unknown: NaN, or
+    an integer beyond every type of a tensor.
+    """
+    if value is None:
+        return None
+    try:
+        size = float(value)
+    except OverflowError:
+        return None
+    if math.isnan(size):
+        return None
+    return value if isinstance(value, int) else size
 
 
 def _moment(seconds: Any) -> str:
+    """Empty for what is no moment of the calendar."""
     if not isinstance(seconds, (int, float)):
         return ""
-    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    try:
+        moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return ""
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

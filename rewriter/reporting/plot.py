@@ -147,11 +147,11 @@ def _with(lanes: Sequence[Lane]) -> str:
 
 def _spread(launch: Launch) -> float | None:
     known = [
-        float(reading.statistics.std)
+        abs(float(reading.statistics.std))
         for reading in findings.floating(launch.results)
         if reading.statistics is not None and reading.statistics.std is not None
     ]
-    return max(known, default=None)
+    return max(filter(math.isfinite, known), default=None)
 
 
 def _marks(run: Run, launches: Sequence[Launch], kinds: Sequence[str]) -> tuple[Mark, ...]:

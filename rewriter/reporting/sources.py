@@ -26,9 +26,9 @@ def of_dump(path: Path, manifest: Json) -> dict[str, str]:
     """
     name = Path(str(manifest.get("artifact", ""))).name
     for folder in (path, *path.absolute().parents[:2]) if name else ():
-        if (folder / name).is_file() and (folder / "manifest.json").is_file():
-            try:
+        try:
+            if (folder / name).is_file() and (folder / "manifest.json").is_file():
                 return of_artifact(folder / name)
-            except RewriterError:
-                return {}  # a report does without: what ran is in the events
+        except (RewriterError, OSError):
+            return {}  # a report does without: what ran is in the events
     return {}

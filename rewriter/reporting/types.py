@@ -5,6 +5,7 @@ Made from a dump or from a comparison of two; shown as a page or as JSON. No I/O
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +48,11 @@ class Statistics:
 
     @property
     def magnitude(self) -> float | None:
-        """The largest absolute value."""
+        """The largest absolute value; `None` where it is unknown."""
         if self.minimum is None or self.maximum is None:
             return None
-        return max(abs(float(self.minimum)), abs(float(self.maximum)))
+        size = max(abs(float(self.minimum)), abs(float(self.maximum)))
+        return size if math.isfinite(size) else None
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,8 @@ def canonical(kernel: str) -> str:
     ('addmm', 'addmm')
     >>> canonical("triton_poi_fused_gelu_3"), canonical("cpp_fused_gelu_0")
     ('fused gelu', 'fused gelu')
+    >>> canonical("aten.scatter_reduce_.two"), canonical("aoti_torch_cpu_scatter_reduce_two_out")
+    ('scatter_reduce_two', 'scatter_reduce_two')
     """
     if _GENERATED.match(kernel):
         # Without descriptive names (torch 2.6 and before) only the number is left.
@@ -202,8 +204,10 @@ def canonical(kernel: str) -> str:
     if _SHIM.match(kernel):
         return _SHIM.sub("", kernel).removesuffix("_out")
     if _OPERATOR.match(kernel):
-        name = _OPERATOR.sub("", kernel)
-        return name.removesuffix(".default").removesuffix(".out")
+        # `scatter_reduce_.two` is `scatter_reduce_two` in the C shim.
+        name = _OPERATOR.sub("", kernel).removesuffix(".default").removesuffix(".out")
+        operator, _, overload = name.partition(".")
+        return "_".join(filter(None, (operator.rstrip("_") or operator, overload)))
     return _SUFFIX.sub("", kernel)
 
 

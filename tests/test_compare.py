@@ -194,6 +194,23 @@ def test_an_uninitialised_value_is_never_compared(compared: Callable[..., Compar
     assert "never writes" in comparison.launches[1].results[1].note
 
 
+@pytest.mark.parametrize(
+    ("kernel", "same"),
+    [
+        ("torch.ops.aten.empty.memory_format", True),
+        ("aten.empty_like.default", True),
+        ("torch.ops.corp.not_empty.default", False),
+    ],
+)
+def test_what_allocates_writes_nothing(
+    kernel: str, same: bool, compared: Callable[..., Comparison]
+) -> None:
+    def launches(mean: float) -> Launches:
+        return [launch(0, kernel, [], [value("y", "out", mean)]), *chain(1, start=1)]
+
+    assert compared(launches(1.0), launches(2.0)).equal == same
+
+
 def test_a_value_that_was_only_to_be_read_and_changed(
     compared: Callable[..., Comparison],
 ) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import dumps
 import rewriter
-from rewriter.comparison.tensors import Pair, compare_many
-from rewriter.comparison.tolerance import default
+from rewriter.comparison import describe
+from rewriter.comparison.tolerance import Tolerances
 
 pytestmark = pytest.mark.benchmark
 
@@ -42,23 +43,29 @@ CASES: dict[str, tuple[Make, Make]] = {
 }
 
 
-def dumps(folder: Path, files: int, elements: int, make: tuple[Make, Make]) -> list[Pair]:
-    pairs = []
-    for number in range(files):
-        values = torch.randn(elements, generator=torch.Generator().manual_seed(number))
-        tensors = [one(values) for one in make]
-        paths = [folder / f"{side}{number}.pt" for side in "ab"]
-        for tensor, path in zip(tensors, paths, strict=True):
-            torch.save(tensor, path)
-        names = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
-        pairs.append((paths[0], paths[1], default(*names)))
+def dumped(folder: Path, files: int, elements: int, make: tuple[Make, Make]) -> tuple[Path, Path]:
+    """Two dumps of launches that each have one result."""
+    for side, one in zip("ab", make, strict=True):
+        launches = []
+        for number in range(files):
+            file = f"{number}.pt"
+            result = dumps.value(f"buf{number}", "out", shape=[elements], numel=elements, file=file)
+            launches.append(dumps.launch(number, f"kernel_{number}", [], [result]))
+        made = dumps.write(folder / side, launches)
+        for number in range(files):
+            values = torch.randn(elements, generator=torch.Generator().manual_seed(number))
+            torch.save(one(values), made / f"rank0/run0/{number}.pt")
     os.sync()  # what is not on disk yet cannot be dropped from the page cache
-    return pairs
+    return folder / "a", folder / "b"
 
 
-def drop(pairs: list[Pair]) -> None:
+def saved(folders: tuple[Path, Path]) -> list[Path]:
+    return [path for folder in folders for path in sorted(folder.glob("rank0/run0/*.pt"))]
+
+
+def drop(paths: list[Path]) -> None:
     """Drop the files from the page cache."""
-    for path in (path for pair in pairs for path in pair[:2]):
+    for path in paths:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -69,22 +76,23 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def ratio(pairs: list[Pair], *, cold: bool = False) -> float:
+def ratio(folders: tuple[Path, Path], *, cold: bool = False) -> float:
     """The speed of the comparison against that of `cat`, medians of rounds that alternate."""
-    paths = [path for pair in pairs for path in pair[:2]]
+    paths = saved(folders)
 
     def cat() -> None:
         with open(os.devnull, "w") as null:
             subprocess.run(["cat", *map(str, paths)], stdout=null, check=True)
 
     def compare() -> None:
-        for found in compare_many(pairs):
-            assert found.passes
+        comparison = rewriter.compare(*folders, tolerances=Tolerances(rtol=0.016, atol=1e-5))
+        assert comparison.equal
+        assert describe.count(comparison).equal == len(paths) / 2
 
     taken: dict[Callable[[], None], list[float]] = {cat: [], compare: []}
     for act in (cat, compare) * (ROUNDS + 1):
         if cold:
-            drop(pairs)
+            drop(paths)
         taken[act].append(seconds(act))
     cat_took, compare_took = (statistics.median(times[1:]) for times in taken.values())
     size = sum(path.stat().st_size for path in paths)
@@ -107,18 +115,17 @@ SMALL = {"identical": 0.14, "every element differs": 0.08, "bfloat16 against flo
 
 @pytest.mark.parametrize("case", CASES)
 def test_large_tensors_in_the_page_cache(case: str, tmp_path: Path) -> None:
-    assert ratio(dumps(tmp_path, FILES, ELEMENTS, CASES[case])) >= WARM[case]
+    assert ratio(dumped(tmp_path, FILES, ELEMENTS, CASES[case])) >= WARM[case]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_large_tensors_on_disk(case: str, tmp_path: Path) -> None:
-    assert ratio(dumps(tmp_path, FILES, ELEMENTS, CASES[case]), cold=True) >= GOAL
+    assert ratio(dumped(tmp_path, FILES, ELEMENTS, CASES[case]), cold=True) >= GOAL
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_many_small_tensors(case: str, tmp_path: Path) -> None:
-    pairs = dumps(tmp_path, SMALL_FILES, SMALL_ELEMENTS, CASES[case])
-    assert ratio(pairs) >= SMALL[case]
+    assert ratio(dumped(tmp_path, SMALL_FILES, SMALL_ELEMENTS, CASES[case])) >= SMALL[case]
 
 
 PEAK = """
@@ -135,7 +142,8 @@ print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
     peaks = []
     for elements in (1 << 20, 256 << 20):
-        ((a, b, _),) = dumps(tmp_path, 1, elements, CASES["bfloat16 against float32"])
+        folder = tmp_path / str(elements)
+        a, b = saved(dumped(folder, 1, elements, CASES["bfloat16 against float32"]))
         command = [sys.executable, "-c", PEAK, str(a), str(b)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
         peaks.append(int(done.stdout) / 1024)

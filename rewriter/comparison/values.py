@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rewriter.alignment import canonical
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import Metrics, State, TensorComparison
 from rewriter.errors import RewriterError
@@ -183,7 +182,8 @@ def _uninitialised(kernel: str, row: Json) -> str:
 
 
 def _operator(kernel: str) -> str:
-    return canonical(kernel).partition(".")[0]
+    """`empty` of `torch.ops.aten.empty.memory_format`."""
+    return kernel.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]
 
 
 @cache

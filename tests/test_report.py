@@ -23,6 +23,7 @@ from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 from rewriter.reporting import encode, model, sources
 from rewriter.reporting.compared import report as compared_report
+from rewriter.reporting.histogram import histogram
 from rewriter.reporting.page import comparison_page, page
 from rewriter.reporting.types import Report
 
@@ -231,6 +232,23 @@ def test_a_moment_outside_the_calendar_is_unknown(tmp_path: Path, started: objec
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "started": started}))
     assert model.report(open_dump(run)).runs[0].started == ""
+
+
+def test_a_file_of_something_else_is_a_note(tmp_path: Path) -> None:
+    rows = [row(0, "after", name, file=f"{name}.pt") for name in ("x", "y")]
+    dump = write_dump(tmp_path / "x.dump", rows)
+    torch.save(torch.zeros(3), dump / "rank0/run0/x.pt")
+    torch.save(torch.zeros(8, 32), dump / "rank0/run0/y.pt")
+    report = model.report(open_dump(dump), histogram=histogram)
+    assert texts(report, "note") == [
+        "x of #0 kernel_0 has no histogram: its file holds f32[3], not f32[8, 32]."
+    ]
+    printed = {"format": "rewriter.report", "version": 1, **encode.to_json(report)}
+    jsonschema.validate(printed, SCHEMA)
+    x, y = printed["runs"][0]["launches"][0]["values"]
+    assert "histogram" not in x
+    assert "note" not in y
+    assert sum(y["histogram"]["counts"]) == 256
 
 
 def test_a_comparison_of_numbers_beyond_every_type(tmp_path: Path) -> None:

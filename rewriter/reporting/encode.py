@@ -108,6 +108,8 @@ def _reading(reading: Reading) -> Json:
         row["file"] = reading.file
     if reading.sha256:
         row["sha256"] = reading.sha256
+    if reading.note:
+        row["note"] = reading.note
     if reading.bins is not None:
         row["histogram"] = {**asdict(reading.bins), "counts": list(reading.bins.counts)}
     return row

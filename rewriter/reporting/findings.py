@@ -28,6 +28,7 @@ def of_run(run: str, launches: Sequence[Launch], *, cut: bool = False) -> tuple[
         *_near_overflow(run, launches),
         *_jump(run, launches),
         *_unmeasured(run, launches),
+        *_files(run, launches),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != "finding"))
 
@@ -223,3 +224,16 @@ def _unmeasured(run: str, launches: Sequence[Launch]) -> list[Finding]:
     of = counted(len(steps), "launch", "launches")
     text = f"Nothing was recorded of what {len(missing):,} of {of} wrote, the first {missing[0]}."
     return [Finding("unmeasured", "note", text, run, missing[0])]
+
+
+def _files(run: str, launches: Sequence[Launch]) -> list[Finding]:
+    """Files that do not hold what was recorded."""
+    wrong = [
+        (launch, reading) for launch in launches for reading in launch.readings if reading.note
+    ]
+    if not wrong:
+        return []
+    launch, reading = wrong[0]
+    more = f" The same of {len(wrong) - 1:,} more." if len(wrong) > 1 else ""
+    text = f"{reading.name} of {launch} has no histogram: {reading.note}.{more}"
+    return [Finding("file", "note", text, run, launch)]

@@ -116,7 +116,11 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str =
             raise ValueError(f"{row['arg']} has no phase or no role")
         made = reading(row, expressions.get((row["phase"], row["arg"]), ""), side)
         if histogram is not None and made.file and _is_drawn(made):
-            made = replace(made, bins=histogram(dumped.path, made))
+            found = histogram(dumped.path, made)
+            if isinstance(found, str):
+                made = replace(made, note=found)
+            else:
+                made = replace(made, bins=found)
         readings.append(made)
     return Launch(
         position=step.position,

@@ -59,7 +59,8 @@ class Statistics:
 class Reading:
     """One argument of a launch, read at one phase: "inputs", "before" or "after".
 
-    `dump` is "A" or "B" in a comparison. A scalar has its type in `dtype`, and a `value`.
+    `dump` is "A" or "B" in a comparison. A scalar has its type in `dtype`, and a `value`. `note`
+    says why there is no histogram of a tensor that has a file.
     """
 
     phase: str
@@ -74,6 +75,7 @@ class Reading:
     file: str = ""
     sha256: str = ""
     bins: Bins | None = None
+    note: str = ""
     dump: str = ""
 
     @property
@@ -252,5 +254,6 @@ class Report:
         )
 
 
-# Gives the histogram of a tensor that the dump of a run, in a directory, has in a file.
-Histogram = Callable[[Path, Reading], Bins | None]
+# Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
+# why there is none.
+Histogram = Callable[[Path, Reading], Bins | str | None]

@@ -12,6 +12,7 @@ from rewriter.errors import RewriterError
 from rewriter.reporting import histogram as module
 from rewriter.reporting.histogram import BINS, histogram
 from rewriter.reporting.types import Bins, Reading, Statistics
+from rewriter.runtime.text import short_dtype
 
 NAN, INF = math.nan, math.inf
 
@@ -19,11 +20,20 @@ NAN, INF = math.nan, math.inf
 def of(folder: Path, tensor: torch.Tensor, low: float, high: float) -> Bins | None:
     torch.save(tensor, folder / "x.pt")
     statistics = Statistics(tensor.numel(), low, high, 0.0, 1.0, 0, 0)
-    return histogram(folder, reading(statistics))
+    found = histogram(folder, reading(statistics, dtype=tensor.dtype, shape=tuple(tensor.shape)))
+    assert not isinstance(found, str), found
+    return found
 
 
-def reading(statistics: Statistics | None, file: str = "x.pt") -> Reading:
-    return Reading("after", "x", "", "out", "f32", (1,), statistics=statistics, file=file)
+def reading(
+    statistics: Statistics | None,
+    file: str = "x.pt",
+    *,
+    dtype: torch.dtype = torch.float32,
+    shape: tuple[int, ...] = (2,),
+) -> Reading:
+    short = short_dtype(dtype)
+    return Reading("after", "x", "", "out", short, shape, statistics=statistics, file=file)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
@@ -71,11 +81,56 @@ def test_a_name_in_a_dump_leads_nowhere_else(tmp_path: Path) -> None:
     assert histogram(tmp_path, reading(known)) is not None
     assert histogram(run, reading(known, "../x.pt")) is None
     assert histogram(run, reading(known, str(tmp_path / "x.pt"))) is None
+    assert histogram(run, reading(known, "x" * 5000)) is None
 
 
-def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "x.pt").write_bytes(b"PK not a tensor")
-    with pytest.raises(RewriterError) as caught:
-        histogram(tmp_path, reading(Statistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)))
+KNOWN = Statistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
+
+
+def test_strides_with_gaps_are_read_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", 10)
+    values = torch.arange(4 * 6 * 10, dtype=torch.float32).reshape(4, 6, 10)[:, 1:4, ::3]
+    found = of(tmp_path, values.transpose(0, 2), values.min().item(), values.max().item())
+    assert found is not None
+    assert list(found.counts) == torch.histc(values, BINS).long().tolist()
+
+
+ELSE = {
+    "more elements": (torch.zeros(1).expand(10**11), (2,), "f32[100000000000], not f32[2]"),
+    "far more": (torch.zeros(1).expand(2, 10**11), (2, 10**11), "repeats elements"),
+    "another type": (torch.zeros(2, dtype=torch.int8), (2,), "holds i8[2], not f32[2]"),
+    "no elements": (torch.empty(2, device="meta"), (2,), "on meta"),
+    "sparse": (torch.eye(2).to_sparse(), (2, 2), "layout torch.sparse_coo"),
+}
+
+
+@pytest.mark.parametrize(("tensor", "shape", "why"), ELSE.values(), ids=ELSE.keys())
+def test_what_was_not_recorded_is_not_read(
+    tmp_path: Path, tensor: torch.Tensor, shape: tuple[int, ...], why: str
+) -> None:
+    torch.save(tensor, tmp_path / "x.pt")
+    assert (tmp_path / "x.pt").stat().st_size < 10_000
+    found = histogram(tmp_path, reading(KNOWN, shape=shape))
+    assert isinstance(found, str)
+    assert why in found
+
+
+class Untrusted:
+    """Its file names a function, which is not called."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exit, ("",)
+
+
+@pytest.mark.parametrize("content", [Untrusted(), [torch.ones(2)], b"PK not a tensor"], ids=type)
+def test_a_file_that_is_no_tensor_is_an_error(tmp_path: Path, content: object) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / "x.pt").write_bytes(content)
+    else:
+        torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(RewriterError, match=r"x\.pt cannot be read") as caught:
+        histogram(tmp_path, reading(KNOWN))
     assert caught.value.slug == "corrupt-dump"
-    assert "x.pt" in caught.value.message
+    assert "weights_only" not in str(caught.value)

@@ -230,7 +230,7 @@ def _reasons(
             f"it reads other values ({', '.join(differing)}), though what produced them is equal: "
             "it was given other operands, or they were overwritten in between"
         )
-    elif compared and all(map(_identical, compared)):
+    elif compared and all(tensor.identical for tensor in compared):
         reasons.append("what it reads is equal bit for bit")
     elif any(tensor.basis == "statistics" for tensor in compared):
         reasons.append("what it reads is equal as far as statistics tell")
@@ -257,9 +257,3 @@ def _returned(launch: LaunchComparison, a: Run, b: Run) -> Iterator[str]:
                 f"output {tensor.name} was written last by {a.nodes[ours.step].place} in A, by "
                 f"{b.nodes[theirs.step].place} in B"
             )
-
-
-def _identical(tensor: TensorComparison) -> bool:
-    if tensor.metrics:
-        return tensor.metrics.identical
-    return tensor.state == "equal" and tensor.basis in ("hashes", "none")

@@ -50,7 +50,8 @@ def count(comparison: Comparison) -> Counts:
         matched=len(matched),
         equal=sum(launch.state == "equal" for launch in matched),
         identical=sum(
-            launch.state == "equal" and all(map(_identical, launch.results)) for launch in matched
+            launch.state == "equal" and all(tensor.identical for tensor in launch.results)
+            for launch in matched
         ),
         culprits=sum(launch.blame == "culprit" for launch in launches),
         downstream=sum(launch.blame == "downstream" for launch in launches),
@@ -61,10 +62,6 @@ def count(comparison: Comparison) -> Counts:
         by_statistics=sum(tensor.basis == "statistics" for tensor in values),
         by_hash=sum(tensor.basis == "hashes" for tensor in values),
     )
-
-
-def _identical(tensor: TensorComparison) -> bool:
-    return tensor.metrics.identical if tensor.metrics else tensor.basis == "hashes"
 
 
 def needed(comparison: Comparison) -> Tolerance | None:

@@ -130,6 +130,13 @@ class TensorComparison:
         return str(self.a.get("arg", ""))
 
     @property
+    def identical(self) -> bool:
+        """Whether both are known to be equal bit for bit; a scalar that is equal is."""
+        if self.metrics is not None:
+            return self.metrics.identical
+        return self.state == "equal" and (self.basis == "hashes" or "dtype" not in self.a)
+
+    @property
     def written(self) -> bool:
         """Whether the launch is known to write it; the inputs of a call count as its results."""
         return self.phase == "inputs" or (self.phase == "after" and self.a.get("role") != "in")

@@ -377,6 +377,16 @@ def test_the_command_writes_a_page_and_tells_of_a_finding(
     assert (tmp_path / "bad.html").read_bytes() != before
 
 
+def test_a_name_cannot_act_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = step(0, nan=1, kernel="k\x1b[2J\r\u202e\x9b\ud800é")
+    assert run_report(write_dump(tmp_path / "x.dump", rows), "-o", tmp_path / "x.html") == 1
+    told = capsys.readouterr().err
+    assert all(line.isprintable() for line in told.splitlines())
+    assert r"#0 k\x1b[2J\r\u202e\x9b\ud800é." in told
+
+
 def test_the_page_on_standard_output(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

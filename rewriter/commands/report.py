@@ -87,9 +87,17 @@ def act(arguments: argparse.Namespace) -> int:
         else:
             output = Path(arguments.output or f"{dump.path.absolute().name}.html")
             write.write(output, text, overwrite=arguments.overwrite)
-            message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
+            message(_printable(f"report: {output} ({len(text) / 1e6:.1f} MB)"))
     if arguments.json:
         emit_json("report", encode.to_json(report))
     else:
-        message(report.verdict)
+        message(_printable(report.verdict))
     return DIFFERS if report.found else OK
+
+
+def _printable(text: str) -> str:
+    """With escapes for what acts on a terminal: a dump names its kernels as it likes."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )

@@ -323,6 +323,20 @@ def test_an_input_that_a_kernel_reversed_is_seen(saved: Callable[..., Path]) -> 
     assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
 
 
+def test_an_input_that_was_wrong_before_is_no_result(saved: Callable[..., Path]) -> None:
+    """What a launch makes of it may be right: a mask, a maximum."""
+    x, y, z = (torch.randn(4, 8) for _ in range(3))
+
+    def launches() -> Launches:
+        second = launch(1, "k1", [value("y")], [value("z", "out")])
+        return [*one_launch("y"), second]
+
+    a = saved("a", launches(), {"x": x, "y": y + 1, "z": z})
+    comparison = compare(a, saved("b", launches(), {"x": x, "y": y, "z": z}))
+    assert blamed(comparison) == {"#0": "culprit"}
+    assert (comparison.launches[1].inputs, comparison.launches[1].state) == ("numeric", "equal")
+
+
 @pytest.mark.parametrize("order", ["as it was", "moved"])
 def test_a_wrong_result_beside_a_right_one_is_not_explained_away(
     order: str, saved: Callable[..., Path]

@@ -198,8 +198,9 @@ def _finished(both: _Both, launch: LaunchComparison, found: deque[Metrics]) -> L
         )
 
     reads, results = finished(launch.reads), finished(launch.results)
-    # An argument that was only to be read is worth a word where it changed.
-    results = tuple(x for x in results if x.written or x.state != "equal")
+    # What was only to be read is worth a word where it was equal before, and is not any more.
+    equal = {tensor.name for tensor in reads if tensor.state == "equal"}
+    results = tuple(x for x in results if x.written or (x.state != "equal" and x.name in equal))
     inputs = worst([tensor.state for tensor in reads])
     if launch.place.kernel == OUTPUTS:
         return replace(launch, state=inputs, inputs=inputs, reads=reads)

@@ -48,13 +48,18 @@ def pair(
             pairs[one] = other
             taken.add(other)
 
+    def untouched(name: str) -> bool:
+        return name in a.normal and a.normal[name] == b.normal.get(name)
+
     by_text = {text: name for name, text in b.normal.items() if name not in taken}
     launched = list(launched)
     for one, other in launched:
         if a.normal.get(one) == b.normal.get(other):
             take(one, other)
     for one, other in launched:
-        take(one, other)
+        # Another kernel is launched, and those that were defined are as they were.
+        if one == other or not (untouched(one) or untouched(other)):
+            take(one, other)
     for one, text in a.normal.items():
         take(one, by_text.get(text, ""))
     for one in a.sources:

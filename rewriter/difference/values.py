@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rewriter.difference.declared import Declared, plain
 from rewriter.types import Argument, Launch, Located, Role
@@ -45,7 +45,29 @@ class Named:
     name: str
 
 
-Value = Written | Given | Named
+@dataclass(frozen=True)
+class Fresh:
+    """What a launch is about to write: the position among all that, in the order of allocation."""
+
+    position: int
+
+
+Value = Written | Given | Named | Fresh
+
+
+class Names:
+    """Which names of A stand for which of B: each for one and no other."""
+
+    def __init__(self) -> None:
+        self._to: dict[Hashable, Hashable] = {}
+        self._from: dict[Hashable, Hashable] = {}
+
+    def stand(self, a: Hashable, b: Hashable) -> bool:
+        """Whether two names may stand for each other; from then on they do."""
+        if self._to.get(a, b) != b or self._from.get(b, a) != a:
+            return False
+        self._to[a], self._from[b] = b, a
+        return True
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,12 @@ class Operand:
     type: str
     value: Value | None
     argument: Argument = field(compare=False)
+    scope: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The variable and the scope in which it has its name."""
+        return self.scope, variable(self.argument)
 
 
 @dataclass(frozen=True)
@@ -95,11 +123,16 @@ class _Follow:
     def __init__(self, declared: Declared, inputs: Mapping[str, int]) -> None:
         self._declared = declared
         self._inputs = inputs
+        self._allocations = {name: i for i, name in enumerate(declared.sizes)}
         self._writers: dict[tuple[str, str], Written] = {}
 
     def launch(self, launch: Launch) -> tuple[Operand, ...]:
-        found = tuple(
-            self._operand(argument, launch) for argument in launch.args if not _is_stream(argument)
+        found = self._allocated(
+            [
+                self._operand(argument, launch)
+                for argument in launch.args
+                if not _is_stream(argument)
+            ]
         )
         slots: dict[str, int] = {}
         for argument in launch.args:
@@ -111,15 +144,28 @@ class _Follow:
                     self._writers[launch.scope, name] = self._writers["", name] = written
         return found
 
+    def _allocated(self, launch: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands, with the order in which results were allocated if all of them were."""
+        names = {x.place[1] for x in launch if x.role == "out" and x.type == "tensor"}
+        if len(names) < 2 or not names <= self._allocations.keys():
+            return tuple(launch)
+        order = {name: i for i, name in enumerate(sorted(names, key=self._allocations.__getitem__))}
+        return tuple(
+            replace(x, value=Fresh(order[x.place[1]]))
+            if x.role == "out" and x.type == "tensor"
+            else x
+            for x in launch
+        )
+
     def _operand(self, argument: Argument, launch: Launch) -> Operand:
         # What a handle that is taken was made from, in torch 2.6.
         taken = argument.later if argument.later and "(" in argument.later else argument.expr
         form = plain(self._declared.expand(taken, launch.line))
         if argument.type != "tensor":
-            return Operand(form, argument.role, argument.type, None, argument)
+            return Operand(form, argument.role, argument.type, None, argument, launch.scope)
         form = self._form(form, variable(argument), argument.buffer, launch.line)
         value = None if argument.role == "out" else self._value(launch.scope, argument)
-        return Operand(form, argument.role, argument.type, value, argument)
+        return Operand(form, argument.role, argument.type, value, argument, launch.scope)
 
     def _form(self, form: str, name: str, root: str, line: int) -> str:
         """`form` with `@` for the variable; a variable that is a view is written out as one."""
@@ -160,6 +206,11 @@ def variable(argument: Argument) -> str:
     return match.group() if match else argument.name
 
 
+def is_variable(word: str) -> bool:
+    """Whether a word is called as the compiler calls its buffers, handles and streams."""
+    return bool(_NUMBERED.match(word) or _STREAM.match(word))
+
+
 def _is_result(argument: Argument) -> bool:
     return argument.type == "tensor" and argument.role != "in"
 
@@ -191,13 +242,13 @@ class Matcher:
 
     `partner` gives for launches of A their positions in B. Variables of which only the name is
     known are the same under one name; one that is numbered, and that the other side does not have,
-    is the same as the first that it is met with.
+    is the same as the first that it is met with. What is written has a name of its own.
     """
 
     a: Operands
     b: Operands
     partner: Mapping[int, int]
-    _met: dict[str, str] = field(default_factory=dict)
+    _names: Names = field(default_factory=Names)
 
     def __post_init__(self) -> None:
         self._by_position = len(self.a.inputs) == len(self.b.inputs)
@@ -205,9 +256,19 @@ class Matcher:
         self._names_b = _named(self.b)
 
     def same(self, a: Operand, b: Operand) -> bool:
-        return (a.form, a.role, a.type) == (b.form, b.role, b.type) and self._same_value(
-            a.value, b.value
-        )
+        return (a.form, a.role, a.type) == (b.form, b.role, b.type) and self._same_operand(a, b)
+
+    def _same_operand(self, a: Operand, b: Operand) -> bool:
+        if a.type != "tensor" or b.type != "tensor":
+            return True
+        if a.role == "out" and b.role == "out":
+            both = isinstance(a.value, Fresh) and isinstance(b.value, Fresh)
+            return (not both or a.value == b.value) and self._names.stand(a.place, b.place)
+        if not self._same_value(a.value, b.value):
+            return False
+        # They are the same whatever they are called; results may be called so no more.
+        self._names.stand(a.place, b.place)
+        return True
 
     def _same_value(self, a: Value | None, b: Value | None) -> bool:
         if isinstance(a, Written) and isinstance(b, Written):
@@ -223,7 +284,7 @@ class Matcher:
                 return True
             fresh = a.name not in self._names_b and b.name not in self._names_a
             counted = _NUMBERED.match(a.name) and _NUMBERED.match(b.name)
-            return bool(fresh and counted) and self._met.setdefault(a.name, b.name) == b.name
+            return bool(fresh and counted) and self._names.stand(a.name, b.name)
         return a == b
 
     def differences(self, a: Sequence[Operand], b: Sequence[Operand]) -> Iterator[str]:
@@ -252,10 +313,12 @@ class Matcher:
     def _difference(self, a: Operand, b: Operand) -> str:
         if a.role != b.role:
             return f"{a.role} {shown(a)} -> {b.role} {shown(b)}"
-        if self._same_value(a.value, b.value):
+        if a.form != b.form and self._same_operand(a, b):
             return f"{a.form} -> {b.form}".replace("@", variable(b.argument))
         if a.form != b.form or a.type != b.type:
             return f"{shown(a)} -> {shown(b)}"
+        if isinstance(a.value, Given) and isinstance(b.value, Given):
+            return f"input {a.value.position} -> input {b.value.position}"
         ours, theirs = _source(a), _source(b)
         if ours == theirs and isinstance(a.value, Written) and isinstance(b.value, Written):
             return f"{ours}, result {a.value.slot} -> {b.value.slot}"
@@ -286,9 +349,11 @@ def _named(operands: Operands) -> frozenset[str]:
 def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
     """The variables of A by what they are called in B, as far as operands that are the same tell.
 
-    Names that stand for different ones in different places are left out.
+    Names that stand for different ones in different places, or different ones for them, are left
+    out.
     """
-    found: dict[str, str | None] = {}
+    found: dict[str, set[str]] = {}
+    back: dict[str, set[str]] = {}
     for a, b in pairs:
         names = [
             (a.argument.buffer, b.argument.buffer),
@@ -298,6 +363,11 @@ def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
         if len(words[0]) == len(words[1]):
             names += zip(*words, strict=True)
         for old, new in names:
-            if old and new and found.setdefault(old, new) != new:
-                found[old] = None
-    return {old: new for old, new in found.items() if new is not None and new != old}
+            if old and new:
+                found.setdefault(old, set()).add(new)
+                back.setdefault(new, set()).add(old)
+    return {
+        old: new
+        for old, news in found.items()
+        if len(news) == 1 and len(back[new := next(iter(news))]) == 1 and new != old
+    }

@@ -24,7 +24,7 @@ from rewriter.errors import RewriterError
 from rewriter.reporting import encode, model, sources
 from rewriter.reporting.compared import report as compared_report
 from rewriter.reporting.histogram import histogram
-from rewriter.reporting.page import comparison_page, page
+from rewriter.reporting.page import comparison_page, isolated, page
 from rewriter.reporting.types import Report
 
 ROOT = Path(__file__).parent.parent
@@ -314,6 +314,30 @@ def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
     run, sources = scripts(text)
     assert HOSTILE in run["strings"]
     assert list(sources) == [HOSTILE]
+
+
+MARKS = "\u202e\u2066\u2069\u200f\u061c"
+
+
+def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path) -> None:
+    kernel = f"k{MARKS}k"
+    report = report_of(tmp_path, step(0, kernel=kernel, nan=1, device=kernel))
+    report = replace(report, title=kernel, sources={kernel: f"x = 1  # {kernel}"})
+    text = page(report, command=kernel)
+    assert not set(MARKS) & set(text)
+    shown = r"k\u202e\u2066\u2069\u200f\u061ck"
+    assert shown in Elements(text).texts["bdi"]
+    run, sources_ = scripts(text)
+    assert shown in run["strings"]
+    assert sources_ == {shown: f"x = 1  # {shown}"}
+
+
+def test_words_from_right_to_left_are_isolated(tmp_path: Path) -> None:
+    text = page(report_of(tmp_path, step(0, kernel="\u05d0\u05d1", nan=1)))
+    words = '<bdi dir="ltr">\u05d0\u05d1:</bdi> 1 of 256 elements of buf0'
+    assert f"NaN first appears at #0 {words}" in text
+    assert isolated("<b> \u0627\u2028&") == ('&lt;b&gt; <bdi dir="ltr">\u0627</bdi>\u2028&amp;')
+    assert isolated("plain <text>") == "plain &lt;text&gt;"
 
 
 def test_the_page_refers_to_nothing_outside(tmp_path: Path) -> None:

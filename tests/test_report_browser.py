@@ -191,6 +191,32 @@ def test_a_hostile_dump_runs_nothing(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("img").count() == 0
 
 
+def test_a_sentence_keeps_its_order_around_words_from_right_to_left(
+    open_page: Open, tmp_path: Path
+) -> None:
+    kernel = "\u05d0\u05d1\u05d2"
+    rows_ = [*step(0, kernel=f"\u202e{kernel}", nan=1), *step(1, kernel=kernel)]
+    page = open_page(page_text(model.report(open_dump(write_dump(tmp_path / "x.dump", rows_)))))
+    page.click(".findings .show")
+    lefts = """(element) => {
+        const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+        const found = [];
+        while (walker.nextNode()) {
+            for (const word of walker.currentNode.data.matchAll(/[^\\s\u0590-\u05ff]+/g)) {
+                const range = document.createRange();
+                range.setStart(walker.currentNode, word.index);
+                range.setEnd(walker.currentNode, word.index + word[0].length);
+                found.push(range.getBoundingClientRect().left);
+            }
+        }
+        return found;
+    }"""
+    for place in (".findings .text >> nth=0", "tr.details dd >> nth=0"):
+        found = page.locator(place).evaluate(lefts)
+        assert len(found) >= 2
+        assert found == sorted(found), place
+
+
 def test_the_policy_of_the_page_stops_what_would_slip_through(
     open_page: Open, runs_page: str, complaints: list[str]
 ) -> None:
@@ -268,7 +294,7 @@ def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Pat
     largest = 2**63 - 1
     rows_ = [
         row(0, "after", "ids", dtype="int64", min=-largest, max=largest),
-        row(0, "after", "x", file="x.pt", min=0.0, max=9.0, inf=1),
+        row(0, "after", "x", file="x.pt", shape=[11], min=0.0, max=9.0, inf=1),
     ]
     dump = write_dump(tmp_path / "x.dump", rows_)
     values = torch.tensor([*range(10), float("inf")])

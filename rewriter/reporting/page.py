@@ -2,6 +2,8 @@
 
 What comes from a dump is untrusted: the template escapes it, JSON cannot end its `<script>`, and
 the page's own policy allows this style sheet and this script, by their hashes, and nothing else.
+Marks of the writing direction, which would put sentences and sources out of order, are shown as
+escapes; words from right to left stand by themselves.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -33,6 +36,13 @@ _BEGINS = {
     "culprit": "Where the runs part",
 }
 _SOURCE = 200  # lines shown of the source of the launch in question
+
+
+# Unicode's explicit marks of direction, and the blocks of scripts from right to left.
+_MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_LEFTWARDS = re.compile(
+    r"(\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]\S*)"
+)
 
 
 class Column(NamedTuple):
@@ -94,7 +104,8 @@ def page(report: Report, *, command: str = "") -> str:
         version=__version__,
     )
     # A name may hold half of a surrogate pair, which no file can.
-    return text.encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()
+    return _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text)
 
 
 def comparison_page(
@@ -233,12 +244,21 @@ def number(value: float | int | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def isolated(text: object) -> Markup:
+    """Text in which a word from right to left leaves the order of the others alone."""
+    parts = _LEFTWARDS.split(str(text))
+    marked = (Markup('<bdi dir="ltr">{}</bdi>').format(word) for word in parts[1::2])
+    parts[1::2] = marked
+    return Markup("").join(parts)
+
+
 def _script(value: Any) -> Markup:
     """JSON that may stand in a `<script>`: nothing in it can end that, or begin a comment."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    # What the script reads is an escape, too.
+    return Markup(_MARKS.sub(lambda mark: f"\\\\u{ord(mark[0]):04x}", text))
 
 
 def _hash(text: str) -> str:
@@ -260,5 +280,5 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
+    environment.filters |= {"number": number, "isolated": isolated}
     return environment.get_template("page.html.j2")

@@ -26,6 +26,19 @@
     return element;
   }
 
+  // A word from right to left leaves the order of the others alone.
+  const LEFTWARDS = /(\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
+
+  function isolated(tag, text) {
+    const element = make(tag);
+    text.split(LEFTWARDS).forEach((part, at) => {
+      const word = at % 2 ? make("bdi", part) : part;
+      if (at % 2) word.dir = "ltr";
+      element.append(word);
+    });
+    return element;
+  }
+
   function draw(tag, attributes, text) {
     const element = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -208,7 +221,7 @@
         const blame = row.launch.difference.blame;
         cell.classList.add(blame === "downstream" ? "state-down" : "state-bad");
       }
-      cell.append(["kernel", "name", "type", "nodes"].includes(key) && content ? make("code", content) : content);
+      cell.append(["kernel", "name", "type", "nodes"].includes(key) && content ? isolated("code", content) : content);
       tr.append(cell);
     }
     tr.source = row;
@@ -239,7 +252,7 @@
       if (!value) return;
       const pair = make("div");
       const said = make("dd");
-      said.append(make("code", value));
+      said.append(isolated("code", value));
       pair.append(make("dt", name), said);
       facts.append(pair);
     };
@@ -302,7 +315,7 @@
       cells.forEach((cell, at) => {
         const td = make("td", undefined, columns[at][1] ? "number" : "");
         const isCode = ["Name", "Type", "File"].includes(columns[at][0]);
-        td.append(isCode && cell ? make("code", cell) : cell);
+        td.append(isolated(isCode && cell ? "code" : "span", cell));
         if (["NaN", "Inf"].includes(columns[at][0]) && cell && cell !== "0") td.classList.add("bad");
         tr.append(td);
       });

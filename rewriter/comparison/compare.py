@@ -16,7 +16,6 @@ from rewriter.alignment import Pair, align, canonical
 from rewriter.comparison import blame, values
 from rewriter.comparison.blame import worst
 from rewriter.comparison.dataflow import Node, trace
-from rewriter.comparison.dataflow import results as results_of
 from rewriter.comparison.growth import trace_back
 from rewriter.comparison.pairing import pair_outputs, pair_reads, pair_results, pair_untouched
 from rewriter.comparison.tolerance import Tolerances
@@ -204,7 +203,7 @@ def _finished(both: _Both, launch: LaunchComparison, found: deque[Metrics]) -> L
     inputs = worst([tensor.state for tensor in reads])
     if launch.place.kernel == OUTPUTS:
         return replace(launch, state=inputs, inputs=inputs, reads=reads)
-    state = worst([launch.state, *(tensor.state for tensor in results)])
+    state = worst([tensor.state for tensor in results])
     return replace(launch, state=state, inputs=inputs, reads=reads, results=results)
 
 
@@ -236,13 +235,8 @@ def _compare(
     lone = tuple(
         f"{side} {row['arg']}" for side, rest in zip("AB", left, strict=True) for row in rest
     )
-    recorded = all(map(results_of, (rows_a, rows_b)))
     return replace(
         result,
-        # One kernel writes the same; others may write more, or less.
-        state="structural"
-        if lone and recorded and kernel == y.place.kernel and kernel
-        else "unknown",
         reads=compared(pair_reads(rows_a, rows_b) if same else ()),
         results=compared([*written, *pair_untouched(rows_a, rows_b)]),
         lone=lone,

@@ -6,6 +6,7 @@ same the right ones are matched.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,12 @@ _HANDLES = re.compile(r"(\[Provenance debug handles\].*):\d+")
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines by number: those of one side alone, and pairs that differ in names only."""
+    """Lines by number: of one side alone, and pairs that differ in names only, or in their ends."""
 
     removed: tuple[int, ...]
     added: tuple[int, ...]
     names: tuple[tuple[int, int], ...]
+    ends: tuple[tuple[int, int], ...]
 
 
 def compare(
@@ -53,8 +55,38 @@ def compare(
     return Lines(
         tuple(i + 1 for i in range(len(a)) if i not in there_a),
         tuple(j + 1 for j in range(len(b)) if j not in there_b),
-        tuple((i + 1, j + 1) for i, j in matched if a[i] != b[j]),
+        tuple((i + 1, j + 1) for i, j in matched if bare(a[i]) != bare(b[j])),
+        tuple((i + 1, j + 1) for i, j in matched if a[i] != b[j] and bare(a[i]) == bare(b[j])),
     )
+
+
+def bare(line: bytes) -> bytes:
+    """A line without its end, and without a byte order mark before it."""
+    return line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
+
+
+def ends(a: Sequence[bytes], b: Sequence[bytes], found: Lines) -> Iterator[str]:
+    """Sentences about lines that differ in what `bare` leaves out."""
+    for side, ours, theirs in (("A", a, b), ("B", b, a)):
+        pairs = found.ends if side == "A" else [(y, x) for x, y in found.ends]
+        if any(_marked(ours[x - 1]) and not _marked(theirs[y - 1]) for x, y in pairs):
+            yield f"{side} has a byte order mark"
+    whole = [not lines or lines[-1].endswith((b"\n", b"\r")) for lines in (a, b)]
+    if whole[0] != whole[1]:
+        yield f"{'B' if whole[0] else 'A'} has no newline at its end"
+    kinds = {(_end(a[x - 1]), _end(b[y - 1])) for x, y in found.ends}
+    for one, other in sorted(kinds):
+        if one and other and one != other:
+            yield f"line ends differ ({one} against {other})"
+
+
+def _marked(line: bytes) -> bool:
+    return line.startswith(codecs.BOM_UTF8)
+
+
+def _end(line: bytes) -> str:
+    ends = {b"\r\n": "CRLF", b"\n": "LF", b"\r": "CR"}
+    return ends.get(line[len(line.rstrip(b"\r\n")) :], "")
 
 
 def keys(lines: Sequence[str], declared: Declared, names: Mapping[str, str]) -> list[str]:

@@ -104,6 +104,6 @@ def _code(text: str) -> str:
 
 
 def _normal(kernel: KernelSource) -> str:
-    text = _PATH.sub("", kernel.text)
+    text = _PATH.sub("", kernel.text.replace("\r\n", "\n"))
     own = _NUMBER.sub("", kernel.name)
     return re.sub(rf"\b{re.escape(kernel.name)}\b", own, text)

@@ -34,7 +34,8 @@ class Read:
 
     @cached_property
     def text(self) -> list[str]:
-        return [line.decode("utf-8", "replace") for line in self.lines]
+        """The lines without their ends."""
+        return [accounting.bare(line).decode("utf-8", "replace") for line in self.lines]
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:

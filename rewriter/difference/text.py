@@ -100,6 +100,8 @@ def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
             yield Styled(f"  {side} has {_probes(probing, count)}")
     if wrapper.damage is not None:
         yield Styled(f"  {wrapper.damage.message}", "yellow")
+    for note in wrapper.notes:
+        yield Styled(f"  note: {note}")
     yield from _cut([_launch(c) for c in _differing(wrapper)], everything, "launches")
     if rewritten := _rewritten(wrapper):
         shown = " ".join(f"#{change.launch.index}" for change in rewritten)
@@ -169,6 +171,8 @@ def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
             if everything or line.text.strip()
         ]
         yield from _cut(shown, everything, "lines", _SHOWN_LINES)
+        if blank := len(wrapper.lines) - len(shown):
+            yield Styled(f"    {_number(blank, 'blank line')}", "dim")
     if wrapper.names:
         numbers = [f"{a}" if a == b else f"{a}->{b}" for a, b in wrapper.names]
         few = numbers if everything else numbers[:_SHOWN]
@@ -273,6 +277,7 @@ def _wrapper_json(wrapper: WrapperDifference) -> Json:
         "lines": [asdict(line) for line in wrapper.lines],
         "names": [list(pair) for pair in wrapper.names],
         "damage": None if wrapper.damage is None else asdict(wrapper.damage),
+        "notes": list(wrapper.notes),
     }
 
 

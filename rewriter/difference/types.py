@@ -88,7 +88,8 @@ class WrapperDifference:
     `count_a` and `count_b` are numbers of launches. `renamed` are launches that are the same under
     another generated kernel name, and `lines` what belongs to no launch or kernel that differs.
     `names` are pairs of lines, by number, that differ only in names, numbers and hashes that the
-    compiler gave. `plain_a` and `plain_b` are the sources, for a textual difference.
+    compiler gave, `notes` sentences about the file as a whole, such as its line ends. `plain_a` and
+    `plain_b` are the sources, for a textual difference.
     """
 
     name_a: str
@@ -104,6 +105,7 @@ class WrapperDifference:
     lines: tuple[Line, ...] = ()
     names: tuple[tuple[int, int], ...] = ()
     damage: Damage | None = None
+    notes: tuple[str, ...] = ()
     plain_a: bytes = field(default=b"", repr=False)
     plain_b: bytes = field(default=b"", repr=False)
 

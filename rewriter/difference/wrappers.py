@@ -105,7 +105,8 @@ def _is_copy(damaged: OpenWrapper, sound: OpenWrapper) -> bool:
 
 def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDifference:
     lines_a, lines_b = markers.lines(a.restored.source), markers.lines(b.restored.source)
-    found = accounting.compare(lines_a, lines_b, lines_a, lines_b)
+    keys_a, keys_b = (list(map(accounting.bare, lines)) for lines in (lines_a, lines_b))
+    found = accounting.compare(lines_a, lines_b, keys_a, keys_b)
     return WrapperDifference(
         a.name,
         b.name,
@@ -116,6 +117,7 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
         0 if damage.side == "b" else len(b.located.launches),
         lines=(*_shown(found.removed, "a", lines_a, a), *_shown(found.added, "b", lines_b, b)),
         damage=damage,
+        notes=tuple(accounting.ends(lines_a, lines_b, found)),
         plain_a=a.restored.source,
         plain_b=b.restored.source,
     )
@@ -193,6 +195,7 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
         tuple(kernel_changes),
         (*_shown(lines_a, "a", a.lines, a.wrapper), *_shown(lines_b, "b", b.lines, b.wrapper)),
         tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in found.names),
+        notes=tuple(accounting.ends(a.lines, b.lines, found)),
         plain_a=a.wrapper.restored.source,
         plain_b=b.wrapper.restored.source,
     )

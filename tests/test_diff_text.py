@@ -1,0 +1,68 @@
+"""`rewriter diff` of what is no code: line ends, blank lines, control characters."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import rewriter
+from artifacts import get
+from rewriter.cli import main
+from rewriter.errors import DIFFERS
+from test_diff import SCHEMA
+
+MLP = "cuda-torch2.11/mlp"
+
+
+@pytest.mark.parametrize("name", [MLP, "cpu-torch2.13/mlp aoti"])
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda data: data.replace(b"\n", b"\r\n"), "line ends differ (LF against CRLF)"),
+        (lambda data: data.rstrip(b"\n"), "B has no newline at its end"),
+        (lambda data: codecs.BOM_UTF8 + data, "B has a byte order mark"),
+    ],
+    ids=["CRLF", "end", "BOM"],
+)
+def test_line_ends_are_said_once(
+    name: str, change: Callable[[bytes], bytes], note: str, tmp_path: Path
+) -> None:
+    fixture = get(name)
+    path = tmp_path / fixture.path.name
+    data = fixture.data.rstrip(b"\n") + b"\n"
+    (tmp_path / "a").mkdir()
+    plain = tmp_path / "a" / fixture.path.name
+    plain.write_bytes(data)
+    path.write_bytes(change(data))
+    found = rewriter.diff(plain, path)
+    assert found.verdict == "different"
+    (wrapper,) = found.wrappers
+    assert wrapper.notes == (note,)
+    assert (wrapper.launches, wrapper.kernels, wrapper.lines, wrapper.names) == ((), (), (), ())
+
+
+def test_blank_lines_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_bytes(b"\n\n" + get(MLP).data)
+    assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
+    assert capsys.readouterr().out.splitlines() == [
+        "different: 0 of 5 launches, 2 other lines",
+        "  other lines: -0 +2",
+        "    2 blank lines",
+    ]
+
+
+def test_control_characters_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_bytes("# red \x1b[31m, turned \u202e\n".encode() + get(MLP).data)
+    assert main(["diff", str(get(MLP).path), str(path)]) == DIFFERS
+    out = capsys.readouterr().out
+    assert "    + 1: # red \\x1b[31m, turned \\u202e\n" in out
+    assert main(["diff", "--json", str(get(MLP).path), str(path)]) == DIFFERS
+    content = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)

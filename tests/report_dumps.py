@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rewriter.comparison.types import (
+    OUTPUTS,
     Blame,
     Comparison,
     Extreme,
@@ -212,3 +214,27 @@ def _tensor(index: int, phase: str, state: State, *, error: float) -> TensorComp
     )
     b = {**a, "nan": 0}
     return TensorComparison(phase, state, "tensors", a, b, Tolerance(1.3e-6, 1e-5), metrics)
+
+
+def beginnings() -> Comparison:
+    """A comparison by hand whose culprits are the inputs, a launch that is equal within its
+    tolerance, one without a counterpart, and the outputs."""
+    comparison = compared(8, 4)
+    (run,) = comparison.runs
+    launches = list(run.launches)
+    launches[2] = replace(launches[2], blame="culprit", reasons=("an error begins here",))
+    launches[5] = replace(
+        launches[5], b=None, blame="culprit", results=(), reasons=("what reads it differs",)
+    )
+    inputs = _end("", "inputs", reasons=("the inputs of the call differ",))
+    outputs = _end(OUTPUTS, "after", reasons=())
+    ended = (inputs, *launches, outputs)
+    return replace(comparison, runs=(replace(run, launches=ended),))
+
+
+def _end(kernel: str, phase: str, reasons: tuple[str, ...]) -> LaunchComparison:
+    place = Place("rank0/run0", 0, None, 0, kernel, "", "", 0, (), ())
+    tensor = _tensor(0, phase, "numeric", error=0.02)
+    return LaunchComparison(
+        place, place, "numeric", "unknown", "culprit", False, (), (tensor,), (), reasons
+    )

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from artifacts import get
-from report_dumps import Row, compared, entry, many, row, step, write_dump, write_run
+from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
@@ -482,6 +482,16 @@ def test_a_comparison_names_the_culprit() -> None:
     ]
     facts = dict(report.facts)
     assert (facts["torch, A"], facts["torch, B"], facts["Device"]) == ("2.14.0", "2.13.0", "cpu")
+
+
+def test_culprits_of_every_kind_are_named() -> None:
+    assert texts(compared_report(beginnings()))[:5] == [
+        "The inputs of the call differ (numeric).",
+        "#2 cpp_fused_add_2: an error begins here.",
+        "#4 cpp_fused_add_4 differs (numeric): what it reads is equal within tolerance.",
+        "#5 cpp_fused_add_5 differs (numeric): what reads it differs.",
+        "The outputs of the call differ (numeric).",
+    ]
 
 
 def test_equal_dumps_have_no_finding() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from report_dumps import compared, many, row, step, write_dump
+from report_dumps import beginnings, compared, many, row, step, write_dump
 from rewriter.dump import open_dump
 from rewriter.reporting import model
 from rewriter.reporting.page import comparison_page
@@ -252,6 +252,19 @@ def test_a_comparison_shows_what_differs(open_page: Open) -> None:
     page.click("th[data-key=error] button")
     assert rows(page)[:2] == ["#39", "#38"]
     assert rows(page)[-1] == "#40"  # without an error
+
+
+def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
+    page = open_page(comparison_page(beginnings()))
+    page.check("#only")
+    assert rows(page) == ["inputs", "#2", "#4", "#5", "#6", "#7", "#8", "outputs"]
+    states = page.locator("tr.row td.state").all_inner_texts()
+    assert states[:4] == ["numeric, culprit", "equal, culprit", "numeric, culprit",
+                          "only in A, culprit"]  # fmt: skip
+    for at in (0, -1):
+        page.locator("tr.row button").nth(at).click()
+    captions = page.locator("tr.details caption").all_inner_texts()
+    assert captions[1::2] == ["What the call was given", "What the call returned"]
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 420)])

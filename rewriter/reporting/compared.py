@@ -77,10 +77,7 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
     both = [(launch, launch.difference) for launch in launches if launch.difference]
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
     for launch, how in culprits[:_LISTED]:
-        why = "; ".join(how.reasons)
-        differs = f"{launch} differs ({how.state})" if how.state in DIFFERS else f"{launch}"
-        said = f"{differs}: {why or 'what it read is equal'}."
-        found.append(Finding("culprit", "finding", _sentence(said), name, launch))
+        found.append(Finding("culprit", "finding", _sentence(_blamed(launch, how)), name, launch))
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
         found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
@@ -104,6 +101,17 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
         text = f"{number} no counterpart in the other dump, the first {alone[0]}."
         found.append(Finding("unmatched", "note", text, name, alone[0]))
     return found
+
+
+def _blamed(launch: Launch, how: Difference) -> str:
+    """What is said of a launch that went wrong, or of the inputs or outputs of the call."""
+    if launch.index is None:
+        differ = f"{launch} of the call differ"
+        why = "; ".join(reason for reason in how.reasons if reason != differ)
+        return f"{differ} ({how.state})" + (f": {why}" if why else "")
+    # An error may begin within the tolerance: then the launch itself is equal.
+    differs = f"{launch} differs ({how.state})" if how.state in DIFFERS else f"{launch}"
+    return f"{differs}: {'; '.join(how.reasons) or 'what it read is equal'}"
 
 
 def _sentence(text: str) -> str:

@@ -102,7 +102,7 @@
     const row = (cells) => ({ launch, kernel: launch.kernel, kind: launch.kind, nodes: launch.nodes, ...cells });
     if (launch.difference) {
       const { tensors, ...how } = launch.difference;
-      const said = how.only ? `only in ${how.only}` : how.blame ? `${how.state}, ${how.blame}` : how.state;
+      const said = (how.only ? `only in ${how.only}` : how.state) + (how.blame ? `, ${how.blame}` : "");
       const written = tensors.filter((tensor) => tensor.written);
       if (launch.index === null) {
         const error = Math.max(...written.map((tensor) => tensor.error ?? 0), 0);
@@ -112,7 +112,8 @@
         name: tensor.name, type: tensor.type, error: tensor.error, allowed: tensor.allowed,
         mismatched: tensor.metrics ? tensor.metrics.mismatched : tensor.basis === "tensors" ? 0 : null,
         state: tensor.state === how.state ? said : tensor.state,
-        differs: tensor.state !== "equal" && tensor.state !== "unknown",
+        // An error may begin within the tolerance.
+        differs: how.blame === "culprit" || (tensor.state !== "equal" && tensor.state !== "unknown"),
       }));
       return rows.length ? rows : [row({ state: said, differs: Boolean(how.only || how.blame) })];
     }
@@ -340,7 +341,8 @@
       ["sha256", false, (v) => v.sha256.slice(0, 16), some("sha256")],
     ].filter((column) => column[3] !== false);
     const rows = launch.readings.map((value) => columns.map((column) => column[2](value)));
-    return table(launch.index === null ? "What the call was given" : "What it read and wrote", columns, rows);
+    const ends = { inputs: "What the call was given", outputs: "What the call returned" };
+    return table(ends[launch.label] || "What it read and wrote", columns, rows);
   }
 
   function errors(launch) {

@@ -39,13 +39,16 @@ _OWNER = re.compile(
 class KernelSource:
     """A kernel by the name under which it is launched, its source, and where that stands.
 
-    `start` and `end` are bytes of the plain wrapper; both 0 for a kernel of another file.
+    `start` and `end` are bytes of the plain wrapper; both 0 for a kernel of another file. `inside`
+    are lines of it, from 1, that are the source and no more: not the call that the source is given
+    to. It is empty where nothing can be told apart.
     """
 
     name: str
     text: str
     start: int = 0
     end: int = 0
+    inside: range = range(0)
 
 
 def kernel_sources(
@@ -62,11 +65,15 @@ def kernel_sources(
 def find_kernels(
     wrapper: OpenWrapper, extra: Mapping[str, bytes] | None = None
 ) -> tuple[KernelSource, ...]:
-    """As `kernel_sources`, with the places; each name once, those of the wrapper first."""
+    """As `kernel_sources`, with the places; each name once, those of the wrapper first.
+
+    Of two definitions in Python the last one is what is launched.
+    """
     found: dict[str, KernelSource] = {}
     in_wrapper = _in_python if wrapper.language == "python" else _in_cpp
     for kernel in in_wrapper(wrapper.plain):
-        found.setdefault(kernel.name, kernel)
+        if wrapper.language == "python" or kernel.name not in found:
+            found[kernel.name] = kernel
     for data in (extra or {}).values():
         for kernel in _functions(data):
             found.setdefault(kernel.name, KernelSource(kernel.name, kernel.text))
@@ -83,18 +90,22 @@ def _in_python(source: Source) -> Iterator[KernelSource]:
             and isinstance(call := node.value, ast.Call)
             and callee(call).startswith(_COMPILED)
         ):
-            texts = [
-                argument.value
-                for argument in call.args
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-            ]
             # The kernel's name and its source; a multi-kernel is a list of other kernels.
-            text = max(texts, key=len, default="")
+            inside, text = range(0), source.call_text(call)
+            for given in call.args:
+                if (
+                    isinstance(given, ast.Constant)
+                    and isinstance(given.value, str)
+                    and "\n" in given.value
+                ):
+                    text = given.value
+                    inside = range(given.lineno + 1, given.end_lineno or 0)
             yield KernelSource(
                 target.id,
-                text if "\n" in text else source.call_text(call),
+                text,
                 source.line_start(node.lineno),
                 source.line_end(node.end_lineno or node.lineno),
+                inside,
             )
 
 

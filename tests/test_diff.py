@@ -196,6 +196,27 @@ def test_a_changed_source_is_said_of_the_kernel(
         assert change[1] in kernel.diff
 
 
+def test_the_call_around_a_changed_source_is_named(
+    edited: Callable[..., WrapperDifference],
+) -> None:
+    name = "triton_poi_fused_addmm_gelu_0"
+    text = get(MLP).data.decode()
+    end = text.index("''', device_str='cuda')", text.index(f"{name} = async_compile"))
+    line = text[:end].count("\n") + 1
+    before = text[text.rindex("\n", 0, end - 1) + 1 : end]
+    wrapper = edited(
+        MLP,
+        ("tmp2 * tmp3", "tmp3 * tmp3"),
+        (f"{before}''', device_str='cuda')", f"{before}''', device_str='xpu')"),
+    )
+    (kernel,) = wrapper.kernels
+    assert (kernel.a, kernel.removed, kernel.added) == (name, 1, 1)
+    assert [(one.side, one.number, one.text) for one in wrapper.lines] == [
+        ("a", line, "''', device_str='cuda')"),
+        ("b", line, "''', device_str='xpu')"),
+    ]
+
+
 def test_another_kernel(edited: Callable[..., WrapperDifference]) -> None:
     (change,) = edited(MLP, ("extern_kernels.mm(", "extern_kernels.bmm(")).launches
     assert change.changes == ("kernel",)

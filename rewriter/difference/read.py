@@ -59,10 +59,17 @@ class Read:
         """The lines of each launch in the plain source, from 1."""
         return [accounting.launch_lines(launch, self.wrapper.plain) for launch in self.launches]
 
-    def kernel_lines(self, name: str) -> range:
-        """The lines of a kernel in the plain source, from 1; none if it is elsewhere."""
+    def kernel_lines(self, name: str, *, whole: bool) -> list[int]:
+        """The lines of a kernel in the plain source, from 1; none if it is elsewhere.
+
+        Unless `whole`, without those of a call that the source is given to.
+        """
         kernel = self.kernels.sources[name]
-        return accounting.kernel_lines(kernel, self.wrapper.plain, self.text)
+        lines = accounting.kernel_lines(kernel, self.wrapper.plain, self.text)
+        if whole or not kernel.inside:
+            return list(lines)
+        first = self.wrapper.plain.line_of(kernel.start)
+        return [*range(lines.start, first), *kernel.inside]
 
     @cached_property
     def launched(self) -> list[str]:

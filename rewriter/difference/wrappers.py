@@ -167,6 +167,8 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
     anchors = accounting.anchored(places, keys_a, keys_b)
     found = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
     shown = [change or launches.rewritten(pair, keys_a, keys_b) for pair, change in changes]
+    kernels_a: list[int] = []
+    kernels_b: list[int] = []
     explained_a = [
         a.launch_lines[pair.a]
         for pair, change in zip(pairs, shown, strict=True)
@@ -177,10 +179,14 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
         for pair, change in zip(pairs, shown, strict=True)
         if change and pair.b is not None
     ]
-    explained_a += [a.kernel_lines(change.a) for change in kernel_changes if change.a]
-    explained_b += [b.kernel_lines(change.b) for change in kernel_changes if change.b]
-    lines_a = accounting.unexplained(found.removed, explained_a)
-    lines_b = accounting.unexplained(found.added, explained_b)
+    for change in kernel_changes:
+        whole = change.a is None or change.b is None
+        if change.a:
+            kernels_a += a.kernel_lines(change.a, whole=whole)
+        if change.b:
+            kernels_b += b.kernel_lines(change.b, whole=whole)
+    lines_a = accounting.unexplained(found.removed, [*explained_a, kernels_a])
+    lines_b = accounting.unexplained(found.added, [*explained_b, kernels_b])
     kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
     return WrapperDifference(
         a.wrapper.name,

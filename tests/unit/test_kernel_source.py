@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture
@@ -27,6 +29,19 @@ def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
     assert launched <= sources.keys()
     for name in launched:
         assert "tl." in sources[name] or "extern" in sources[name]
+
+
+def test_the_last_definition_counts(tmp_path: Path) -> None:
+    fixture = next(one for one in FIXTURES if "cuda-torch2.11/mlp" in str(one))
+    name, text = next(iter(kernel_sources(open_artifact(fixture.path).only).items()))
+    path = tmp_path / "output_code.py"
+    again = f"{name} = async_compile.triton('{name}', '''\nlast\n''')\n"
+    place = b"async_compile.wait(globals())\n"
+    assert place in fixture.data
+    path.write_bytes(fixture.data.replace(place, again.encode() + place, 1))
+    found = kernel_sources(open_artifact(path).only)
+    assert (found[name], text) == ("\nlast\n", text)
+    assert text != found[name]
 
 
 @pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)

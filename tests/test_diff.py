@@ -56,6 +56,7 @@ def test_probes_are_no_difference(fixture: Fixture, tmp_path: Path) -> None:
         found = rewriter.diff(a, b)
         assert found.verdict == "instrumented"
         (wrapper,) = found.wrappers
+        assert wrapper.notes == ()
         for side, probing in ((a, wrapper.probing_a), (b, wrapper.probing_b)):
             if side == fixture.path:
                 assert probing is None
@@ -254,6 +255,22 @@ def test_lines_that_belong_to_nothing_else(edited: Callable[..., WrapperDifferen
     assert [line.side for line in wrapper.lines] == ["a", "b"]
     text = get(MLP).path.read_text().splitlines()
     assert text[wrapper.lines[0].number - 1] == wrapper.lines[0].text
+
+
+@pytest.mark.parametrize("name", [MLP, AOTI])
+def test_marked_lines_that_instrument_did_not_write(name: str, tmp_path: Path) -> None:
+    fixture = get(name)
+    path = instrumented(fixture, "print", tmp_path)
+    header = rewriter.open(path).only.probes
+    assert header is not None
+    sign = b"#" if fixture.path.suffix == ".py" else b"//"
+    mark = b"  " + sign + b" rewriter:" + header.tag.encode() + b"\n"
+    path.write_bytes(path.read_bytes() + b"_rw.before(7)" + mark + b"launch_missiles()" + mark)
+    (wrapper,) = rewriter.diff(fixture.path, path).wrappers
+    assert wrapper.verdict == "instrumented"
+    assert wrapper.notes == ("B has a marked line that instrument did not write",)
+    assert wrapper.probing_b is not None
+    assert wrapper.probing_b.launches == wrapper.count_b == 5
 
 
 # --- Two releases of torch ----------------------------------------------------------------------

@@ -107,6 +107,17 @@ def test_a_damaged_copy_is_compared_by_lines(
     assert caught.value.slug == error
 
 
+def test_a_damaged_copy_with_probes(tmp_path: Path) -> None:
+    fixture = get("cuda-torch2.11/mlp")
+    path = tmp_path / "output_code.py"
+    probed = rewriter.instrument(fixture.path, rewriter.select("print")).source
+    path.write_bytes(probed.replace(b"def call(", b"def call((", 1))
+    (wrapper,) = rewriter.diff(fixture.path, path).wrappers
+    assert wrapper.damage is not None
+    assert wrapper.probing_b is not None
+    assert wrapper.probing_b.launches == wrapper.count_a == 5
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.8])
 def test_too_little_of_a_wrapper_is_no_copy_of_it(
     share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,14 @@ from rewriter.source import check_text
 
 # A call of the runtime at a launch, in either language.
 _PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d+)[,)]")
+# How lines of probes begin: the header, a block, the handle, its calls and its table of launches.
+_OURS = re.compile(
+    rb"\s*(?:(?:#|//) (?:Instrumented by |What the probes need:|Here it ends\.)"
+    rb"|from rewriter\.runtime import |inductor_rewriter::Call \w+\(|_\w*\.\w+\("
+    rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
+)
+# In a wrapper that carries the runtime, whose lines are not looked through.
+_CARRIED = b"_rewriter_runtime_"
 # So much of a sound wrapper must be in a damaged one for it to be a copy of it.
 _SHARED = 0.9
 _FORMS = ("{}", "call_{}", "{}_source", "{}_result")
@@ -64,27 +72,44 @@ def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
         a.name,
         b.name,
         "identical" if a.source == b.source else "instrumented",
-        probing(a),
-        probing(b),
+        probing(a, count),
+        probing(b, count),
         count,
         count,
+        notes=(*_foreign("A", a), *_foreign("B", b)),
         plain_a=a.restored.source,
         plain_b=b.restored.source,
     )
 
 
-def probing(wrapper: OpenWrapper) -> Probing | None:
-    """The probes of a wrapper and how many launches have them; `None` for a plain one."""
+def probing(wrapper: OpenWrapper, count: int) -> Probing | None:
+    """The probes of a wrapper, and how many of its `count` launches have them; `None` if plain."""
     header = wrapper.probes
     if header is None:
         return None
-    mark = f"rewriter:{header.tag}".encode()
-    found = {
-        match[1]
-        for line in markers.lines(wrapper.source)
-        if line.rstrip(b"\r\n").endswith(mark) and (match := _PROBE.search(line))
-    }
-    return Probing(header.probes, len(found), wrapper.restored.exact)
+    found = {int(match[1]) for line in _marked(wrapper) if (match := _PROBE.search(line))}
+    return Probing(header.probes, sum(index < count for index in found), wrapper.restored.exact)
+
+
+def _marked(wrapper: OpenWrapper) -> Iterator[bytes]:
+    """The lines with the mark of a wrapper's probes; the lines of a block have none."""
+    header = wrapper.probes
+    if header is not None:
+        mark = f"rewriter:{header.tag}".encode()
+        for line in markers.lines(wrapper.source):
+            line = line.rstrip(b"\r\n")
+            if line.endswith((mark, mark + b" begin", mark + b" end", mark + b" +newline")):
+                yield line
+
+
+def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
+    """A sentence about marked lines that no probe needs, which are left out with the others."""
+    marked = list(_marked(wrapper))
+    if any(_CARRIED in line for line in marked):
+        return
+    if foreign := sum(not _OURS.match(line) for line in marked):
+        lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
+        yield f"{side} has {lines} that instrument did not write"
 
 
 def _error(wrapper: OpenWrapper) -> RewriterError | None:
@@ -105,16 +130,17 @@ def _is_copy(damaged: OpenWrapper, sound: OpenWrapper) -> bool:
 
 def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDifference:
     lines_a, lines_b = markers.lines(a.restored.source), markers.lines(b.restored.source)
+    count = len((b if damage.side == "a" else a).located.launches)
     keys_a, keys_b = (list(map(accounting.bare, lines)) for lines in (lines_a, lines_b))
     found = accounting.compare(lines_a, lines_b, keys_a, keys_b)
     return WrapperDifference(
         a.name,
         b.name,
         "different",
-        probing(a),
-        probing(b),
-        0 if damage.side == "a" else len(a.located.launches),
-        0 if damage.side == "b" else len(b.located.launches),
+        probing(a, count),
+        probing(b, count),
+        0 if damage.side == "a" else count,
+        0 if damage.side == "b" else count,
         lines=(*_shown(found.removed, "a", lines_a, a), *_shown(found.added, "b", lines_b, b)),
         damage=damage,
         notes=tuple(accounting.ends(lines_a, lines_b, found)),
@@ -192,8 +218,8 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
         a.wrapper.name,
         b.wrapper.name,
         "different",
-        probing(a.wrapper),
-        probing(b.wrapper),
+        probing(a.wrapper, len(a.launches)),
+        probing(b.wrapper, len(b.launches)),
         len(a.launches),
         len(b.launches),
         tuple(change for change in shown if change is not None),
@@ -201,7 +227,11 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
         tuple(kernel_changes),
         (*_shown(lines_a, "a", a.lines, a.wrapper), *_shown(lines_b, "b", b.lines, b.wrapper)),
         tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in found.names),
-        notes=tuple(accounting.ends(a.lines, b.lines, found)),
+        notes=(
+            *_foreign("A", a.wrapper),
+            *_foreign("B", b.wrapper),
+            *accounting.ends(a.lines, b.lines, found),
+        ),
         plain_a=a.wrapper.restored.source,
         plain_b=b.wrapper.restored.source,
     )

@@ -100,6 +100,14 @@ def message(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def printable(text: str) -> str:
+    """With escapes for what acts on a terminal: files and dumps name their kernels as they like."""
+    return "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
+        for one in text
+    )
+
+
 def steps() -> Callable[[str], None]:
     """Tells what long steps have done, with the seconds since now."""
     started = time.perf_counter()

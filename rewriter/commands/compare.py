@@ -10,8 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rewriter.commands._common import emit_json, message, plain_table
-from rewriter.comparison.types import DIFFERS, Comparison, LaunchComparison, TensorComparison
+from rewriter.commands._common import emit_json, message, plain_table, printable
+from rewriter.comparison.types import (
+    DIFFERS,
+    OUTPUTS,
+    Comparison,
+    LaunchComparison,
+    TensorComparison,
+)
 from rewriter.errors import DIFFERS as EXIT_DIFFERS
 from rewriter.errors import OK
 
@@ -92,9 +98,9 @@ def _write_report(comparison: Comparison, arguments: argparse.Namespace) -> None
 def _show(comparison: Comparison, *, everything: bool) -> None:
     from rewriter.comparison import describe
 
-    print(describe.verdict(comparison))
+    _say(describe.verdict(comparison))
     for launch in comparison.culprits[:_CULPRITS]:
-        print()
+        _say("")
         _show_culprit(launch)
     rows = [
         launch
@@ -105,13 +111,17 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
         or {launch.state, launch.inputs} & set(DIFFERS)
     ]
     if rows:
-        print()
-        print(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
+        _say("")
+        _say(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
         if len(rows) > _SHOWN and not everything:
-            print(f"… and {len(rows) - _SHOWN} more: --all")
-    print()
+            _say(f"… and {len(rows) - _SHOWN} more: --all")
+    _say("")
     for line in _summary(comparison):
-        print(line)
+        _say(line)
+
+
+def _say(line: str) -> None:
+    print(printable(line))
 
 
 def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:
@@ -119,19 +129,19 @@ def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchCompariso
 
 
 def _show_culprit(launch: LaunchComparison) -> None:
-    print(f"{launch.place}: {_PLAIN[launch.state]}")
+    _say(f"{launch.place}: {_PLAIN[launch.state]}")
     if launch.b and str(launch.b) != str(launch.a):
-        print(f"  in B: {launch.b}")
+        _say(f"  in B: {launch.b}")
     if launch.place.source_nodes:
-        print(f"  source nodes: {' '.join(launch.place.source_nodes)}")
+        _say(f"  source nodes: {' '.join(launch.place.source_nodes)}")
     for reason in launch.reasons:
-        print(f"  {reason}")
+        _say(f"  {reason}")
     if launch.lone:
-        print(f"  on one side alone: {', '.join(launch.lone)}")
+        _say(f"  on one side alone: {', '.join(launch.lone)}")
     for tensor in launch.tensors:
         if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
             for line in _figures(tensor):
-                print(f"  {line}")
+                _say(f"  {line}")
 
 
 _PLAIN = {
@@ -240,6 +250,9 @@ def _summary(comparison: Comparison) -> Iterator[str]:
     if lone := [f"{x.place}: {', '.join(x.lone)}" for x in comparison.launches if x.lone]:
         more = f" and of {len(lone) - _CULPRITS} more" if len(lone) > _CULPRITS else ""
         yield f"on one side alone: {'; '.join(lone[:_CULPRITS])}{more}"
+    for launch in comparison.launches:
+        if launch.place.kernel == OUTPUTS:
+            yield from launch.reasons
     for name in comparison.unpaired:
         yield f"{name} has no counterpart"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rewriter import write
-from rewriter.commands._common import emit_json, message
+from rewriter.commands._common import emit_json, message, printable
 from rewriter.errors import DIFFERS, OK, RewriterError
 
 ORDER = 50
@@ -87,17 +87,9 @@ def act(arguments: argparse.Namespace) -> int:
         else:
             output = Path(arguments.output or f"{dump.path.absolute().name}.html")
             write.write(output, text, overwrite=arguments.overwrite)
-            message(_printable(f"report: {output} ({len(text) / 1e6:.1f} MB)"))
+            message(printable(f"report: {output} ({len(text) / 1e6:.1f} MB)"))
     if arguments.json:
         emit_json("report", encode.to_json(report))
     else:
-        message(_printable(report.verdict))
+        message(printable(report.verdict))
     return DIFFERS if report.found else OK
-
-
-def _printable(text: str) -> str:
-    """With escapes for what acts on a terminal: a dump names its kernels as it likes."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from rewriter.alignment import Pair, align, canonical
@@ -228,7 +229,11 @@ def _compare(
         )
 
     if kernel == OUTPUTS:
-        return replace(result, reads=compared(pair_outputs(x.returned, y.returned)))
+        reads = compared(pair_outputs(x.returned, y.returned))
+        both_sides = zip_longest(x.returned, y.returned)
+        missing = sum(one is None or other is None for one, other in both_sides)
+        said = (f"{missing} of what the call returns could not be compared",) if missing else ()
+        return replace(result, reads=reads, reasons=said)
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)

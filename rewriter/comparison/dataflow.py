@@ -36,7 +36,7 @@ class Node:
     `given` says of each tensor that it was given, by name, where that came from: several where
     launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
     `keys` are what it is aligned by. `returned` are rows of the outputs of a call, which are no
-    event; `None` for one that no recorded launch wrote.
+    event: empty for an input of the call, `None` for one that no recorded launch wrote.
     """
 
     step: Step
@@ -170,6 +170,8 @@ class _Tracer:
                 row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
                 got[label := f"{position}: {name}"] = (source,)
                 rows[position] = {**row, "arg": label}
+            elif name in self._inputs:
+                rows[position] = {}
         step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))

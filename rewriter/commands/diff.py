@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rewriter import textdiff
-from rewriter.commands._common import add_model_option, emit_json
+from rewriter.commands._common import add_model_option, emit_json, printable
 from rewriter.difference.types import Difference
 from rewriter.errors import DIFFERS, OK
 
@@ -42,12 +42,14 @@ def act(arguments: argparse.Namespace) -> int:
             content["unified"] = "".join(_unified(found))
         emit_json("diff", content)
     else:
-        _print((_safe(line.text), line.style) for line in lines(found, everything=arguments.all))
+        _print(
+            (printable(line.text), line.style) for line in lines(found, everything=arguments.all)
+        )
         if arguments.unified:
             text = "".join(_unified(found))
             # For `patch`, the texts are as they are.
-            shown = _safe if sys.stdout.isatty() else str
-            _print((shown(line), _style(line)) for line in text.split("\n")[:-1])
+            written = printable if sys.stdout.isatty() else str
+            _print((written(line), _style(line)) for line in text.split("\n")[:-1])
     return DIFFERS if found.verdict == "different" else OK
 
 
@@ -60,16 +62,6 @@ def _unified(found: Difference) -> Iterator[str]:
             for kernel in wrapper.kernels:
                 if kernel.apart:
                     yield kernel.diff
-
-
-def _safe(text: str) -> str:
-    """`text` with what would command a terminal, or turn its lines round, written as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
-        for char in text
-    )
 
 
 def _style(line: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -51,7 +52,6 @@ def pair(
     def untouched(name: str) -> bool:
         return name in a.normal and a.normal[name] == b.normal.get(name)
 
-    by_text = {text: name for name, text in b.normal.items() if name not in taken}
     launched = list(launched)
     for one, other in launched:
         if a.normal.get(one) == b.normal.get(other):
@@ -60,8 +60,13 @@ def pair(
         # Another kernel is launched, and those that were defined are as they were.
         if one == other or not (untouched(one) or untouched(other)):
             take(one, other)
+    free: dict[str, deque[str]] = {}
+    for name, text in b.normal.items():
+        if name not in taken:
+            free.setdefault(text, deque()).append(name)
     for one, text in a.normal.items():
-        take(one, by_text.get(text, ""))
+        if one not in pairs and (others := free.get(text)):
+            take(one, others.popleft())
     for one in a.sources:
         take(one, one)
     left_a = [name for name in a.sources if name not in pairs]

@@ -9,7 +9,7 @@ import hashlib
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -158,23 +158,33 @@ def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
     Inductor names files by hashes of what is in them, so that those of two compiles of one model
     rarely have one name.
     """
-    left_a = [name for name in a if name not in b]
-    left_b = [name for name in b if name not in a]
     for name in a:
         if name in b and a[name] != b[name]:
             yield MemberChange(name, name, a[name], b[name])
-    for key in (lambda name, hashes: (_kind(name), hashes[name])), (lambda name, _: _kind(name)):
-        for one in list(left_a):
-            of_kind = [name for name in left_a if key(name, a) == key(one, a)]
-            others = [name for name in left_b if key(name, b) == key(one, a)]
-            if len(of_kind) == len(others) == 1:
-                yield MemberChange(one, others[0], a[one], b[others[0]])
-                left_a.remove(one)
-                left_b.remove(others[0])
+    left_a = {name: None for name in a if name not in b}
+    left_b = {name: None for name in b if name not in a}
+    for by_contents in (True, False):
+        grouped_a = _grouped(left_a, a if by_contents else {})
+        grouped_b = _grouped(left_b, b if by_contents else {})
+        for key, names in grouped_a.items():
+            others = grouped_b.get(key, [])
+            if len(names) == len(others) == 1:
+                yield MemberChange(names[0], others[0], a[names[0]], b[others[0]])
+                del left_a[names[0]], left_b[others[0]]
     for name in left_a:
         yield MemberChange(name, None, a[name], None)
     for name in left_b:
         yield MemberChange(None, name, None, b[name])
+
+
+def _grouped(
+    names: Iterable[str], hashes: Mapping[str, str]
+) -> dict[tuple[tuple[str, str], str], list[str]]:
+    """Members by their kind, and by their contents where their hashes are given."""
+    found: dict[tuple[tuple[str, str], str], list[str]] = {}
+    for name in names:
+        found.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
+    return found
 
 
 def _kind(name: str) -> tuple[str, str]:

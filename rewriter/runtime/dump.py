@@ -49,7 +49,8 @@ class Dump:
             "artifact": self._options["artifact"],
             "pid": os.getpid(),
             "started": time.time(),
-            "outputs": self._options["outputs"],
+            # A file that was instrumented by an earlier version does not say.
+            "outputs": self._options.get("outputs", {}),
             "launches": self._table,
         }
         _write_json(path / "run.json", facts)

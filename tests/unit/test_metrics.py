@@ -165,7 +165,18 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
             cosine = dot / math.sqrt(aa) / math.sqrt(bb)
         else:
             cosine = 1.0 if aa == bb else 0.0
-        snr = INF if dd == 0 else 10 * math.log10(bb / dd) if bb else -INF
+        quotient = bb / dd if dd else INF
+        # Squares that are 0 or infinite, of numbers that are not, tell nothing.
+        lost = (max_abs is not None and max_abs.error > 0) if dd == 0 else not 0 < quotient < INF
+        snr = (
+            -INF
+            if dd and not bb
+            else NAN
+            if lost
+            else INF
+            if dd == 0
+            else 10 * math.log10(quotient)
+        )
     else:
         cosine = snr = NAN
     return Metrics(
@@ -494,3 +505,11 @@ def test_files_that_hold_something_else(tmp_path: Path) -> None:
         assert caught.value.slug == "corrupt-dump"
     with pytest.raises(RewriterError, match="gone"):
         compare_files(good, tmp_path / "gone.pt", USUAL)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1e200, 1.0), (1e-200, 1.1e-200), (1.0, 1e200)])
+def test_squares_beyond_float64_tell_nothing(a: float, b: float) -> None:
+    one, other = (torch.full((4,), value, dtype=torch.float64) for value in (a, b))
+    found = compare(one, other, Tolerance(1e-7, 0.0))
+    assert found.mismatched == 4
+    assert math.isnan(found.snr)

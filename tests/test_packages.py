@@ -694,8 +694,9 @@ def test_a_compiler_that_is_killed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    plain = packaged("mlp").path  # before the compiler is another
     compiler(tmp_path, monkeypatch, "kill -SEGV $$\n")
-    assert main(["instrument", str(packaged("mlp").path), "-o", str(target)]) == 3
+    assert main(["instrument", str(plain), "-o", str(target)]) == 3
     error = capsys.readouterr().err
     assert "error[compile-failed]" in error
     assert "-11" in error
@@ -709,10 +710,11 @@ def test_a_compiler_that_crashes_with_the_precompiled_header_gets_none(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    plain = packaged("mlp").path  # before the compiler is another
     text = 'case "$*" in *-include*) echo "internal compiler error: killed" >&2; exit 1;; esac\n'
     compiler(tmp_path, monkeypatch, f'{text}exec g++ "$@"\n')
     path = tmp_path / "out.pt2"
-    command = ["instrument", packaged("mlp").path, "--probe", "names", "-o", path, "--no-check"]
+    command = ["instrument", plain, "--probe", "names", "-o", path, "--no-check"]
     assert main(list(map(str, command))) == 0
     assert "again without" in capsys.readouterr().err
 
@@ -726,6 +728,7 @@ def test_a_library_that_does_not_load(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The linker forgets the library with the kernels, which the loader of libraries finds out."""
+    plain = packaged("mlp").path  # before the compiler is another
     text = """\
 for one; do
   shift
@@ -734,7 +737,7 @@ done
 exec g++ "$@"
 """
     compiler(tmp_path, monkeypatch, text)
-    command = ["instrument", packaged("mlp").path, "--probe", "names", "-o", target]
+    command = ["instrument", plain, "--probe", "names", "-o", target]
     assert main(list(map(str, command))) == 3
     error = capsys.readouterr().err
     assert "error[check-failed]" in error
@@ -751,10 +754,11 @@ def test_an_interrupt_while_compiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As from the keyboard, and as from a program."""
+    plain = packaged("mlp").path  # before the compiler is another
     text = f'case "$*" in *" -c "*) echo $$ >> {tmp_path}/started; exec sleep 60;; esac\n'
     compiler(tmp_path, monkeypatch, text + 'exec g++ "$@"\n')
     process = subprocess.Popen(
-        [sys.executable, "-m", "rewriter", "instrument", packaged("mlp").path, "-o", target],
+        [sys.executable, "-m", "rewriter", "instrument", plain, "-o", target],
         cwd=Path(rewriter.__file__).parent.parent,
         stderr=subprocess.PIPE,
         text=True,

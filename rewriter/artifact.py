@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from rewriter import edit, markers
 from rewriter.dialect import Dialect
@@ -21,6 +22,12 @@ from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrappe
 _EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
 _JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
+# What an entry, and nothing else, does with what it is called with; Python, then C++.
+_INPUTS = re.compile(
+    rb"^[ \t]+([\w, \t]+?)[ \t]*=[ \t]*args[ \t\r]*$"
+    rb"|^[ \t]+auto[ \t]+(\w+)[ \t]*=[ \t]*std::move\(inputs\[",
+    re.MULTILINE,
+)
 _INDUCTOR = b"torch._inductor"
 _ZIP = b"PK"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -30,6 +37,8 @@ _DEVICE = re.compile(
     rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
     re.MULTILINE,
 )
+
+Graph = Literal["forward", "backward", "inference"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,18 @@ class OpenWrapper:
     def is_module(self) -> bool:
         """Whether the file is a Python module, which can be imported and called."""
         return self.language == "python" or bool(_EMBEDDED.search(self.source))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Which graph of a training run the wrapper computes, by what its entry takes.
+
+        The gradients that a backward is given are `tangents_N`, what the model takes `primals_N`
+        where there is a backward (torch/_functorch/partitioners.py).
+        """
+        names = b" ".join(b" ".join(found) for found in _INPUTS.findall(self.source))
+        if re.search(rb"\btangents_\d", names):
+            return "backward"
+        return "forward" if re.search(rb"\bprimals_\d", names) else "inference"
 
     @cached_property
     def probes(self) -> Header | None:

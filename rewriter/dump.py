@@ -85,13 +85,23 @@ class RunDump:
         with (self.path / EVENTS).open("rb") as file:
             file.seek(step.offset)
             data = file.read(step.size)
-        return [json.loads(line) for line in data.split(b"\n") if line]
+        rows = [json.loads(line) for line in data.split(b"\n") if line]
+        return [row for row in rows if not _is_timing(row)]
+
+    def having(self, field: str) -> Iterator[Json]:
+        """The rows that have a field, whichever step they belong to, in the order of the file."""
+        # Most files have none, and they may be long.
+        if f'"{field}"'.encode() in (self.path / EVENTS).read_bytes():
+            yield from (row for _, row in _rows(self.path / EVENTS) if field in row)
 
     def _steps(self) -> Iterator[Step]:
         position = 0
         current: tuple[int | None, int, str] | None = None
         start = offset = 0
         for line, row in _rows(self.path / EVENTS):
+            if _is_timing(row):
+                offset += line
+                continue
             which = (row.get("launch"), row.get("iteration", 0), row.get("kernel", ""))
             if which != current:
                 if current is not None:
@@ -149,6 +159,11 @@ def _open_run(events: Path) -> RunDump:
     if wrong := _wrong_run(facts):
         raise _corrupt(path / RUN, f"{wrong} is not what a probed program writes")
     return RunDump(path, rank, number, facts)
+
+
+def _is_timing(row: Json) -> bool:
+    """Whether a row says how long a launch took: the device tells that late, between other rows."""
+    return "time" in row and "arg" not in row
 
 
 def _manifest(path: Path) -> Json:
@@ -240,6 +255,11 @@ def _are_names(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
+def _are_labels(value: object) -> bool:
+    """What a launch's line hands over: a list of role, name and, where it is another, expression."""
+    return isinstance(value, list) and all(_are_names(x) and len(x) > 1 for x in value)
+
+
 def _is_statistic(value: object) -> bool:
     """A number, a non-finite one as text, or nothing where there is none."""
     if value is None or isinstance(value, (int, float)):
@@ -247,10 +267,18 @@ def _is_statistic(value: object) -> bool:
     return value in ("inf", "-inf", "nan")
 
 
+def _is_duration(value: Json) -> bool:
+    numbers = (value.get("start_us"), value.get("duration_us"))
+    return all(isinstance(x, (int, float)) and -1e18 < x < 1e18 for x in numbers)
+
+
 _ROW: dict[str, Callable[[object], bool]] = {
     "launch": _is_count,
     "iteration": _is_count,
     **dict.fromkeys(("kernel", "arg", "dtype", "device", "file", "sha256", "type"), _is_text),
+    **dict.fromkeys(("error", "unexpected"), _is_text),
+    "captured": lambda value: isinstance(value, bool),
+    "time": lambda value: isinstance(value, dict) and _is_duration(value),
     "phase": lambda value: value in ("inputs", "before", "after"),
     "role": lambda value: value in ("in", "out", "inout"),
     **dict.fromkeys(("shape", "stride"), _are_counts),
@@ -261,6 +289,7 @@ _LAUNCH: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("kernel", "kind", "scope"), _is_text),
     "line": _is_count,
     **dict.fromkeys(("source_nodes", "origins"), _are_names),
+    **dict.fromkeys(("before", "after"), _are_labels),
     "buffers": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
 }
 

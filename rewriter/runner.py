@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rewriter import api
 from rewriter.artifact import Artifact
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.types import Json, Launch, Selection
+from rewriter.verdict import Ended
 
 # What to do about a problem that the host reports.
 _HINTS = {
@@ -40,7 +42,8 @@ class Ran:
 
     `code` is that of the contract: 0 it ran, 1 the wrapper crashed. `outputs` describe what it
     returned, with a digest of the bytes; `random_globals` were filled with random values because
-    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did.
+    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
+    `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own.
     """
 
     path: Path
@@ -53,6 +56,18 @@ class Ran:
     seconds: float
     message: str = ""
     signal: int = 0
+    timed_out: bool = False
+    exit_code: int | None = 0
+
+    @property
+    def ended(self) -> Ended:
+        """How the process ended."""
+        return Ended(self.exit_code, self.signal, self.timed_out, self.message)
+
+    @property
+    def unexpected(self) -> tuple[Json, ...]:
+        """The rows of inputs that are not what the wrapper expects."""
+        return tuple(row for row in self.events if "unexpected" in row)
 
     @property
     def last_launch(self) -> Launch | None:
@@ -68,7 +83,9 @@ class Ran:
 
     @property
     def _last(self) -> Json | None:
-        return next((row for row in reversed(self.events) if "launch" in row), None)
+        return next(
+            (row for row in reversed(self.events) if "launch" in row and "time" not in row), None
+        )
 
 
 def run(
@@ -81,6 +98,8 @@ def run(
     dump: str | Path | None = None,
     seed: int = 0,
     overwrite: bool = False,
+    timeout: float | None = None,
+    environment: Mapping[str, str] = {},
     command: str = "",
     quiet: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -94,7 +113,8 @@ def run(
     With a selection, or where the wrapper is instrumented already, a dump is written to `dump`;
     by default a new directory beside the current one's other files. `progress` is called with the
     number of launches begun, while the wrapper runs. `quiet` sends its standard output to standard
-    error.
+    error. After `timeout` seconds the process is killed. `environment` is added to that of the
+    process; see `blocking_environment`.
 
     Raises `RewriterError` where the inputs do not fit. A crash of the wrapper is a result.
     """
@@ -159,7 +179,10 @@ def run(
             "report": str(said_in),
         }
         started = time.perf_counter()
-        code = _host(spec, Path(scratch), target, command, quiet=quiet, progress=progress)
+        added = {**environment, "REWRITER_COMMAND": command or "rewriter.run"}
+        code = _host(
+            spec, Path(scratch), target, added, timeout=timeout, quiet=quiet, progress=progress
+        )
         seconds = time.perf_counter() - started
         said: dict[str, Any] = json.loads(said_in.read_text()) if said_in.exists() else {}
     if target is not None and not (target / "manifest.json").exists():
@@ -173,25 +196,37 @@ def run(
             hint=_HINTS[said["problem"]],
             code=FAILED if said["problem"] == "missing-module" else BAD_INPUT,
         )
-    if code > 0 and not said:
+    if code is not None and code > 0 and not said:
         raise RewriterError(
             "host-failed",
             f"the process that runs {wrapper.path} could not start (exit code {code})",
             hint="`rewriter doctor` says whether torch can be imported.",
             code=FAILED,
         )
+    events = tuple(read_events(target)) if target else ()
     return Ran(
         path=wrapper.path,
-        code=0 if code == 0 else 1,
+        code=int(code != 0 or any("unexpected" in row for row in events)),
         dump=target,
         launches=wrapper.launches,
-        events=tuple(read_events(target)) if target else (),
+        events=events,
         outputs=tuple(said.get("outputs", ())),
         random_globals=tuple(said.get("random_globals", ())),
         seconds=seconds,
-        message=said.get("message", ""),
-        signal=-code if code < 0 else 0,
+        message=f"still running after {timeout:g} s" if code is None else said.get("message", ""),
+        signal=-code if code is not None and code < 0 else 0,
+        timed_out=code is None,
+        exit_code=None if code is None or code < 0 else code,
     )
+
+
+def blocking_environment() -> dict[str, str]:
+    """What makes faults on a GPU show where they happen.
+
+    Each launch is waited for, and no memory is kept that a fault could fall into unnoticed: step 2
+    of the debugging guide of AOTInductor.
+    """
+    return {"CUDA_LAUNCH_BLOCKING": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def _prepare(
@@ -250,18 +285,19 @@ def _host(
     spec: Json,
     scratch: Path,
     dump: Path | None,
-    command: str,
+    added: Mapping[str, str],
     *,
+    timeout: float | None,
     quiet: bool,
     progress: Callable[[int], None] | None,
-) -> int:
-    """Run the host process; its exit code, negative for a signal."""
+) -> int | None:
+    """Run the host process; its exit code, negative for a signal, `None` for the time limit."""
     file = scratch / "spec.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
     # The child finds this very package, whatever the working directory holds.
     home = str(Path(__file__).parent.parent)
     program = f"import sys; sys.path[0] = {home!r}; from rewriter.host import script; script()"
-    environment = {**os.environ, "REWRITER_COMMAND": command or "rewriter.run"}
+    environment = {**os.environ, **added}
     if dump is None:
         environment.pop("REWRITER_DUMP", None)
     else:
@@ -270,16 +306,25 @@ def _host(
         [sys.executable, "-c", program, str(file)],
         env=environment,
         stdout=sys.stderr if quiet else None,
+        # A group of its own, to be ended with all that it starts.
+        start_new_session=True,
     )
+    deadline = None if timeout is None else time.monotonic() + timeout
     try:
-        while progress and dump and process.poll() is None:
+        while progress and dump and process.poll() is None and not _is_over(deadline):
             progress(_launches_begun(dump))
             time.sleep(0.1)
-        return process.wait()
+        return process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         if process.poll() is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def _launches_begun(dump: Path) -> int:

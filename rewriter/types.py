@@ -97,12 +97,33 @@ class Unrecognised:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What is known statically of one input of a wrapper; what is empty or `None` is not known.
+
+    `kind` is tensor, int or float. A dimension is an expression over integers and names of sizes,
+    `?` where it is not known, and may end in `:low..high`; `open` says that more dimensions may
+    follow. `symbol` is the name that a number has as a size, `alignment` a number of bytes.
+    """
+
+    name: str
+    kind: str = ""
+    dtype: str = ""
+    device: str = ""
+    size: tuple[str, ...] | None = None
+    stride: tuple[str, ...] | None = None
+    open: bool = False
+    alignment: int = 0
+    symbol: str = ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """A function that a caller of the wrapper runs.
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
-    the buffers that it returns, in order; an empty text stands for what is none.
+    the buffers that it returns, in order; an empty text stands for what is none. `expected` is
+    what is known of each input, in the order of `inputs`.
     """
 
     name: str
@@ -111,6 +132,7 @@ class Entry:
     inputs: tuple[str, ...]
     inputs_at: int | None = None
     outputs: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
 
 
 @dataclass(frozen=True)

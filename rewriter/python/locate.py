@@ -19,6 +19,7 @@ from rewriter.flow import Flow
 from rewriter.grammar import Grammar
 from rewriter.python import outline as outlines
 from rewriter.python.call import Reading, Written, code, elements, parse_calls, reading
+from rewriter.python.expected import expected
 from rewriter.python.outline import Outline, head
 from rewriter.python.roles import RESOLVERS, Called
 from rewriter.python.signature import Signatures
@@ -130,8 +131,10 @@ def _entries(
             start = source.line_start(first.lineno)
             indent = source.data[start : source.position(first.lineno, first.col_offset)]
             if not indent.strip():
-                inputs = _inputs(scope.function, source)
-                yield Entry(scope.name, start, indent, *inputs, returned.get(scope.name, ()))
+                inputs, inputs_at = _inputs(scope.function, source)
+                outputs = returned.get(scope.name, ())
+                known = expected(outline.module, scope.function, inputs)
+                yield Entry(scope.name, start, indent, inputs, inputs_at, outputs, known)
             return
 
 

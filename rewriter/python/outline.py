@@ -56,6 +56,7 @@ class Outline:
     loader_globals: tuple[str, ...]
     tensors: frozenset[str]
     scalars: frozenset[str]
+    module: tuple[ast.stmt, ...]
 
 
 def read(source: Source, grammar: Grammar) -> Outline:
@@ -86,6 +87,7 @@ def read(source: Source, grammar: Grammar) -> Outline:
         tuple(loader_globals),
         frozenset(inputs.tensors),
         frozenset(inputs.scalars),
+        tuple(tree.body),
     )
 
 

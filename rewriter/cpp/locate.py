@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,15 +13,17 @@ from rewriter import provenance
 from rewriter.arguments import Declared, distinct, settle
 from rewriter.cpp import embedded
 from rewriter.cpp import grammar as grammars
+from rewriter.cpp.expected import expected
 from rewriter.cpp.expression import Reading
 from rewriter.cpp.outline import Body, Outline, without_templates
 from rewriter.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.cpp.walk import Candidate, Walk
 from rewriter.errors import RewriterError
+from rewriter.expected import examples
 from rewriter.flow import Content, Flow
 from rewriter.python import outline as python
 from rewriter.source import Source
-from rewriter.types import Argument, Entry, Launch, Located, Role
+from rewriter.types import Argument, Entry, Expected, Launch, Located, Role
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
@@ -42,8 +45,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.of(source)
-    if text.start:
-        _require_module(source)
+    example = examples(_require_module(source)) if text.start else {}
     sources = _triton_sources(source, text.start) if text.start else {}
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
@@ -59,7 +61,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
             launches.append(builder.launch(len(launches), candidate, flow))
         constants |= dict.fromkeys(walk.names.constants)
         if len(launches) > before and flow and (entry := _entry(outline, walk, body, flow)):
-            entries.append(entry)
+            known = _expected(outline, body, entry.inputs, example)
+            entries.append(replace(entry, expected=known))
     return Located(
         launches=tuple(launches),
         unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
@@ -201,6 +204,17 @@ def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None
     return Entry(body.name, start, indent, inputs, inputs_at, outputs)
 
 
+def _expected(
+    outline: Outline, body: Body, names: tuple[str, ...], example: dict[str, Expected]
+) -> tuple[Expected, ...]:
+    checks = outline.data.find(b"check_input_0(")
+    above = outline.data[checks : body.node.start_byte] if checks >= 0 else b""
+    text = outline.data[body.node.start_byte : body.node.end_byte]
+    return expected(
+        above.decode("utf-8", "replace"), text.decode("utf-8", "replace"), names, example
+    )
+
+
 def _outputs(outline: Outline, walk: Walk, body: Body, flow: Flow) -> tuple[str, ...]:
     """The buffers in `output_handles[0] = buf3.release();`."""
     bases = walk.names.bases
@@ -211,15 +225,16 @@ def _outputs(outline: Outline, walk: Walk, body: Body, flow: Flow) -> tuple[str,
     return tuple(found.get(position, "") for position in range(max(found, default=-1) + 1))
 
 
-def _require_module(source: Source) -> None:
-    """Refuse a Python file that could not be imported, or has nothing to call."""
-    python.parse(source)
+def _require_module(source: Source) -> list[ast.stmt]:
+    """The statements of a Python file. Refuses what could not be imported, or has no `call`."""
+    module = python.parse(source)
     if not _CALL.search(source.data):
         raise RewriterError(
             "truncated",
             f"{source.name}: the file ends too early: nothing is bound to `call`",
             hint="Expected a complete output_code.py; copy it again.",
         )
+    return module.body
 
 
 def _triton_sources(source: Source, end: int) -> dict[str, str]:

@@ -64,6 +64,9 @@ class Walk:
         """The launches of one entry, each with its variables as they are just before it."""
         self.names = Names(self.outline, self.reader)
         self.inputs_end = None
+        self._used = False
+        self._inputs_known = 0
+        self._last_line = 0
         self._scope = body.name
         self._loops = 0
         self._comments: list[bytes] = []
@@ -136,8 +139,8 @@ class Walk:
                 self._comment(statement)
                 continue
             launches = [call for call in self._calls_in(statement) if call.shape]
-            if top and self.inputs_end is None and (launches or self._frees_input(statement)):
-                self.inputs_end = statement.start_byte
+            if top:
+                self._find_inputs_end(statement, bool(launches) or self._frees_input(statement))
             rest = map(statements.__getitem__, range(position + 1, len(statements)))
             if len(launches) == 1 and self._is_made_for(launches[0], statement):
                 yield from self._launch(launches[0], statement, rest, flow)
@@ -349,6 +352,21 @@ class Walk:
         if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
             obstacle = "another statement shares its line"
         return Site(start, stop, before if not before.strip() else b"", obstacle)
+
+    def _find_inputs_end(self, statement: tree_sitter.Node, uses: bool) -> None:
+        """Put the end of the inputs behind the last of them, on a line of its own.
+
+        What asserts something of them comes next, and must not come first.
+        """
+        known, line = self._inputs_known, self.outline.line(statement)
+        if not self._used and len(self.names.inputs) > known and line > self._last_line:
+            self.inputs_end = statement.start_byte
+            self._inputs_known = len(self.names.inputs)
+        elif uses and self.inputs_end is None:
+            self.inputs_end = statement.start_byte
+        self._used = self._used or uses
+        end = self.outline.position(statement.end_byte)
+        self._last_line = self.outline.source.line_of(end)
 
     def _frees_input(self, statement: tree_sitter.Node) -> bool:
         return any(

@@ -24,7 +24,8 @@ def attach(
     `inputs` are the names of the values that the `inputs` method is called with.
 
     Read from the environment: `REWRITER_PROBE=off` silences every probe, `REWRITER_DUMP` names
-    the directory to dump to, `RANK` tells processes of one job apart.
+    the directory to dump to, `RANK`, or else `LOCAL_RANK`, tells processes of one job apart, and
+    under `REWRITER_QUIET=1` nothing is printed to standard output.
     """
     import os
 

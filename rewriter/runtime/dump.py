@@ -96,13 +96,15 @@ class Run:
 
     def write(self, event: Event) -> None:
         """Append an event: one line per value, or one line if no value was read. Flushed."""
-        base: dict[str, Any] = {"phase": event.phase}
-        if event.launch is not None:
-            base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
-            if event.launch.repeats or event.iteration:
-                base["iteration"] = event.iteration
-        rows = [{**base, **_described(value)} for value in event.values] or [base]
+        base = _base(event)
+        last = {"captured": True} if event.captured else {}
+        rows = [{**base, **_described(value), **last} for value in event.values] or [base]
         self._events.write("".join(json.dumps(row) + "\n" for row in rows))
+        self._events.flush()
+
+    def note(self, event: Event, facts: dict[str, Any]) -> None:
+        """Append a row of its own about an event. Flushed."""
+        self._events.write(json.dumps({**_base(event), **facts}) + "\n")
         self._events.flush()
 
     def save(self, event: Event, value: Value) -> str:
@@ -121,6 +123,15 @@ class Run:
 
     def close(self) -> None:
         self._events.close()
+
+
+def _base(event: Event) -> dict[str, Any]:
+    base: dict[str, Any] = {"phase": event.phase}
+    if event.launch is not None:
+        base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
+        if event.launch.repeats or event.iteration:
+            base["iteration"] = event.iteration
+    return base
 
 
 def _described(value: Value) -> dict[str, Any]:

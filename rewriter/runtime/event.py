@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .statistics import Statistics
+from .statistics import Record, Statistics, has_memory
+from .text import HEAD
+
+if TYPE_CHECKING:
+    from .capture import Capture
+    from .dump import Run
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,7 @@ class Launch:
 
     index: int
     kernel: str
+    kind: str
     repeats: bool
     labels: dict[str, tuple[Label, ...]]
 
@@ -36,7 +44,7 @@ class Launch:
             for phase in ("before", "after")
             if phase in row
         }
-        return cls(row["launch"], row["kernel"], row["repeats"], labels)
+        return cls(row["launch"], row["kernel"], row["kind"], row["repeats"], labels)
 
 
 @dataclass
@@ -86,16 +94,40 @@ class Value:
 
 
 @dataclass
+class Call:
+    """One call of the wrapper in one thread.
+
+    `started` is a reading of `perf_counter_ns`. `runs` counts how often each phase of each launch
+    came, `pending` are the events whose statistics are still on their device, `later` is what waits
+    for the end of the call. `zeros` are for the probe `time`: per device an event and when that
+    was, in microseconds from the start of the call.
+    """
+
+    directory: Run | None = None
+    started: int = field(default_factory=perf_counter_ns)
+    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
+    pending: list[tuple[Event, list[Record | None]]] = field(default_factory=list)
+    later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
+    zeros: dict[Any, tuple[Any, float]] = field(default_factory=dict)
+    capture: Capture | None = None
+
+
+@dataclass
 class Event:
     """Everything at one phase of one launch. `iteration` counts the launch's runs in this call.
 
     The inputs of a call are an event of their own, of the phase "inputs" and without a launch.
+    `error` is what is wrong with the device, so that nothing can be read. `captured` is what was
+    issued into a CUDA graph: its statistics are those of a replay.
     """
 
     launch: Launch | None
     phase: str
     iteration: int
+    call: Call
     values: list[Value] = field(default_factory=list)
+    error: str = ""
+    captured: bool = False
 
     @property
     def about(self) -> str:
@@ -105,3 +137,19 @@ class Event:
     @property
     def tensors(self) -> list[Value]:
         return [value for value in self.values if value.is_tensor]
+
+
+def first_values(tensor: torch.Tensor) -> list[Any] | None:
+    """The first values in logical order, read without copying the rest; `None` if unreadable."""
+    if tensor.is_quantized or tensor.layout is not torch.strided or not has_memory(tensor):
+        return None
+    if tensor.numel() == 0:
+        return []
+    while tensor.dim() > 1 and tensor[0].numel() >= HEAD:
+        tensor = tensor[0]
+    if tensor.dim():
+        tensor = tensor[: -(-HEAD // tensor[0].numel())].flatten()[:HEAD]
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+        tensor = tensor.to(torch.float32)
+    values = tensor.tolist()
+    return values if isinstance(values, list) else [values]

@@ -2,7 +2,8 @@
 
 Statistics are queued on the device where the values are, and fetched for a whole launch at once:
 what was read before it waits for what is read after it, so that probing costs one transfer per
-launch. Values on the CPU need no transfer, and are reported at once.
+launch, unless a probe wants it in the dump before the launch runs. Values on the CPU need no
+transfer, and are reported at once.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .capture import Capture
+from .device import KERNELS, first_line, is_capturing
 from .dump import DEFAULT, Dump, Run
-from .event import Event, Label, Launch, Value
+from .event import Call, Event, Label, Launch, Value, first_values
 from .probes import Probe
 from .statistics import Record, collect, has_memory, measure
-from .text import HEAD, Text, Upstream
+from .text import Text, Upstream
+
+_MOST_LATER = 4096  # pairs of CUDA events that wait to be read
 
 
 def say(text: str) -> None:
@@ -51,19 +54,6 @@ class Silent:
         pass
 
 
-@dataclass
-class _Call:
-    """One call of the wrapper in one thread.
-
-    `runs` counts how often each phase of each launch came, `pending` are the events whose
-    statistics are still on their device.
-    """
-
-    directory: Run | None = None
-    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
-    pending: list[tuple[Event, list[Record | None]]] = field(default_factory=list)
-
-
 class Recorder:
     """The probes of one wrapper. Its methods never raise: a failing probe warns once."""
 
@@ -73,8 +63,8 @@ class Recorder:
         launches: list[dict[str, Any]],
         inputs: Sequence[str] = (),
     ) -> None:
-        rank = os.environ.get("RANK", "")
-        self.rank = int(rank) if rank.isdecimal() else 0
+        self.rank = _rank()
+        self._quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
         self.style = (
             Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
         )
@@ -87,7 +77,12 @@ class Recorder:
         saves = any(probe.saves for probes in self._probes.values() for probe in probes)
         self._dumping = bool(wanted) or saves
         self._dump = Dump(Path(wanted or DEFAULT).absolute(), self.rank, options, launches)
-        self._calls: dict[int, _Call] = {}
+        kinds = {launch.kind for launch in self._launches.values()}
+        self._on_cpu = "cpp" in kinds and not kinds & KERNELS
+        self._calls: dict[int, Call] = {}
+        self._ended: list[Call] = []
+        self._captures: list[Capture] = []
+        self._is_faulty = False
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -111,6 +106,8 @@ class Recorder:
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
+        if self._quiet:
+            return
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
 
@@ -119,10 +116,34 @@ class Recorder:
 
         Empty where there is nothing to save, or no directory could be made (which was said).
         """
-        directory = self._call().directory
+        directory = event.call.directory
         if directory is None or not has_memory(value.content):
             return ""
         return directory.save(event, value)
+
+    def note(self, event: Event, facts: dict[str, Any]) -> None:
+        """Add a row of its own about an event to the dump, if one is written."""
+        if event.call.directory is not None:
+            event.call.directory.note(event, facts)
+
+    def later(self, event: Event, act: Callable[[], None]) -> None:
+        """Act when the call is over, or so much is waiting that the device is waited for."""
+        event.call.later.append((event, act))
+        if len(event.call.later) >= _MOST_LATER and not is_capturing():
+            self._catch_up(event.call)
+
+    def about(self, event: Event) -> str:
+        """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+        if event.launch is None:
+            return f"[rewriter {self.rank}] {event.phase}"
+        again = f".{event.iteration}" if event.iteration else ""
+        return f"[rewriter {self.rank}] #{event.launch.index}{again} {event.launch.kernel}"
+
+    def runs_on_gpu(self, event: Event) -> bool:
+        """Whether CUDA events can time a launch: by its kind, and those of the launches around."""
+        if event.launch is None or event.launch.kind == "cpp" or self._on_cpu:
+            return False
+        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
     def warn(self, about: str, message: str) -> None:
         """Say something once to standard error, about the first launch that it befell.
@@ -137,9 +158,11 @@ class Recorder:
     def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
         """Act so that it can neither stop the model nor be recorded by autograd.
 
-        One thread at a time: lines never interleave. A fork, such as a DataLoader worker,
-        inherits the recorder but is not the program that is probed.
+        One thread at a time: lines never interleave. A fork inherits the recorder but is not the
+        program that is probed, nor is a DataLoader worker, which is often many processes.
         """
+        if self._is_faulty or _is_worker():
+            return
         if self._pid != os.getpid():
             self.warn(about, "this process is a fork of the one that is probed, and is not")
             return
@@ -153,14 +176,16 @@ class Recorder:
     def _begin(self) -> None:
         thread = threading.get_ident()
         if thread in self._calls:
-            self._end(self._calls.pop(thread))
+            self._ended.append(self._calls.pop(thread))
+        if not is_capturing():
+            self._end()
         self._call()
 
-    def _call(self) -> _Call:
+    def _call(self) -> Call:
         """The call that is running in this thread."""
         thread = threading.get_ident()
         if thread not in self._calls:
-            call = self._calls[thread] = _Call()
+            call = self._calls[thread] = Call()
             if self._dumping:
                 try:
                     call.directory = self._dump.start()
@@ -168,53 +193,132 @@ class Recorder:
                     self.warn("dump", f"{type(error).__name__}: {error}")
         return self._calls[thread]
 
-    def _end(self, call: _Call) -> None:
-        self._flush(call)
-        if call.directory is not None:
-            call.directory.close()
+    def _end(self, *, final: bool = False) -> None:
+        """Finish the calls that are over; their threads have begun others, or the program ends."""
+        ended, self._ended = self._ended, []
+        for call in ended:
+            self._flush(call)
+            self._catch_up(call)
+        self._replayed(ended, final=final)
+        for call in ended:
+            if call.directory is not None:
+                call.directory.close()
+
+    def _catch_up(self, call: Call) -> None:
+        waiting, call.later = call.later, []
+        for event, act in waiting:
+            try:
+                act()
+            except Exception as error:
+                self.warn(event.about, f"{type(error).__name__}: {first_line(error)}")
+
+    def _replayed(self, ended: list[Call], *, final: bool) -> None:
+        """Report the graphs that were replayed until these calls ended."""
+        for capture in self._captures:
+            try:
+                replayed = capture.read()
+            except Exception as error:
+                self.warn("replay", f"{type(error).__name__}: {first_line(error)}")
+                continue
+            if not replayed and (capture.was_replayed or not final):
+                continue
+            if not replayed:
+                self.warn("exit", "a CUDA graph was captured and never replayed: it has no values")
+            directory, is_new = self._home(capture, ended)
+            self._report(capture.events, directory)
+            if directory is not None and is_new:
+                directory.close()
+
+    def _home(self, capture: Capture, ended: list[Call]) -> tuple[Run | None, bool]:
+        """Where the values of a replay go: to the call that captured it, or that replayed it.
+
+        Where all of the wrapper is in the graph, a replay is no call; then it has a directory of
+        its own, which is new.
+        """
+        for call in ended:
+            if call.capture is capture:
+                return call.directory, False
+        for call in reversed(ended):
+            if not capture.launches & {index for index, _ in call.runs}:
+                return call.directory, False
+        return (self._dump.start(), True) if self._dumping else (None, False)
 
     def _at_inputs(self, contents: tuple[Any, ...]) -> None:
-        readers = [probe for probe in self._probes["before"] if probe.reads_values]
-        self._read(self._call(), Event(None, "inputs", 0), self._inputs, contents, readers)
+        call = self._call()
+        self._read(Event(None, "inputs", 0, call), self._inputs, contents)
 
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
         call = self._call()
         launch = self._launches[index]
-        event = Event(launch, phase, call.runs[index, phase])
+        event = Event(launch, phase, call.runs[index, phase], call)
         call.runs[index, phase] += 1
+        if phase == "after":
+            for probe in reversed(self._probes[phase]):
+                self._ask(probe.stop, event)
         # Names first: they have to be out before anything that could fail is touched.
         for probe in self._probes[phase]:
             if not probe.reads_values:
                 self._ask(probe.at, event)
-        readers = [probe for probe in self._probes[phase] if probe.reads_values]
-        self._read(call, event, launch.labels[phase], contents, readers)
+        self._read(event, launch.labels[phase], contents)
+        if phase == "before" and not event.error:
+            for probe in self._probes[phase]:
+                self._ask(probe.start, event)
 
-    def _read(
-        self,
-        call: _Call,
-        event: Event,
-        labels: tuple[Label, ...],
-        contents: tuple[Any, ...],
-        readers: list[Probe],
-    ) -> None:
-        if _is_capturing(contents):
-            self.warn(event.about, "values cannot be read while a CUDA graph is being captured")
-        else:
-            for label, content in zip(labels, contents, strict=True):
-                try:
-                    event.values += Value.read(label, content)
-                except Exception as error:
-                    self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
+    def _read(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
+        for label, content in zip(labels, contents, strict=True):
+            try:
+                event.values += Value.read(label, content)
+            except Exception as error:
+                self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
+        for probe in self._acting(event):
+            self._ask(probe.check, event)
+        if event.error:
+            self._stop(event)
+            return
+        readers = [probe for probe in self._acting(event) if probe.reads_values]
+        if readers and is_capturing():
+            self._capture(event, readers)
+            return
         for probe in readers:
             self._ask(probe.at, event)
-        self._measure(call, event)
+        self._measure(event.call, event)
 
-    def _measure(self, call: _Call, event: Event) -> None:
-        wanted = self._dumping or any(probe.measures for probe in self._acting(event))
+    def _capture(self, event: Event, readers: list[Probe]) -> None:
+        """Inside of a CUDA graph: nothing can be read before a replay."""
+        for probe in readers:
+            if probe.copies:
+                name = type(probe).__module__.rpartition(".")[2]
+                self.warn(
+                    event.about,
+                    f"{name} cannot copy to the host while a CUDA graph is being captured: only "
+                    "statistics come from a replay",
+                )
+            else:
+                self._ask(probe.at, event)
+        call = event.call
+        if call.capture is None:
+            call.capture = Capture()
+            self._captures.append(call.capture)
+        call.capture.add(event, measured=self._is_measured(event))
+
+    def _is_measured(self, event: Event) -> bool:
+        return self._dumping or any(probe.measures for probe in self._acting(event))
+
+    def _stop(self, event: Event) -> None:
+        """The device is faulty: nothing can be read from it any more, so say it and be still."""
+        if event.launch is None:
+            return  # the first launch finds it, too
+        self._is_faulty = True
+        self.note(event, {"error": event.error})
+        earlier = " (of something before this launch)" if event.phase == "before" else ""
+        say(f"{self.about(event)}: {event.error}{earlier}\n")
+
+    def _measure(self, call: Call, event: Event) -> None:
+        wanted = self._is_measured(event)
         records = [measure(value.content) if wanted else None for value in event.tensors]
         if self._shows_values:
             for value in event.tensors:
-                value.head = _head(value.content)
+                value.head = first_values(value.content)
         on_device = any(record and record.values.device.type != "cpu" for record in records)
         for value in event.values:
             value.content = None
@@ -222,24 +326,37 @@ class Recorder:
         follows = event.launch is None or (
             event.phase == "before" and "after" in event.launch.labels
         )
-        if not (on_device and follows):
+        prompt = any(probe.prompt for probe in self._acting(event))
+        if prompt or not (on_device and follows):
             self._flush(call)
 
     def _acting(self, event: Event) -> list[Probe]:
         """The probes that an event concerns; inputs are what comes before everything."""
         return self._probes["before" if event.launch is None else event.phase]
 
-    def _flush(self, call: _Call) -> None:
+    def _flush(self, call: Call) -> None:
         """Fetch the statistics that are pending, in one transfer, and report their events."""
         pending, call.pending = call.pending, []
-        found = iter(collect([record for _, records in pending for record in records]))
-        for event, _ in pending:
-            for value in event.tensors:
-                value.statistics = next(found)
+        if not pending:
+            return
+        try:
+            found = iter(collect([record for _, records in pending for record in records]))
+            for event, _ in pending:
+                for value in event.tensors:
+                    value.statistics = next(found)
+        except Exception as error:
+            # What ran is still worth telling.
+            self.warn(pending[0][0].about, f"{type(error).__name__}: {first_line(error)}")
+        self._report(pending, call.directory)
+
+    def _report(
+        self, events: list[tuple[Event, list[Record | None]]], directory: Run | None
+    ) -> None:
+        for event, _ in events:
             for probe in self._acting(event):
                 self._ask(probe.measured, event)
-            if call.directory is not None:
-                call.directory.write(event)
+            if directory is not None:
+                directory.write(event)
 
     def _ask(self, act: Callable[[Event, Recorder], None], event: Event) -> None:
         """Let one probe act; its failure is not that of the others."""
@@ -249,8 +366,8 @@ class Recorder:
             self.warn(event.about, f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
-        for thread in list(self._calls):
-            self._guarded("exit", self._end, self._calls.pop(thread))
+        self._ended += [self._calls.pop(thread) for thread in list(self._calls)]
+        self._guarded("exit", lambda: self._end(final=True))
 
 
 def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
@@ -265,6 +382,17 @@ def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
     return result
 
 
+def _rank() -> int:
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdecimal() else 0
+
+
+def _is_worker() -> bool:
+    """Whether this process loads data for the one that is probed."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
 def _without_modes() -> contextlib.AbstractContextManager[Any]:
     """Keep what probes do out of sight of the program's own `TorchDispatchMode`s."""
     if not torch._C._len_torch_dispatch_stack():
@@ -272,25 +400,3 @@ def _without_modes() -> contextlib.AbstractContextManager[Any]:
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
-
-
-def _is_capturing(contents: tuple[Any, ...]) -> bool:
-    """Inside a CUDA graph's capture a copy to the host is illegal."""
-    on_cuda = any(isinstance(content, torch.Tensor) and content.is_cuda for content in contents)
-    return on_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _head(tensor: torch.Tensor) -> list[Any] | None:
-    """The first values in logical order, read without copying the rest; `None` if unreadable."""
-    if tensor.is_quantized or tensor.layout is not torch.strided or not has_memory(tensor):
-        return None
-    if tensor.numel() == 0:
-        return []
-    while tensor.dim() > 1 and tensor[0].numel() >= HEAD:
-        tensor = tensor[0]
-    if tensor.dim():
-        tensor = tensor[: -(-HEAD // tensor[0].numel())].flatten()[:HEAD]
-    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
-        tensor = tensor.to(torch.float32)
-    values = tensor.tolist()
-    return values if isinstance(values, list) else [values]

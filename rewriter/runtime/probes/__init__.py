@@ -14,7 +14,9 @@ class Probe:
 
     `when` is where the probe acts unless the user says otherwise. `reads_values` asks for the
     values to be handed over at all, `measures` for their statistics. `saves` makes a dump
-    directory a must; without it one is written only where `REWRITER_DUMP` says so.
+    directory a must; without it one is written only where `REWRITER_DUMP` says so. `prompt` keeps
+    statistics from waiting for those of the other side of the launch. What `copies` values to the
+    host in `at` has to be left out where a CUDA graph is captured.
     """
 
     summary: ClassVar[str]
@@ -22,9 +24,20 @@ class Probe:
     reads_values: ClassVar[bool] = False
     measures: ClassVar[bool] = False
     saves: ClassVar[bool] = False
+    prompt: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+
+    def check(self, event: Event, recorder: Recorder) -> None:
+        """Before anything is read: set `event.error` where the device is found to be faulty."""
 
     def at(self, event: Event, recorder: Recorder) -> None:
         """Act at the launch itself: the values are what they are now, and may change later."""
 
     def measured(self, event: Event, recorder: Recorder) -> None:
         """Act on the statistics of an event, which may come as late as after the launch."""
+
+    def start(self, event: Event, recorder: Recorder) -> None:
+        """Act last before the launch runs."""
+
+    def stop(self, event: Event, recorder: Recorder) -> None:
+        """Act first after the launch was issued."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Hash(Probe):
     summary = "print and record a SHA-256 of every tensor's elements"
     reads_values = True
+    copies = True
 
     def at(self, event: Event, recorder: Recorder) -> None:
         from ..digest import digest

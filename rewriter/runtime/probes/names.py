@@ -16,7 +16,15 @@ class Names(Probe):
     when = "before"
 
     def at(self, event: Event, recorder: Recorder) -> None:
+        from ..device import is_capturing
+
         recorder.write([recorder.style.name(event)])
+        if is_capturing():
+            recorder.warn(
+                event.about,
+                "names inside of a CUDA graph are printed when it is captured: "
+                "its replays run no host code",
+            )
 
 
 PROBE = Names

@@ -15,6 +15,7 @@ class Save(Probe):
     summary = "save every tensor to the dump, loadable by torch.load(weights_only=True)"
     reads_values = True
     saves = True
+    copies = True
 
     def at(self, event: Event, recorder: Recorder) -> None:
         for value in event.tensors:

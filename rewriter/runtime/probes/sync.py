@@ -1,0 +1,38 @@
+"""Waits for the device around each launch: a fault is found at the launch that made it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+
+class Sync(Probe):
+    summary = "wait for the device around each launch, so that its faults surface there"
+    reads_values = True
+    prompt = True
+
+    def check(self, event: Event, recorder: Recorder) -> None:
+        from ..device import first_line, is_capturing, of_values, synchronize
+
+        if is_capturing():
+            recorder.warn(
+                event.about,
+                "sync cannot wait for the device while a CUDA graph is being captured: "
+                "faults in a replay have no launch",
+            )
+            return
+        kind = event.launch.kind if event.launch else "cpp"
+        for device in of_values((value.content for value in event.values), kind):
+            try:
+                synchronize(device)
+            except Exception as error:
+                event.error = first_line(error)
+                return
+
+
+PROBE = Sync

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -31,7 +33,7 @@ _INPUTS = re.compile(
 _INDUCTOR = b"torch._inductor"
 _ZIP = b"PK"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
-_SUFFIXES = (".py", ".pt2", *_CPP_SUFFIXES)  # of what a directory is searched for
+SUFFIXES = (".py", ".pt2", *_CPP_SUFFIXES)  # of what a directory is searched for
 _DEVICE = re.compile(
     rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\("
     rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
@@ -46,12 +48,14 @@ class OpenWrapper:
     """A wrapper and what was found in it. `plain` is its source without probes.
 
     `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper: what its calls of the
-    proxy executor mean.
+    proxy executor mean. `inside` is the log or page that holds the source, which is read only:
+    then there is no file at `path`.
     """
 
     wrapper: Wrapper
     path: Path
     operators: tuple[Json, ...] = ()
+    inside: Path | None = None
 
     @property
     def name(self) -> str:
@@ -154,14 +158,16 @@ class OpenWrapper:
 class Artifact:
     """A file or a directory, and the wrappers in it.
 
-    `unread` are files of a directory that were not looked into, and what they are. `package` is
-    what a `.pt2` holds beside its wrappers, which are in the order of its models.
+    `unread` are files of a directory that were not looked into, and what they are. `damaged` are
+    the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
+    wrappers, which are in the order of its models.
     """
 
     path: Path
     wrappers: tuple[OpenWrapper, ...]
     unread: tuple[tuple[str, str], ...] = ()
     package: Package | None = None
+    damaged: tuple[tuple[str, RewriterError], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -175,19 +181,74 @@ class Artifact:
     @property
     def only(self) -> OpenWrapper:
         """The wrapper of an artifact that holds one; several are an error that names them."""
+        self.require_sound()
         if len(self.wrappers) > 1:
-            names = [wrapper.name for wrapper in self.wrappers]
-            hint = "Name one of these files instead of the directory."
-            if self.package is not None:
-                names = [model.name for model in self.package.models]
-                hint = "Pass --model with one of these names."
-            found = "\n    ".join(names)
-            raise RewriterError(
-                "several-wrappers",
-                f"{self.path} holds {len(self.wrappers)} wrappers:\n    {found}",
-                hint=hint,
+            raise self.several(
+                "Choose one: --wrapper takes a name, a pattern, or forward, backward, inference."
             )
         return self.wrappers[0]
+
+    def several(self, hint: str) -> RewriterError:
+        """The error of a request for one wrapper, where there are more."""
+        names = [_label(wrapper) for wrapper in self.wrappers]
+        if self.package is not None:
+            names = [model.name for model in self.package.models]
+            hint = "Pass --model with one of these names."
+        found = "\n    ".join(names)
+        return RewriterError(
+            "several-wrappers",
+            f"{self.path} holds {len(self.wrappers)} wrappers:\n    {found}",
+            hint=hint,
+        )
+
+    def choose(self, patterns: Sequence[str]) -> Artifact:
+        """Only the wrappers that a pattern matches by name or graph; all, if there is no pattern.
+
+        Raises `RewriterError` on a pattern that matches none, with what there is.
+        """
+        if not patterns:
+            return self
+        chosen = [
+            {one.name for one in self.wrappers if _matches(pattern, one.name, one.graph)}
+            | {name for name, _ in self.damaged if _matches(pattern, name, _graph_in(name))}
+            for pattern in patterns
+        ]
+        for pattern, names in zip(patterns, chosen, strict=True):
+            if not names:
+                there = [_label(wrapper) for wrapper in self.wrappers]
+                found = "\n    ".join([*there, *(name for name, _ in self.damaged)])
+                raise RewriterError(
+                    "no-such-wrapper",
+                    f"--wrapper {pattern!r} matches nothing in {self.path}; there is:\n    {found}",
+                    hint="Pass one of these names, a pattern such as '*forward*', or one of "
+                    "forward, backward, inference.",
+                )
+        wanted = set().union(*chosen)
+        return replace(
+            self,
+            wrappers=tuple(wrapper for wrapper in self.wrappers if wrapper.name in wanted),
+            damaged=tuple((name, error) for name, error in self.damaged if name in wanted),
+        )
+
+    def require_sound(self) -> None:
+        """Raise the error of the first wrapper that cannot be read, if there is one."""
+        for _, error in self.damaged:
+            raise error
+
+
+def _label(wrapper: OpenWrapper) -> str:
+    """A wrapper in a list of several, with its graph where the name does not tell."""
+    told = wrapper.graph == "inference" or wrapper.graph in wrapper.name
+    return wrapper.name if told else f"{wrapper.name} ({wrapper.graph})"
+
+
+def _matches(pattern: str, name: str, graph: str) -> bool:
+    return pattern == graph or fnmatchcase(name, pattern)
+
+
+def _graph_in(name: str) -> str:
+    """The graph of a traced wrapper by its name, such as `0_0_0/forward_2.py`."""
+    return Path(name).stem.partition("_")[0]
 
 
 def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Artifact:
@@ -199,23 +260,37 @@ def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Ar
     if not path.name:
         path = path.resolve()  # `.`, beside which nothing could be written
     if path.is_dir():
-        return _open_package(path, models) if is_folder(path) else _open_directory(path)
+        if is_folder(path):
+            return _open_package(path, models)
+        from rewriter.directory import open_directory
+
+        return open_directory(path)
     if _starts_as_zip(path):
         return _open_package(path, models)
-    data = _read(path)
+    from rewriter.directory import open_trace
+
+    if (traced := open_trace(path)) is not None:
+        return traced
+    data = read(path)
     _check_supported(path, data)
     check_text(str(path), data)
-    language = _language(path, data)
+    language = language_of(path, data)
     if language is None:
         raise _not_a_wrapper(path, data)
-    return Artifact(path, (_opened(path, path.name, data, language),))
+    return Artifact(path, (opened(path, path.name, data, language),))
 
 
-def _opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrapper:
+def wrapper_in(path: Path, name: str, data: bytes) -> OpenWrapper | None:
+    """The wrapper that the text of a file holds, under a name; `None` where it holds none."""
+    language = language_of(path, data)
+    return None if language is None else opened(path, name, data, language)
+
+
+def opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrapper:
     operators: tuple[Json, ...] = ()
     beside = path.with_suffix(".json")
     if language == "cpp" and beside.is_file():
-        operators = _operators(beside, _read(beside))
+        operators = _operators(beside, read(beside))
     return OpenWrapper(Wrapper(name, data, language), path, operators)
 
 
@@ -233,31 +308,7 @@ def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:
     return Artifact(path, tuple(wrappers), package=package)
 
 
-def _open_directory(path: Path) -> Artifact:
-    wrappers = []
-    unread = []
-    for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES):
-        if not file.is_file():
-            continue
-        name = str(file.relative_to(path))
-        data = _ZIP if file.suffix == ".pt2" else _read(file)
-        if found := _unsupported(data):
-            unread.append((name, found))
-        elif language := _language(file, data):
-            wrappers.append(_opened(file, name, data, language))
-    if not wrappers:
-        also = "".join(f"\n    {name}: {what}" for name, what in unread)
-        raise RewriterError(
-            "no-artifacts",
-            f"no wrapper of Inductor's in {path} or below"
-            + (f"; not looked into:{also}" if also else ""),
-            hint="Expected an output_code.py (TORCH_COMPILE_DEBUG=1 makes torch.compile leave one) "
-            "or the wrapper.cpp of AOTInductor.",
-        )
-    return Artifact(path, tuple(wrappers), tuple(unread))
-
-
-def _language(path: Path, data: bytes) -> Language | None:
+def language_of(path: Path, data: bytes) -> Language | None:
     """What the launches of a file are written in; `None` where it is no wrapper."""
     if _EMBEDDED.search(data):
         return "cpp"
@@ -286,17 +337,19 @@ def _starts_as_zip(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(2) == _ZIP
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
+    """The bytes of a file. Raises `RewriterError` where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> RewriterError:
+def unreadable(path: Path, error: OSError) -> RewriterError:
+    """The error of a file that cannot be read."""
     return RewriterError(
         "unreadable",
         f"cannot read {path}: {error.strerror}",
@@ -304,7 +357,7 @@ def _unreadable(path: Path, error: OSError) -> RewriterError:
     )
 
 
-def _unsupported(data: bytes) -> str:
+def unsupported(data: bytes) -> str:
     """What an artifact is that this version does not read; empty for one that it may read."""
     if data.startswith(_ZIP):
         return "a .pt2 package or another zip file: name it itself"
@@ -314,7 +367,7 @@ def _unsupported(data: bytes) -> str:
 
 
 def _check_supported(path: Path, data: bytes) -> None:
-    if found := _unsupported(data):
+    if found := unsupported(data):
         raise RewriterError(
             "unsupported-artifact",
             f"{path} is {found}, which this version does not read",

@@ -60,6 +60,19 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_wrapper_option(parser: argparse.ArgumentParser) -> None:
+    """Add the choice among the wrappers of a directory or a log."""
+    parser.add_argument(
+        "--wrapper",
+        dest="wrappers",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="of a directory or a log: only these wrappers, by name, or forward, backward, "
+        "inference (may be repeated; default: all)",
+    )
+
+
 def selection(
     arguments: argparse.Namespace, *, default: str = "", environment: bool = True
 ) -> Selection | None:

@@ -6,12 +6,14 @@ import argparse
 from typing import Any
 
 from rewriter import api, write
-from rewriter.commands import _package
+from rewriter.artifact import Artifact
+from rewriter.commands import _package, _several
 from rewriter.commands._common import (
     Delivered,
     add_model_option,
     add_output_options,
     add_probe_options,
+    add_wrapper_option,
     deliver,
     emit_json,
     message,
@@ -19,7 +21,7 @@ from rewriter.commands._common import (
     warn_about,
 )
 from rewriter.errors import DIFFERS, OK
-from rewriter.types import Instrumented
+from rewriter.types import Instrumented, Json, Selection
 
 ORDER = 20
 
@@ -27,7 +29,9 @@ ORDER = 20
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("instrument", help="put probes around the launches")
     parser.add_argument("artifact", metavar="ARTIFACT")
-    add_output_options(parser, "default: <stem>.instrumented<ext> beside the input")
+    add_output_options(
+        parser, "default: <stem>.instrumented<ext> beside the input; for several a directory"
+    )
     parser.add_argument(
         "--replace", action="store_true", help="exchange the probes of an instrumented file"
     )
@@ -36,6 +40,7 @@ def add(subparsers: Any) -> None:
         action="store_true",
         help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
     )
+    add_wrapper_option(parser)
     add_model_option(parser)
     _package.add_options(parser)
     add_probe_options(parser)
@@ -43,13 +48,15 @@ def add(subparsers: Any) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact, models=arguments.models)
+    artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise api.no_probes()
     if artifact.package is not None:
         return _package.instrument(arguments, artifact, chosen)
     _package.refuse_options(arguments)
+    if _several.applies(arguments, artifact):
+        return _all(arguments, artifact, chosen)
     wrapper = artifact.only
     result = api.instrument(
         artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
@@ -64,10 +71,45 @@ def act(arguments: argparse.Namespace) -> int:
         plain=result.original,
     )
     if arguments.json:
-        _emit(result, delivered)
+        emit_json("instrument", {"artifact": str(result.path), **_content(result, delivered)})
     elif arguments.check or delivered.output:
         message(f"{_summary(result)}: {delivered.tell(wrapper.path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
+    """Instrument the wrappers of a directory or a log."""
+    _several.require_target(arguments, artifact)
+    results = [
+        api.instrument_wrapper(
+            wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
+        )
+        for wrapper in artifact.wrappers
+    ]
+    for result in results:
+        warn_about(result.plan)
+    pairs = list(zip(artifact.wrappers, results, strict=True))
+    delivered = _several.deliver(
+        arguments, [_several.Result(one, made.source, made.original) for one, made in pairs]
+    )
+    changed = any(one.changed for one in delivered)
+    if arguments.json:
+        content = {
+            "artifact": str(artifact.path),
+            "probes": list(chosen.probes),
+            "wrappers": [
+                {"wrapper": one.name, "graph": one.graph, **_content(made, where)}
+                for (one, made), where in zip(pairs, delivered, strict=True)
+            ],
+            "changed": changed,
+            "output": arguments.output,
+        }
+        emit_json("instrument", content)
+    elif arguments.check or delivered[0].output:
+        for one, made in pairs:
+            message(f"{one.name}: {_summary(made)}")
+        message(_several.where(arguments, delivered))
+    return DIFFERS if arguments.check and changed else OK
 
 
 def _summary(result: Instrumented) -> str:
@@ -78,20 +120,17 @@ def _summary(result: Instrumented) -> str:
     return f"{', '.join(result.selection.probes)} around {len(plan.probed)} of {total} launches"
 
 
-def _emit(result: Instrumented, delivered: Delivered) -> None:
-    emit_json(
-        "instrument",
-        {
-            "artifact": str(result.path),
-            "probes": list(result.selection.probes),
-            "launches": [launch.index for launch in result.plan.probed],
-            "skipped": [
-                {"launch": skipped.launch.index, "reason": skipped.reason}
-                for skipped in result.plan.skipped
-            ],
-            "unrecognised": [
-                {"line": call.line, "text": call.text} for call in result.plan.unrecognised
-            ],
-            **vars(delivered),
-        },
-    )
+def _content(result: Instrumented, delivered: Delivered) -> Json:
+    """What `--json` says of one wrapper."""
+    return {
+        "probes": list(result.selection.probes),
+        "launches": [launch.index for launch in result.plan.probed],
+        "skipped": [
+            {"launch": skipped.launch.index, "reason": skipped.reason}
+            for skipped in result.plan.skipped
+        ],
+        "unrecognised": [
+            {"line": call.line, "text": call.text} for call in result.plan.unrecognised
+        ],
+        **vars(delivered),
+    }

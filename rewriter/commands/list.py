@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from rewriter import api
-from rewriter.commands._common import add_model_option, emit_json, message, plain_table
+from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.commands._common import (
+    add_model_option,
+    add_wrapper_option,
+    emit_json,
+    message,
+    plain_table,
+)
 from rewriter.errors import DIFFERS, OK
 from rewriter.types import Json, Launch
 
@@ -20,12 +28,13 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+    add_wrapper_option(parser)
     add_model_option(parser)
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact, models=arguments.models)
+    artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
     if arguments.json:
         emit_json(
@@ -33,12 +42,17 @@ def act(arguments: argparse.Namespace) -> int:
             {
                 "launches": [launch_json(launch) for launch in launches],
                 "unrecognised": [vars(call) for call in unrecognised],
+                "wrappers": [_wrapper_json(wrapper) for wrapper in artifact.wrappers],
+                "damaged": [
+                    {"wrapper": name, "error": error.slug, "message": error.message}
+                    for name, error in artifact.damaged
+                ],
             },
         )
     else:
         for wrapper in artifact.wrappers:
             if len(artifact.wrappers) > 1:
-                print(f"{wrapper.name}:")
+                print(_head(wrapper))
             if wrapper.launches:
                 print(_table(wrapper.launches))
             if wrapper.probes is not None:
@@ -47,8 +61,37 @@ def act(arguments: argparse.Namespace) -> int:
             message(f"warning: unrecognised call at {call.wrapper}:{call.line}: {call.text}")
         for name, what in artifact.unread:
             message(f"not read: {name}: {what}")
-        message(f"{len(launches)} launches, {len(unrecognised)} unrecognised calls")
+        for name, error in artifact.damaged:
+            message(f"not read: {name}: {error.message}")
+        message(
+            f"{len(launches)} launches, {len(unrecognised)} unrecognised calls{_graphs(artifact)}"
+        )
     return DIFFERS if arguments.strict and unrecognised else OK
+
+
+def _head(wrapper: OpenWrapper) -> str:
+    """What stands above the launches of one of several wrappers."""
+    if wrapper.graph == "inference":
+        return f"{wrapper.name}:"
+    return f"{wrapper.name}: {wrapper.graph}"
+
+
+def _graphs(artifact: Artifact) -> str:
+    """How many graphs of which sort there are, if a model is trained."""
+    counts = Counter(wrapper.graph for wrapper in artifact.wrappers)
+    if not counts.keys() - {"inference"}:
+        return ""
+    there = (f"{count} {graph}" for graph, count in sorted(counts.items(), reverse=True))
+    return f"; graphs: {', '.join(there)}"
+
+
+def _wrapper_json(wrapper: OpenWrapper) -> Json:
+    return {
+        "wrapper": wrapper.name,
+        "graph": wrapper.graph,
+        "file": str(wrapper.inside or wrapper.path),
+        "launches": len(wrapper.launches),
+    }
 
 
 def launch_json(launch: Launch) -> Json:

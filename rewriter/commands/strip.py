@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from rewriter import api, write
-from rewriter.commands import _package
-from rewriter.commands._common import Delivered, add_output_options, deliver, emit_json, message
+from rewriter.artifact import Artifact
+from rewriter.commands import _package, _several
+from rewriter.commands._common import (
+    Delivered,
+    add_output_options,
+    add_wrapper_option,
+    deliver,
+    emit_json,
+    message,
+)
 from rewriter.errors import DIFFERS, OK
+from rewriter.types import Stripped
 
 ORDER = 30
 
@@ -17,20 +27,19 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("strip", help="take the probes out again")
     parser.add_argument("artifact", metavar="ARTIFACT")
     add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
+    add_wrapper_option(parser)
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact)
+    artifact = api.open(arguments.artifact).choose(arguments.wrappers)
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
+    if _several.applies(arguments, artifact):
+        return _all(arguments, artifact)
     result = api.strip(artifact)
     path = result.path
-    if not result.exact:
-        message(
-            f"warning: {path} was edited after it was instrumented: "
-            "the probes are gone, the edits stay"
-        )
+    _warn(result)
     delivered = Delivered(changed=False)
     if result.removed or arguments.output:
         delivered = deliver(
@@ -56,3 +65,47 @@ def act(arguments: argparse.Namespace) -> int:
     elif arguments.check or delivered.output:
         message(f"took out {result.removed} lines: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
+    """Strip the wrappers of a directory."""
+    _several.require_target(arguments, artifact)
+    results = [api.strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
+    for result in results:
+        _warn(result)
+    pairs = list(zip(artifact.wrappers, results, strict=True))
+    delivered = _several.deliver(
+        arguments, [_several.Result(one, made.source, made.source) for one, made in pairs]
+    )
+    removed = sum(result.removed for result in results)
+    changed = any(one.changed for one in delivered)
+    if arguments.json:
+        content = {
+            "artifact": str(artifact.path),
+            "removed": removed,
+            "exact": all(result.exact for result in results),
+            "wrappers": [
+                {
+                    "wrapper": one.name,
+                    "removed": made.removed,
+                    "exact": made.exact,
+                    **vars(where),
+                }
+                for (one, made), where in zip(pairs, delivered, strict=True)
+            ],
+            "changed": changed,
+            "output": arguments.output,
+        }
+        emit_json("strip", content)
+    elif arguments.check or delivered[0].output:
+        took = f"took out {removed} lines" if removed else f"{artifact.path} has no probes"
+        message(f"{took}: {_several.where(arguments, delivered)}")
+    return DIFFERS if arguments.check and changed else OK
+
+
+def _warn(result: Stripped) -> None:
+    if not result.exact:
+        message(
+            f"warning: {result.path} was edited after it was instrumented: "
+            "the probes are gone, the edits stay"
+        )

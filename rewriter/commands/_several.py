@@ -1,0 +1,130 @@
+"""`instrument` and `strip` of directories and logs: what several wrappers have in common."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter import textdiff
+from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.commands._common import Delivered
+from rewriter.errors import RewriterError
+from rewriter.write_all import Replacement, replace_all, write_folder
+
+
+@dataclass(frozen=True)
+class Result:
+    """What becomes of a wrapper; `plain` is its source without probes."""
+
+    wrapper: OpenWrapper
+    after: bytes
+    plain: bytes
+
+
+def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
+    """Whether results go to a folder, or to several files, and not to one file."""
+    if artifact.package is not None:
+        return False
+    if len(artifact.wrappers) != 1 or artifact.damaged:
+        return True
+    wrapper = artifact.only
+    if arguments.output:
+        is_folder = Path(arguments.output).suffix != wrapper.path.suffix
+        is_among_others = artifact.path.is_dir() or wrapper.inside is not None
+        return bool(is_among_others and is_folder and arguments.output != "-")
+    return wrapper.inside is not None
+
+
+def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
+    """Refuse what cannot be delivered, before work is done for it."""
+    artifact.require_sound()
+    if arguments.output == "-":
+        raise artifact.several("Standard output takes one: choose it with --wrapper.")
+    traced = next((one for one in artifact.wrappers if one.inside is not None), None)
+    shown = arguments.check or arguments.diff
+    if traced is not None and (arguments.in_place or not (arguments.output or shown)):
+        raise RewriterError(
+            "read-only-trace",
+            f"{traced.name} stands in {traced.inside}, which is a record and stays as it is",
+            hint="Pass -o with a directory for the results.",
+        )
+    if not (arguments.output or arguments.in_place or shown):
+        raise artifact.several(
+            "Pass -o with a directory for all of them, or --in-place; or choose one with "
+            "--wrapper, which takes a name, a pattern, or forward, backward, inference."
+        )
+
+
+def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[Delivered]:
+    """Write results where the options say: all, or none if one cannot be written."""
+    diffs = [_unified(one) if arguments.diff else None for one in results]
+    if not arguments.json:
+        sys.stdout.write("".join(filter(None, diffs)))
+    changed = [one.wrapper.source != one.after for one in results]
+    backups: list[Path | None] = [None] * len(results)
+    outputs: list[Path | None] = [None] * len(results)
+    if arguments.check or not (arguments.output or arguments.in_place):
+        pass
+    elif arguments.in_place:
+        outputs = [one.wrapper.path for one in results]
+        backups = replace_all(
+            [
+                Replacement(one.wrapper.path, one.wrapper.source, one.after, one.plain)
+                for one in results
+            ],
+            overwrite=arguments.overwrite,
+        )
+    else:
+        folder = Path(arguments.output)
+        outputs = [folder / one.wrapper.name for one in results]
+        _require_apart(folder, results)
+        files = [file for one in results for file in _files(one)]
+        write_folder(folder, files, overwrite=arguments.overwrite)
+    return [
+        Delivered(change, output and str(output), backup and str(backup), diff)
+        for change, output, backup, diff in zip(changed, outputs, backups, diffs, strict=True)
+    ]
+
+
+def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
+    """The end of a message about all results."""
+    count = sum(one.changed for one in delivered)
+    if not any(one.output for one in delivered):
+        return f"would change {count} of {len(delivered)} wrappers"
+    if arguments.in_place:
+        kept = sum(one.backup is not None for one in delivered)
+        return f"{count} wrappers changed in place" + (f", {kept} originals kept" if kept else "")
+    return f"{len(delivered)} wrappers in {arguments.output}"
+
+
+def _files(result: Result) -> list[tuple[str, bytes]]:
+    """A result, and the meanings of its operators, which are looked for beside it."""
+    files = [(result.wrapper.name, result.after)]
+    beside = result.wrapper.path.with_suffix(".json")
+    if result.wrapper.operators and beside.is_file():
+        name = Path(result.wrapper.name).with_suffix(".json").as_posix()
+        files.append((name, beside.read_bytes()))
+    return files
+
+
+def _require_apart(folder: Path, results: Sequence[Result]) -> None:
+    """Refuse to write over what the results are made from."""
+    sources = {one.wrapper.path.resolve() for one in results}
+    for one in results:
+        if (folder / one.wrapper.name).resolve() in sources:
+            raise RewriterError(
+                "exists",
+                f"-o {folder} is the directory that {one.wrapper.name} comes from",
+                hint="Pass another directory, or --in-place, which keeps the originals.",
+            )
+
+
+def _unified(result: Result) -> str:
+    name = result.wrapper.name
+    before, after = (
+        data.decode("utf-8", "replace") for data in (result.wrapper.source, result.after)
+    )
+    return textdiff.unified(before, after, f"a/{name}", f"b/{name}")

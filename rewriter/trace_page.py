@@ -1,0 +1,69 @@
+"""Reads what `tlparse` makes of a log: pages with the sources that Inductor wrote.
+
+A page is highlighted HTML, or with `--plain-text` the source itself, in a folder named by the
+compile id (src/parsers.rs and src/types.rs of tlparse).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rewriter.traced import Traced, folder_of
+
+_NAME = re.compile(
+    r"(?:inductor_output_code|(inductor_aot_wrapper_code)).*?(?:_(\d+))?\.(html|txt)"
+)
+SUFFIXES = (".html", ".txt")
+_FOLDER = re.compile(r"(?:(-|\d+)_)?(-|\d+)_(-|\d+)_(-|\d+)")
+_PRE = re.compile(rb"\A\s*<pre[^>]*>\n?")
+_TAG = re.compile(rb"<[^>]*>")
+_ENTITY = re.compile(rb"&(?:amp|lt|gt|quot|#39|#x27);")
+_ENTITIES = {
+    b"&amp;": b"&",
+    b"&lt;": b"<",
+    b"&gt;": b">",
+    b"&quot;": b'"',
+    b"&#39;": b"'",
+    b"&#x27;": b"'",
+}
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is one that holds the source of a wrapper, by its name."""
+    return bool(_NAME.fullmatch(path.name))
+
+
+def order(path: Path) -> tuple[Path, int]:
+    """Sorts pages as their entries were in the log."""
+    match = _NAME.fullmatch(path.name)
+    return root_of(path), int(match[2] or 0) if match else 0
+
+
+def root_of(path: Path) -> Path:
+    """The directory that tlparse made, of one of its pages."""
+    return path.parent.parent
+
+
+def read(path: Path, data: bytes) -> Traced:
+    """The source that a page shows."""
+    name = _NAME.fullmatch(path.name)
+    assert name
+    folder = path.absolute().parent.name
+    if match := _FOLDER.fullmatch(folder):
+        folder = folder_of(*match.groups())
+    elif folder.startswith("unknown_"):
+        folder = folder_of(None, None, None, None)
+    suffix = ".cpp" if name[1] else ".py"
+    if name[3] == "txt":
+        return Traced(path, folder, suffix, data)
+    start, end = _PRE.match(data), data.rfind(b"</pre>")
+    if not start or end < 0:
+        damage = "the page was cut short or edited: it is no <pre>…</pre>"
+        return Traced(path, folder, suffix, _text(data), damage)
+    return Traced(path, folder, suffix, _text(data[start.end() : end]))
+
+
+def _text(html: bytes) -> bytes:
+    """What a browser shows: `<` and `&` of the source itself are entities."""
+    return _ENTITY.sub(lambda match: _ENTITIES[match.group()], _TAG.sub(b"", html))

@@ -1,0 +1,39 @@
+"""The value that readers of logs and of pages made from them hand on. Nothing here does I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNKNOWN = "no_frame"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A source that torch traced. `folder` says which compilation it is from, `suffix` what it is.
+
+    `damage` says why the text is not what was traced; empty where it is. `rank` is that of the
+    process, if it had one.
+    """
+
+    file: Path
+    folder: str
+    suffix: str
+    text: bytes
+    damage: str = ""
+    rank: int | None = None
+
+
+def folder_of(autograd: object, frame: object, compilation: object, attempt: object) -> str:
+    """The compile id as a folder's name: frame, how often it was compiled, attempt.
+
+    The number of compiled autograd comes first, where it has one. What is compiled without a frame,
+    as AOTInductor does, has no id.
+    """
+    given = [str(part) for part in (autograd, frame, compilation, attempt)]
+    numbers = [part if re.fullmatch(r"\d+", part) else "" for part in given]
+    if not any(numbers[:3]):
+        return _UNKNOWN
+    head = [f"autograd_{numbers[0]}"] if numbers[0] else []
+    return "_".join([*head, *(number or "0" for number in numbers[1:])])

@@ -33,7 +33,9 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "REWRITER_DUMP",
         "REWRITER_PROBE",
+        "REWRITER_QUIET",
         "RANK",
+        "LOCAL_RANK",
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
         "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
     ):

@@ -56,7 +56,7 @@ float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
 complex32 complex64 complex128
 """
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
-PROBES = ("hash", "names", "print", "save")
+PROBES = ("hash", "names", "print", "save", "sync", "time")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -1013,6 +1013,92 @@ def test_when_and_iterations(both: Callable[..., Both]) -> None:
     assert [row["phase"] for row in native] == [row["phase"] for row in python]
 
 
+def test_sync_writes_what_comes_before_and_prints_nothing(both: Callable[..., Both]) -> None:
+    runtimes = both("sync")
+    runtimes.check_said(lambda runtime: runtime.before(12, torch.ones(3)))
+    python, native = runtimes.rows()
+    assert python == native
+    assert [(row["arg"], row["max"]) for row in native] == [("x0", 1.0)]
+    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
+    runtimes.check_rows()
+    assert "error" not in str(runtimes.rows())
+
+
+def test_times_are_rows_of_their_own(both: Callable[..., Both]) -> None:
+    runtimes = both("names", "print", "time", rows=[row_of(), row_of(13, repeats=True)])
+    said = runtimes.each(
+        lambda runtime: [
+            (runtime.before(launch, torch.ones(3)), runtime.after(launch, torch.ones(3)))
+            for launch in (12, 13, 13)
+        ]
+    )
+    numbers = re.compile(r"\d+\.\d us")
+    assert numbers.sub("T us", said[0]) == numbers.sub("T us", said[1])
+    assert re.findall(r"^.* us$", numbers.sub("T us", said[1]), re.MULTILINE) == [
+        "[rewriter 0] #12 triton_poi_fused_0  T us",
+        "[rewriter 0] #13 triton_poi_fused_0  T us",
+        "[rewriter 0] #13.1 triton_poi_fused_0  T us",
+    ]
+    python, native = runtimes.rows()
+    for row in (*python, *native):
+        if "time" in row:
+            time = row["time"]
+            assert list(time) == ["start_us", "duration_us", "clock"]
+            assert 0 <= time["duration_us"] < 1e6
+            assert 0 < time["start_us"] < 1e9
+            row["time"] = {"clock": time["clock"]}
+    assert python == native
+    times = [(row["launch"], row.get("iteration")) for row in native if "time" in row]
+    assert times == [(12, None), (13, 0), (13, 1)]
+    assert all(
+        row.keys() <= {"launch", "phase", "kernel", "iteration", "time"}
+        for row in native
+        if "time" in row
+    )
+
+
+def test_times_of_one_phase_are_none(both: Callable[..., Both]) -> None:
+    runtimes = both("time", when="after")
+    runtimes.check_said(lambda runtime: runtime.after(12, torch.ones(3)))
+    assert "time" not in str(runtimes.rows())
+
+
+def test_quiet_prints_nothing_and_dumps_everything(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_QUIET", "1")
+    runtimes = both("hash", "names", "print", "sync", "time", values=True)
+
+    def act(runtime: Any) -> None:
+        runtime.before(12, torch.ones(3))
+        runtime.after(12, torch.ones(3))
+
+    assert runtimes.each(act) == ("", "")
+    for rows in runtimes.rows():
+        assert [(row["phase"], "sha256" in row, "time" in row) for row in rows] == [
+            ("before", True, False),
+            ("after", False, True),
+            ("after", True, False),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("rank", "local", "directory"),
+    [("", "", 0), ("x", "2", 0), ("", "2", 2), ("3", "2", 3)],
+    ids=["neither", "no number", "only the local one", "both"],
+)
+def test_ranks(
+    rank: str, local: str, directory: int, both: Callable[..., Both], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    runtimes = both("names")
+    said = runtimes.each(lambda runtime: runtime.before(12))
+    assert said == (f"[rewriter {directory}] #12 before triton_poi_fused_0\n",) * 2
+    for dump in runtimes.dumps:
+        assert [path.name for path in dump.glob("rank*")] == [f"rank{directory}"]
+
+
 # --- Around a program ---------------------------------------------------------------------------
 
 SCRIPT = """
@@ -1138,7 +1224,7 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
 
 SUBSETS = [
     *((name,) for name in PROBES),
-    *itertools.combinations(PROBES[1:], 2),
+    *itertools.combinations(PROBES[1:4], 2),
     PROBES,
 ]
 
@@ -1169,7 +1255,8 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    hashed, names, printed, saved = (text([name], "text") for name in PROBES)
+    hashed, names, printed, saved, _, timed = (text([name], "text") for name in PROBES)
+    assert "class Sums" not in timed
     assert "class Sha256" not in names
     assert "class Sha256" not in printed
     assert "class Sha256" in hashed
@@ -1219,7 +1306,7 @@ def test_both_ways_of_compiling_do_the_same(
     for number, library in enumerate(libraries):
         dump = tmp_path / str(number)
         monkeypatch.setenv("REWRITER_DUMP", str(dump))
-        native = Native(library, options_of(*PROBES, values=True), rows, [["in", "a"]])
+        native = Native(library, options_of(*PROBES[:-1], values=True), rows, [["in", "a"]])
         for _ in range(2):
             native.begin()
             native.inputs(tensor)

@@ -170,6 +170,7 @@ struct Event {
   const char* phase = "";
   int iteration = 0;
   Fixed<Item> items;
+  std::string error;  // what is wrong with the device: nothing can be read
 
   std::string about() const {
     return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "dump.h"
 #include "event.h"
 
@@ -17,6 +20,7 @@ namespace {
 namespace inductor_rewriter {
 
 class Recorder;
+struct Running;
 
 // Whatever needs the values themselves: values.h, which only probes that read them include.
 struct Values {
@@ -39,17 +43,42 @@ class Probe {
   virtual ~Probe() = default;
   virtual void at(Event&, Recorder&, Run*) {}
   virtual void measured(Event&, Recorder&) {}
+  // Before anything is read: set `event.error` where the device is found to be faulty.
+  virtual void check(Event&, Recorder&) {}
+  // Last before the launch runs, and first after it was issued.
+  virtual void start(Event&, Recorder&, Running&) {}
+  virtual void stop(Event&, Recorder&, Running&) {}
 };
 
 // Made for the selected probes by rewriter/cpp/runtime.py; null for a name that is none of them.
 inline std::unique_ptr<Probe> make_probe(const std::string& name);
 
+inline int64_t clock_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
 // One call of the wrapper: where it dumps, and how often each phase of each launch came.
 struct Running {
+  explicit Running(Recorder& from) : recorder(from) {}
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    for (auto& act : later) act();
+  }
+
   Recorder& recorder;
   std::unique_ptr<Run> run;
   std::vector<int> before, after;
   std::vector<Content> kept;  // for the line that comes next
+  std::vector<std::function<void()>> later;  // for the end of the call; they do not throw
+  int64_t started = clock_ns();
+  // For the probe `time`: the launch that runs, and since when; events of the device.
+  int64_t issued = -1;
+  void* mark = nullptr;
+  void* zero = nullptr;
+  double zero_us = 0;
 };
 
 class Recorder {
@@ -58,6 +87,7 @@ class Recorder {
       : rank(read_rank()), upstream(!std::strcmp(wrapper.options.format, "upstream")),
         heads(wrapper.options.values), options_(wrapper.options), pid_(getpid()),
         inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size) {
+    bool on_device = false;
     for (std::size_t i = 0; i < wrapper.size; ++i) {
       const Row& row = wrapper.rows[i];
       launches_[i].row = &row;
@@ -65,9 +95,14 @@ class Recorder {
       launches_[i].after = read_labels(row.after);
       if (places_.size() <= std::size_t(row.launch)) places_.resize(row.launch + 1, -1);
       places_[row.launch] = static_cast<int>(i);
+      on_device = on_device || is_device_kind(row.kind);
+      on_cpu_ = on_cpu_ || !std::strcmp(row.kind, "cpp");
     }
+    on_cpu_ = on_cpu_ && !on_device;
     choose_probes();
     const char* wanted = std::getenv("REWRITER_DUMP");
+    const char* quiet = std::getenv("REWRITER_QUIET");
+    quiet_ = quiet && *quiet && std::strcmp(quiet, "0");
     dumping_ = wanted && *wanted;
     for (auto& probe : probes_) dumping_ = dumping_ || probe->saves;
     if (dumping_) {
@@ -88,7 +123,7 @@ class Recorder {
 
   // Write to standard output in one piece, flushed: what follows may crash.
   void write(const std::string& text) {
-    if (text.empty()) return;
+    if (text.empty() || quiet_) return;
     flockfile(stdout);
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
@@ -116,13 +151,44 @@ class Recorder {
   }
 
   static void say(int rank, const std::string& about, const std::string& message) {
-    std::string line = "[rewriter " + std::to_string(rank) + "] warning: " + about + ": ";
-    line += message + "\n";
+    say("[rewriter " + std::to_string(rank) + "] warning: " + about + ": " + message + "\n");
+  }
+
+  static void say(const std::string& line) {
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
 
-  // A fork inherits the recorder, but is not the program that is probed.
+  // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
+  std::string about(const Event& event) const {
+    std::string text = "[rewriter " + std::to_string(rank) + "] " + event.about();
+    if (!event.launch) return text;
+    if (event.iteration) text += "." + std::to_string(event.iteration);
+    return text + " " + event.launch->row->kernel;
+  }
+
+  // Whether events of a device can time a launch: by its kind, and those of the launches around.
+  bool runs_on_gpu(const Event& event) const {
+    return event.launch && std::strcmp(event.launch->row->kind, "cpp") && !on_cpu_;
+  }
+
+  // Add a row of its own about an event to the dump; `add` writes the rest of it.
+  template <class Add>
+  void note(Run* run, const Event& event, Add&& add) {
+    if (!run) return;
+    Json json(false);
+    base(json, event);
+    add(json);
+    run->write(json.close('}').text + "\n");
+  }
+
+  // A fork inherits the recorder, but is not the program that is probed, nor is a process that
+  // loads data; torch names its thread.
   bool is_fork(const char* about, int launch = -1) {
+    char name[16] = "";
+    if (!pthread_getname_np(pthread_self(), name, sizeof name) &&
+        !std::strcmp(name, "pt_data_worker")) {
+      return true;
+    }
     int pid = getpid();
     if (pid == pid_) return false;
     if (fork_.exchange(pid) != pid) {
@@ -133,7 +199,7 @@ class Recorder {
   }
 
   Running* begin() {
-    auto call = std::make_unique<Running>(Running{*this, nullptr, {}, {}, {}});
+    auto call = std::make_unique<Running>(*this);
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
     if (dump_) {
@@ -145,19 +211,27 @@ class Recorder {
   void at_inputs(Running& call, Contents& contents) {
     Event event;
     event.phase = "inputs";
-    if (readers_.empty()) return;
+    if (readers_.empty() || faulty_) return;
     report(call, event, inputs_, contents, readers_);
   }
 
   void at_launch(Running& call, int index, bool before, Contents& contents) {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
+    if (faulty_) return;
     Event event;
     const Launch& launch = launches_[places_[index]];
     event.launch = &launch;
     event.phase = before ? "before" : "after";
     event.iteration = (before ? call.before : call.after)[places_[index]]++;
     const auto& probes = before ? before_ : after_;
+    for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
+      act(event.about(), [&] { probes[i]->stop(event, *this, call); });
+    }
     report(call, event, before ? launch.before : launch.after, contents, probes);
+    if (!before || !event.error.empty()) return;
+    for (Probe* probe : probes) {
+      act(event.about(), [&] { probe->start(event, *this, call); });
+    }
   }
 
   // Let one part act; its failure is not that of the others.
@@ -192,6 +266,10 @@ class Recorder {
     if (reader) {
       act(event.about(), [&] { reader->read(event, labels, contents, *this); });
       for (Probe* probe : probes) {
+        act(event.about(), [&] { probe->check(event, *this); });
+      }
+      if (!event.error.empty()) return stop(event, run);
+      for (Probe* probe : probes) {
         if (probe->values) act(event.about(), [&] { probe->at(event, *this, run); });
       }
       reader->measure(event, measures, heads || upstream, *this);
@@ -202,22 +280,38 @@ class Recorder {
     if (run) act(event.about(), [&] { run->write(lines(event, reader)); });
   }
 
+  // The device is faulty: nothing can be read from it any more, so say it and be still.
+  void stop(const Event& event, Run* run) {
+    if (!event.launch) return;  // the first launch finds it, too
+    faulty_ = true;
+    act(event.about(), [&] {
+      note(run, event, [&](Json& json) { json.key("error").string(event.error); });
+    });
+    const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
+    say(about(event) + ": " + event.error + earlier + "\n");
+  }
+
+  // The start of a row.
+  static void base(Json& json, const Event& event) {
+    json.open('{');
+    if (event.launch) {
+      json.key("launch").number(static_cast<int64_t>(event.launch->row->launch));
+    }
+    json.key("phase").string(event.phase);
+    if (event.launch) {
+      json.key("kernel").string(event.launch->row->kernel);
+      if (event.launch->row->repeats || event.iteration) {
+        json.key("iteration").number(static_cast<int64_t>(event.iteration));
+      }
+    }
+  }
+
   // An event as JSON: one line per value, or one line if no value was read.
   std::string lines(const Event& event, const Values* reader) {
     std::string text;
     for (std::size_t i = 0; i == 0 || i < event.items.size(); ++i) {
       Json json(false);
-      json.open('{');
-      if (event.launch) {
-        json.key("launch").number(static_cast<int64_t>(event.launch->row->launch));
-      }
-      json.key("phase").string(event.phase);
-      if (event.launch) {
-        json.key("kernel").string(event.launch->row->kernel);
-        if (event.launch->row->repeats || event.iteration) {
-          json.key("iteration").number(static_cast<int64_t>(event.iteration));
-        }
-      }
+      base(json, event);
       if (reader && i < event.items.size()) reader->describe(json, event.items[i]);
       text += json.close('}').text + "\n";
     }
@@ -242,6 +336,7 @@ class Recorder {
 
   static int read_rank() {
     const char* text = std::getenv("RANK");
+    if (!text || !*text) text = std::getenv("LOCAL_RANK");
     if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
     return std::strlen(text) < 10 ? std::atoi(text) : 0;
   }
@@ -254,6 +349,9 @@ class Recorder {
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_;
   bool dumping_ = false;
+  bool quiet_ = false;
+  bool on_cpu_ = false;
+  std::atomic<bool> faulty_{false};
   std::unique_ptr<Dump> dump_;
   std::mutex warning_;
   std::vector<std::string> warned_;

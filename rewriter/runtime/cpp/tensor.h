@@ -1,14 +1,13 @@
 // A tensor's facts and elements, read through the C shim.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "device.h"
 #include "event.h"
 
 namespace {
@@ -94,12 +93,6 @@ inline std::string device_text(int32_t type, int32_t index) {
 
 inline void check(AOTITorchError error, const char* what) {
   if (error) throw std::runtime_error(std::string("cannot read a tensor: ") + what + " failed");
-}
-
-// What torch 2.6 does not have: looked up where the program runs.
-template <class Function>
-Function find(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
 
 inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {

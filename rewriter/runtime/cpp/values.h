@@ -1,8 +1,6 @@
 // Reads what a launch was handed: for probes that look at values.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <string>
 #include <vector>
 
@@ -14,26 +12,6 @@ namespace {
 namespace inductor_rewriter {
 
 constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
-
-// Inside a CUDA graph's capture a copy to the host is illegal.
-inline bool is_capturing(int device_index) {
-  using GetStream = AOTITorchError (*)(int32_t, void**);
-  static const auto get_stream = [] {
-    const char* name = "aoti_torch_get_current_cuda_stream";
-    if (auto found = find<GetStream>(name)) return found;
-    void* torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
-    return torch ? reinterpret_cast<GetStream>(dlsym(torch, name)) : GetStream{};
-  }();
-  static const auto ask = [] {
-    using Ask = int (*)(void*, int*);
-    void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-    return cuda ? reinterpret_cast<Ask>(dlsym(cuda, "cuStreamIsCapturing")) : Ask{};
-  }();
-  void* stream = nullptr;
-  int state = 0;
-  if (!get_stream || !ask || get_stream(device_index, &stream)) return false;
-  return ask(stream, &state) == 0 && state == 1;
-}
 
 inline bool is_capturing(const Contents& contents) {
   for (const Content& content : contents) {

@@ -1,6 +1,7 @@
 // Says which launch comes next, flushed before it runs: the last name printed is the culprit.
 #pragma once
 
+#include "../device.h"
 #include "../line.h"
 #include "../recorder.h"
 
@@ -18,6 +19,12 @@ class Names : public Probe {
       recorder.write("[ " + phase + "_launch: " + event.launch->row->kernel + " ]\n");
     } else {
       recorder.write(line_start(event, recorder) + "\n");
+    }
+    if (is_capturing()) {
+      recorder.warn(
+          event.about(),
+          "names inside of a CUDA graph are printed when it is captured: "
+          "its replays run no host code");
     }
   }
 };

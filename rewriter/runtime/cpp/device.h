@@ -1,0 +1,69 @@
+// The CUDA device, through what the process has loaded already: nothing is linked, nothing started.
+#pragma once
+
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <string>
+
+namespace {
+namespace inductor_rewriter {
+
+// What torch 2.6 does not have: looked up where the program runs.
+template <class Function>
+Function find(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+// A function of the driver, or null.
+template <class Function>
+Function find_driver(const char* name) {
+  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  return cuda ? reinterpret_cast<Function>(dlsym(cuda, name)) : Function{};
+}
+
+// The stream that torch issues to; false where there is none. -1 is the current device.
+inline bool current_stream(void** stream, int device_index = -1) {
+  using GetStream = AOTITorchError (*)(int32_t, void**);
+  static const auto get = [] {
+    const char* name = "aoti_torch_get_current_cuda_stream";
+    if (auto found = find<GetStream>(name)) return found;
+    void* torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+    return torch ? reinterpret_cast<GetStream>(dlsym(torch, name)) : GetStream{};
+  }();
+  return get && !get(device_index, stream);
+}
+
+// Whether this thread has a device to issue to.
+inline bool has_device() {
+  static const auto current = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+  void* context = nullptr;
+  return current && !current(&context) && context;
+}
+
+// Inside a CUDA graph's capture a copy to the host is illegal, and waiting is, too.
+inline bool is_capturing(int device_index = -1) {
+  static const auto ask = find_driver<int (*)(void*, int*)>("cuStreamIsCapturing");
+  void* stream = nullptr;
+  int state = 0;
+  if (!ask || !has_device() || !current_stream(&stream, device_index)) return false;
+  return ask(stream, &state) == 0 && state == 1;
+}
+
+// What the driver calls an error, as torch says it.
+inline std::string cuda_error(int code) {
+  static const auto describe = find_driver<int (*)(int, const char**)>("cuGetErrorString");
+  const char* text = nullptr;
+  if (!describe || describe(code, &text) || !text) text = "unknown error";
+  return std::string("CUDA error: ") + text;
+}
+
+// Whether a kind of launches runs on a device, wherever its arguments are.
+inline bool is_device_kind(const std::string& kind) {
+  return kind.compare(0, 6, "triton") == 0 || kind == "combo" || kind == "multi_kernel" ||
+      kind == "cuda";
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

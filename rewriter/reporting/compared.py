@@ -32,8 +32,13 @@ _STATISTICS = ("min", "max", "mean", "std")
 _LISTED = 5
 
 
-def report(comparison: Comparison, sources: Mapping[str, str] | None = None) -> Report:
-    """The report of a comparison. `sources` are the kernels' sources of dump A, by name."""
+def report(
+    comparison: Comparison, sources: Mapping[str, str] | None = None, verdict: str = ""
+) -> Report:
+    """The report of a comparison. `sources` are the kernels' sources of dump A, by name.
+
+    `verdict` is said instead of what the comparison comes to by itself.
+    """
     runs = tuple(_run(run) for run in comparison.runs)
     found = tuple(finding for run in runs for finding in run.findings)
     if comparison.unpaired:
@@ -43,7 +48,7 @@ def report(comparison: Comparison, sources: Mapping[str, str] | None = None) -> 
     return Report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
-        verdict=_sentence(describe.verdict(comparison)),
+        verdict=_sentence(verdict or describe.verdict(comparison)),
         facts=_both(comparison),
         findings=found,
         runs=runs,

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,13 +110,15 @@ def page(report: Report, *, command: str = "") -> str:
 def comparison_page(
     comparison: Comparison,
     *,
-    sources_of_kernels: Mapping[str, str] | None = None,
     command: str = "",
+    verdict: str = "",
 ) -> str:
-    """The page of a comparison; sources of kernels come from the wrapper that dump A holds."""
-    if sources_of_kernels is None:
-        sources_of_kernels = sources.of_dump(comparison.a, comparison.manifest_a)
-    return page(compared.report(comparison, sources_of_kernels), command=command)
+    """The page of a comparison; sources of kernels come from the wrapper that dump A holds.
+
+    `verdict` is said instead of what the comparison comes to by itself.
+    """
+    found = sources.of_dump(comparison.a, comparison.manifest_a)
+    return page(compared.report(comparison, found, verdict), command=command)
 
 
 def _summary(report: Report) -> str:

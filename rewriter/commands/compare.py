@@ -1,14 +1,15 @@
-"""`rewriter compare`: two dumps, launch by launch, and the first launch that went wrong."""
+"""`rewriter compare`: two dumps, or the ranks of one, and the first launch that went wrong."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rewriter.commands._common import emit_json, message, plain_table, printable
 from rewriter.comparison.types import (
@@ -19,7 +20,10 @@ from rewriter.comparison.types import (
     TensorComparison,
 )
 from rewriter.errors import DIFFERS as EXIT_DIFFERS
-from rewriter.errors import OK
+from rewriter.errors import OK, RewriterError
+
+if TYPE_CHECKING:
+    from rewriter.comparison.ranks import Ranks
 
 ORDER = 45
 _SHOWN = 20  # rows of a list, unless all are asked for
@@ -33,7 +37,16 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
     )
-    parser.add_argument("b", metavar="DUMP_B", help="the dump that holds what is expected")
+    parser.add_argument(
+        "b", metavar="DUMP_B", nargs="?", help="the dump that holds what is expected"
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="A,B,…",
+        nargs="?",
+        const="",
+        help="instead of DUMP_B: compare the ranks of one dump, or these, with the first of them",
+    )
     parser.add_argument("--rtol", metavar="X", help="relative tolerance (by dtype)")
     parser.add_argument("--atol", metavar="X", help="absolute tolerance (by dtype)")
     parser.add_argument(
@@ -44,7 +57,11 @@ def add(subparsers: Any) -> None:
         help="tolerances of these kernels (may be repeated; the last that matches counts)",
     )
     parser.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit 1 if a launch has no partner, or a rank was given other data",
+    )
     parser.add_argument("--all", action="store_true", help="list every launch, equal ones too")
     parser.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
@@ -54,28 +71,46 @@ def add(subparsers: Any) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     from rewriter import write
-    from rewriter.comparison import describe
-    from rewriter.comparison.compare import compare
-    from rewriter.comparison.tolerance import Tolerances, number, parse
 
+    _require_two(arguments)
     if arguments.html:
         write.require_free(Path(arguments.html), overwrite=arguments.overwrite)
+    return _act_ranks(arguments) if arguments.b is None else _act(arguments)
+
+
+def _require_two(arguments: argparse.Namespace) -> None:
+    if (arguments.b is None) != (arguments.ranks is None):
+        return
+    raise RewriterError(
+        "not-two-dumps",
+        f"one dump ({arguments.a}) and no --ranks"
+        if arguments.b is None
+        else f"two dumps ({arguments.a}, {arguments.b}) and --ranks",
+        hint="Expected DUMP_A DUMP_B, or DUMP --ranks for the ranks of one dump.",
+    )
+
+
+def _options(arguments: argparse.Namespace) -> Any:
+    """What both ways to compare take."""
+    from rewriter.comparison.tolerance import Tolerances, number, parse
+
     tolerances = Tolerances(
         None if arguments.rtol is None else number(arguments.rtol),
         None if arguments.atol is None else number(arguments.atol),
         tuple(map(parse, arguments.tolerance)),
     )
     kernels = [name for name in (arguments.kernels or "").split(",") if name.strip()]
+    return {"tolerances": tolerances, "kernels": kernels or None}
+
+
+def _act(arguments: argparse.Namespace) -> int:
+    from rewriter.comparison import describe
+    from rewriter.comparison.compare import compare
+
+    options = _options(arguments)
     with _progress() as progress:
-        comparison = compare(
-            arguments.a,
-            arguments.b,
-            tolerances=tolerances,
-            kernels=kernels or None,
-            progress=progress,
-        )
-    lone = comparison.unmatched or comparison.unpaired or any(x.lone for x in comparison.launches)
-    equal = comparison.equal and not (arguments.strict and lone)
+        comparison = compare(arguments.a, arguments.b, progress=progress, **options)
+    equal = comparison.equal and not (arguments.strict and _is_lone(comparison))
     arguments.found = OK if equal else EXIT_DIFFERS
     if arguments.html:
         _write_report(comparison, arguments)
@@ -86,11 +121,81 @@ def act(arguments: argparse.Namespace) -> int:
     return int(arguments.found)
 
 
-def _write_report(comparison: Comparison, arguments: argparse.Namespace) -> None:
+def _is_lone(comparison: Comparison) -> bool:
+    lone = any(launch.lone for launch in comparison.launches)
+    return bool(comparison.unmatched or comparison.unpaired or lone)
+
+
+def _act_ranks(arguments: argparse.Namespace) -> int:
+    from rewriter.comparison import describe_ranks
+    from rewriter.comparison.ranks import compare_ranks
+
+    options, ranks = _options(arguments), _ranks(arguments.ranks)
+    with _progress() as progress:
+        found = compare_ranks(arguments.a, ranks, progress=progress, **options)
+    apart = found.given or any(
+        x.comparison is None or _is_lone(x.comparison) for x in found.replicas
+    )
+    equal = found.first is None and not (arguments.strict and apart)
+    arguments.found = OK if equal else EXIT_DIFFERS
+    if arguments.html:
+        _write_report(_merged(found), arguments, describe_ranks.verdict(found))
+    if arguments.json:
+        emit_json("ranks", describe_ranks.to_json(found))
+    else:
+        _show_ranks(found, everything=arguments.all)
+    return int(arguments.found)
+
+
+def _ranks(text: str) -> list[int]:
+    """`0,2` as numbers."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if wrong := [part for part in parts if not (part.isascii() and part.isdecimal())]:
+        raise RewriterError(
+            "bad-ranks",
+            f"--ranks {text!r}: {wrong[0]!r} is no rank",
+            hint="Write numbers, such as --ranks 0,2; put DUMP before --ranks.",
+        )
+    return list(map(int, parts))
+
+
+def _merged(found: Ranks) -> Comparison:
+    """Every rank against the reference, as one comparison."""
+    comparisons = found.comparisons
+    return replace(
+        comparisons[0],
+        a=comparisons[0].a if len(comparisons) == 1 else found.path,
+        runs=tuple(run for one in comparisons for run in one.runs),
+        unpaired=tuple(dict.fromkeys(name for one in comparisons for name in one.unpaired)),
+    )
+
+
+def _show_ranks(found: Ranks, *, everything: bool) -> None:
+    from rewriter.comparison import describe_ranks
+
+    _say(describe_ranks.verdict(found))
+    if found.parted and (first := found.first):
+        _say("")
+        _say(f"A is rank {found.parted.rank}, B is rank {found.reference}")
+        if why := describe_ranks.reason(first):
+            _say(why)
+        if first.launch.matched:
+            _show_culprit(first.launch)
+        assert found.parted.comparison is not None
+        runs = found.parted.comparison.runs
+        _show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
+    _say("")
+    for replica in found.replicas:
+        _say(describe_ranks.line(found, replica))
+    if said := describe_ranks.groups(found):
+        _say(said)
+
+
+def _write_report(comparison: Comparison, arguments: argparse.Namespace, verdict: str = "") -> None:
     from rewriter import write
     from rewriter.reporting.page import comparison_page
 
-    page = comparison_page(comparison, command=arguments.command_line)
+    page = comparison_page(comparison, command=arguments.command_line, verdict=verdict)
     write.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
     message(f"report: {arguments.html}")
 
@@ -102,9 +207,16 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     for launch in comparison.culprits[:_CULPRITS]:
         _say("")
         _show_culprit(launch)
+    _show_rows(comparison.launches, everything)
+    _say("")
+    for line in _summary(comparison):
+        _say(line)
+
+
+def _show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
     rows = [
         launch
-        for launch in comparison.launches
+        for launch in launches
         if everything
         or launch.blame
         or not launch.matched
@@ -115,9 +227,6 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
         _say(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
         if len(rows) > _SHOWN and not everything:
             _say(f"… and {len(rows) - _SHOWN} more: --all")
-    _say("")
-    for line in _summary(comparison):
-        _say(line)
 
 
 def _say(line: str) -> None:

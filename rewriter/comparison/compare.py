@@ -74,7 +74,7 @@ def compare(
         b.path,
         a.manifest,
         b.manifest,
-        tuple(_compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y),
+        tuple(compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y),
         (
             *(f"A {x.name}" for x, y in pairs if x and not y),
             *(f"B {y.name}" for x, y in pairs if y and not x),
@@ -132,13 +132,14 @@ class _Both:
         return metrics
 
 
-def _compare_runs(
+def compare_runs(
     a: RunDump,
     b: RunDump,
     tolerances: Tolerances,
-    patterns: Sequence[str] | None,
-    report: Callable[[], None],
+    patterns: Sequence[str] | None = None,
+    report: Callable[[], None] = lambda: None,
 ) -> RunComparison:
+    """Compare two calls of a wrapper; `report` is called after each launch."""
     nodes_a, nodes_b = trace(a), trace(b)
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
     both = _Both(a, b, nodes_a, nodes_b, pairs)

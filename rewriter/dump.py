@@ -256,7 +256,7 @@ def _are_names(value: object) -> bool:
 
 
 def _are_labels(value: object) -> bool:
-    """What a launch's line hands over: a list of role, name and, where it is another, expression."""
+    """What a line hands over: a list of role, name and, where it is another, expression."""
     return isinstance(value, list) and all(_are_names(x) and len(x) > 1 for x in value)
 
 

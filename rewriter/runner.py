@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rewriter import api
 from rewriter.artifact import Artifact
@@ -40,7 +40,8 @@ _HINTS = {
 class Ran:
     """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
 
-    `code` is that of the contract: 0 it ran, 1 the wrapper crashed. `outputs` describe what it
+    `code` is that of the contract: 0 it ran, 1 the wrapper crashed, or was given what it does not
+    expect. `outputs` describe what it
     returned, with a digest of the bytes; `random_globals` were filled with random values because
     only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
     `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own.
@@ -65,9 +66,19 @@ class Ran:
         return Ended(self.exit_code, self.signal, self.timed_out, self.message)
 
     @property
+    def crashed(self) -> bool:
+        """Whether it did not come to its end."""
+        return self.exit_code != 0
+
+    @property
     def unexpected(self) -> tuple[Json, ...]:
         """The rows of inputs that are not what the wrapper expects."""
         return tuple(row for row in self.events if "unexpected" in row)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether launches were timed."""
+        return any("time" in row for row in self.events)
 
     @property
     def last_launch(self) -> Launch | None:
@@ -102,6 +113,7 @@ def run(
     environment: Mapping[str, str] = {},
     command: str = "",
     quiet: bool = False,
+    muted: bool = False,
     progress: Callable[[int], None] | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Ran:
@@ -113,8 +125,8 @@ def run(
     With a selection, or where the wrapper is instrumented already, a dump is written to `dump`;
     by default a new directory beside the current one's other files. `progress` is called with the
     number of launches begun, while the wrapper runs. `quiet` sends its standard output to standard
-    error. After `timeout` seconds the process is killed. `environment` is added to that of the
-    process; see `blocking_environment`.
+    error, `muted` drops both. After `timeout` seconds the process is killed. `environment` is added
+    to that of the process; see `blocking_environment`.
 
     Raises `RewriterError` where the inputs do not fit. A crash of the wrapper is a result.
     """
@@ -160,7 +172,7 @@ def run(
         file, source = _prepare(artifact, selection, Path(scratch), report)
         if dumps:
             name = artifact.path if artifact.package else wrapper.path
-            target = _dump_directory(name, dump, overwrite=overwrite)
+            target = dump_directory(name, dump, overwrite=overwrite)
             (target / wrapper.path.name).write_bytes(source)
         said_in = Path(scratch) / "report.json"
         entries = wrapper.located.entries
@@ -181,7 +193,14 @@ def run(
         started = time.perf_counter()
         added = {**environment, "REWRITER_COMMAND": command or "rewriter.run"}
         code = _host(
-            spec, Path(scratch), target, added, timeout=timeout, quiet=quiet, progress=progress
+            spec,
+            Path(scratch),
+            target,
+            added,
+            timeout=timeout,
+            quiet=quiet,
+            muted=muted,
+            progress=progress,
         )
         seconds = time.perf_counter() - started
         said: dict[str, Any] = json.loads(said_in.read_text()) if said_in.exists() else {}
@@ -289,6 +308,7 @@ def _host(
     *,
     timeout: float | None,
     quiet: bool,
+    muted: bool,
     progress: Callable[[int], None] | None,
 ) -> int | None:
     """Run the host process; its exit code, negative for a signal, `None` for the time limit."""
@@ -302,17 +322,47 @@ def _host(
         environment.pop("REWRITER_DUMP", None)
     else:
         environment["REWRITER_DUMP"] = str(dump)
-    process = subprocess.Popen(
+
+    def look() -> None:
+        if progress and dump:
+            progress(_launches_begun(dump))
+
+    return watch(
         [sys.executable, "-c", program, str(file)],
+        environment,
+        timeout=timeout,
+        stdout=subprocess.DEVNULL if muted else sys.stderr if quiet else None,
+        stderr=subprocess.DEVNULL if muted else None,
+        look=look if progress and dump else None,
+    )
+
+
+def watch(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    timeout: float | None = None,
+    stdout: IO[str] | int | None = None,
+    stderr: IO[str] | int | None = None,
+    look: Callable[[], None] | None = None,
+) -> int | None:
+    """Run a program and wait for it, at most `timeout` seconds: then it is killed with all that it
+    started. `look` is called ten times a second meanwhile.
+
+    Gives its exit code, negative for a signal, `None` for the time limit.
+    """
+    process = subprocess.Popen(
+        command,
         env=environment,
-        stdout=sys.stderr if quiet else None,
+        stdout=stdout,
+        stderr=stderr,
         # A group of its own, to be ended with all that it starts.
         start_new_session=True,
     )
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
-        while progress and dump and process.poll() is None and not _is_over(deadline):
-            progress(_launches_begun(dump))
+        while look and process.poll() is None and not _is_over(deadline):
+            look()
             time.sleep(0.1)
         return process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -341,7 +391,7 @@ def _launches_begun(dump: Path) -> int:
         return 0
 
 
-def _dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
+def dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
     """The directory to dump to, made now. One that holds something is only replaced if asked to."""
     try:
         if wanted is None:

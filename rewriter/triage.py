@@ -121,7 +121,10 @@ class _Examiner:
         arguments = tuple(self._arguments())
         probes = tuple(map(str, self._dump.manifest.get("probes", ())))
         on_gpu = self._on_gpu(arguments)
-        pinned = self._blocking or "sync" in probes or stop.state in ("faulted", "waiting")
+        pinned = "sync" in probes or stop.state in ("faulted", "waiting")
+        # What was read before a launch stays on the device until it is over: after a fault, the
+        # record may lack the launch that was running.
+        pinned = pinned or (self._blocking and stop.state == "running")
         pid = self._run.facts.get("pid")
         made = Verdict(
             rank=self._run.rank,

@@ -33,11 +33,12 @@ class Ended:
     message: str = ""
 
     def __str__(self) -> str:
+        """In a line."""
         if self.timed_out:
-            return self.message or "it was stopped at the time limit"
+            return _first_line(self.message) or "stopped at the time limit"
         if self.signal:
             return f"signal {_signal_name(self.signal)}"
-        return self.message or f"exit code {self.code}"
+        return _first_line(self.message) or f"exit code {self.code}"
 
     @property
     def note(self) -> str:
@@ -156,10 +157,10 @@ class Verdict:
         launch = f"launch {self.label}"
         if self.line:
             launch += f" (line {self.line})"
-        how = _first_line(str(self.ended))
+        how = str(self.ended)
         if self.ended.timed_out:
-            ends = {"running": "in", "after": "after", "waiting": "waiting for other ranks in"}
-            return f"{how}, {ends.get(self.state, 'at')} {launch}"
+            ends = {"running": "in", "after": "after", "waiting": "and waiting for other ranks in"}
+            return f"{how} {ends.get(self.state, 'at')} {launch}"
         if self.state == "faulted":
             return f"{launch} faulted: {_first_line(self.error)}"
         if self.state == "earlier":
@@ -213,12 +214,17 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     if verdict.source_nodes or verdict.origins:
         nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
         lines.append(f"  from {nodes or 'no source node'} ({origins or 'no operator named'})")
-    for argument in verdict.arguments:
+    shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
+    for argument in shown:
         lines.append(f"  {argument.role:<5} {argument.name}  {_value(argument.row)}".rstrip())
         if (producer := argument.producer) is not None:
             then = "" if producer.row is None else _statistics(producer.row)
             now = _statistics(argument.row)
             lines.append(f"        {producer}" + (f"; then {then}" if then != now else ""))
+    for role in ("in", "inout", "out"):
+        rest = [x.name for x in verdict.arguments if x not in shown and x.role == role]
+        if rest:
+            lines.append(f"  {role:<5} {', '.join(rest)}  not recorded")
     lines += [f"  note: {note}" for note in verdict.notes]
     if next_command:
         lines.append(f"  next: {next_command}")

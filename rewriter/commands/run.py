@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import signal
+import math
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from rewriter import api
+from rewriter import api, timing
 from rewriter.artifact import Artifact
 from rewriter.commands._common import (
     add_model_option,
     add_probe_options,
+    add_wrapper_option,
     emit_json,
     message,
     plain_table,
+    printable,
     selection,
     steps,
 )
-from rewriter.runner import Ran, run
+from rewriter.runner import Ran, blocking_environment, run
+from rewriter.triage import Verdict, describe, examine
 from rewriter.types import Json, Launch, Selection
 
 ORDER = 40
@@ -31,6 +36,19 @@ _LONG = 20  # launches from which on a progress bar is worth its lines
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="run a wrapper or a package, plain or probed")
     parser.add_argument("artifact", metavar="ARTIFACT")
+    add_run_options(parser)
+    parser.add_argument(
+        "--blocking",
+        action="store_true",
+        help="wait for each launch on a GPU, and do not cache its memory: "
+        "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+    )
+    add_probe_options(parser)
+    parser.set_defaults(act=act)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says how an artifact is run, and where the record goes."""
     parser.add_argument(
         "--args",
         metavar="FILE.pt",
@@ -54,15 +72,41 @@ def add(subparsers: Any) -> None:
         "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new <stem>.dump)"
     )
     parser.add_argument("--seed", type=int, default=0, help="for get_args() and for the run itself")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="stop it after this time, imports and compilation included, and say in which launch",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing dump")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_model_option(parser)
-    add_probe_options(parser)
-    parser.set_defaults(act=act)
+    add_wrapper_option(parser)
+
+
+def seconds(text: str) -> float:
+    """A time limit from the command line."""
+    found = float(text)
+    if not (math.isfinite(found) and found > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+    return found
+
+
+def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str:
+    """The command that runs the same once more, with other options for the probes."""
+    words = ["rewriter", "run", arguments.artifact]
+    for option in ("args", "constants", "seed", "timeout"):
+        if (value := getattr(arguments, option)) not in (None, 0):
+            words += [f"--{option}", f"{value:g}" if option == "timeout" else str(value)]
+    words += [word for name in arguments.imports for word in ("--import", name)]
+    words += [word for name in arguments.models or () for word in ("--model", name)]
+    words += [word for name in arguments.wrappers for word in ("--wrapper", name)]
+    words += ["--blocking"] * blocking
+    return f"{shlex.join(words)} {options}"
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact, models=arguments.models)
+    artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, environment=artifact.only.probes is None)
     command = arguments.command_line
     if arguments.dump and not arguments.overwrite:
@@ -77,22 +121,43 @@ def act(arguments: argparse.Namespace) -> int:
             dump=arguments.dump,
             seed=arguments.seed,
             overwrite=arguments.overwrite,
+            timeout=arguments.timeout,
+            environment=blocking_environment() if arguments.blocking else {},
             command=command,
             quiet=arguments.json,
             progress=progress,
             report=steps(),
         )
+    verdicts = judge(ran, blocking=arguments.blocking)
+    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
+    following = (
+        again(arguments, verdicts[0].wants[0], blocking=arguments.blocking) if verdicts else ""
+    )
     if arguments.json:
-        _emit(ran, command)
+        _emit(ran, command, verdicts, following, trace)
     else:
-        _show(ran, command)
+        _show(ran)
+        if ran.crashed:
+            message(_crash(ran, verdicts, again(arguments, "--probe names,sync", blocking=False)))
+        for verdict in verdicts:
+            print(printable(describe(verdict, next_command=following)))
+        _tell(ran, command, trace)
     return ran.code
 
 
-def _show(ran: Ran, command: str) -> None:
+def judge(ran: Ran, *, blocking: bool) -> tuple[Verdict, ...]:
+    """What the record of a run that crashed says."""
+    if not ran.crashed or ran.dump is None:
+        return ()
+    return examine(ran.dump, ran.ended, blocking=blocking)
+
+
+def _show(ran: Ran) -> None:
     if rows := list(_rows(ran)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
         print(plain_table([head, *rows]))
+    if ran.dump is not None and ran.is_timed:
+        print(plain_table(timing.lines(timing.table(ran.dump))))
     for index, output in enumerate(ran.outputs):
         what = (
             f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
@@ -100,26 +165,29 @@ def _show(ran: Ran, command: str) -> None:
             else output["value"]
         )
         print(f"output {index}: {what}")
+    for row in ran.unexpected:
+        print(printable(f"unexpected input {row.get('arg', '')}: {row['unexpected']}"))
+
+
+def _tell(ran: Ran, command: str, trace: Path | None) -> None:
     if ran.random_globals:
         message(
             f"note: {', '.join(ran.random_globals)} held random values: Inductor's loader sets "
             "them to the model's frozen weights. Pass --constants FILE.pt for the real ones."
         )
-    if ran.code:
-        message(_crash(ran))
     if ran.dump is not None:
         message(f"dump: {ran.dump}")
-    message(f"{'crashed' if ran.code else 'ran'} in {ran.seconds:.1f} s; to repeat: {command}")
+    if trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {trace}")
+    ended = "stopped" if ran.timed_out else "crashed" if ran.crashed else "ran"
+    message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
 
 
-def _crash(ran: Ran) -> str:
-    how = f"signal {signal.Signals(ran.signal).name}" if ran.signal else ran.message
-    text = f"{ran.path}: the wrapper crashed: {how}"
-    if (last := ran.last_launch) is not None:
-        state = "at" if ran.last_phase == "before" else "after"
-        text += f"\n  {state} launch #{last.index} {last.kernel} (line {last.line})"
-    elif ran.dump is None:
-        text += "\n  `rewriter run --probe names` tells at which launch."
+def _crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> str:
+    text = f"{ran.path}: the wrapper {'did not end' if ran.timed_out else 'crashed'}: {ran.ended}"
+    if not verdicts:
+        where = "" if ran.dump is None else " before the first launch that is probed"
+        text += where + f"\n  To learn at which launch: {probed}"
     if any(text in ran.message for text in _NO_OPERATOR):
         text += "\n  Pass --import with the module that registers the operator."
     return text
@@ -168,7 +236,9 @@ def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
             yield launch, len(runs), written
 
 
-def _emit(ran: Ran, command: str) -> None:
+def _emit(
+    ran: Ran, command: str, verdicts: Sequence[Verdict], following: str, trace: Path | None
+) -> None:
     emit_json(
         "run",
         {
@@ -178,6 +248,14 @@ def _emit(ran: Ran, command: str) -> None:
             "exit": ran.code,
             "signal": ran.signal,
             "message": ran.message,
+            "timed_out": ran.timed_out,
+            "verdict": verdicts[0].json() if verdicts else None,
+            "next": following,
+            "unexpected": list(ran.unexpected),
+            "times": [timed.json() for timed in timing.table(ran.dump)]
+            if trace and ran.dump
+            else [],
+            "trace": None if trace is None else str(trace),
             "seconds": round(ran.seconds, 3),
             "outputs": list(ran.outputs),
             "random_globals": list(ran.random_globals),

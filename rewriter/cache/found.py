@@ -1,0 +1,67 @@
+"""What the dump of a program says: which wrappers were called, and where the first NaN is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rewriter.dump import EVENTS, RunDump, open_dump
+from rewriter.types import Json
+
+Kind = Literal["nan", "inf"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first value that holds a NaN, or an infinity: the row of its event."""
+
+    kind: Kind
+    artifact: str
+    run: str
+    row: Json = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Found:
+    """`calls` counts the calls of each wrapper, by its path; `launches` are those recorded."""
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def read(dump: Path) -> Found:
+    """Go through a dump once, in the order in which the calls began."""
+    if next(dump.glob(f"rank*/run*/{EVENTS}"), None) is None:
+        return Found()
+    calls: Counter[str] = Counter()
+    first: dict[Kind, Finding] = {}
+    launches = 0
+    kinds: tuple[Kind, ...] = ("nan", "inf")
+    for run in sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank)):
+        calls[run.artifact] += 1
+        current: tuple[object, object] | None = None
+        for row in _rows(run):
+            if "launch" in row and (which := (row["launch"], row.get("iteration"))) != current:
+                current = which
+                launches += 1
+            for kind in kinds:
+                if kind not in first and row.get(kind):
+                    first[kind] = Finding(kind, run.artifact, run.name, row)
+    return Found(calls, launches, tuple(first[kind] for kind in kinds if kind in first))
+
+
+def _rows(run: RunDump) -> Iterator[Json]:
+    """Every value that was recorded; a crash may have cut the last line short."""
+    with (run.path / EVENTS).open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                return
+            if isinstance(row, dict) and "time" not in row:
+                yield row

@@ -1,0 +1,127 @@
+"""What a `cache run` leaves in the cache as long as it runs, and what is found if it is killed.
+
+The process holds a lock on the file. Who finds the file and the lock free knows that the run died
+before it restored the wrappers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter.errors import RewriterError
+
+NAME = ".rewriter-run.json"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A `cache run`: `wrappers` are the names of those that it has put probes into."""
+
+    pid: int
+    host: str
+    started: float
+    wrappers: tuple[str, ...]
+    command: str
+
+
+class Journal:
+    """The journal of this process."""
+
+    def __init__(self, directory: Path, command: str) -> None:
+        self._path = directory / NAME
+        self._command = command
+        self._started = time.time()
+        self._descriptor: int | None = None
+
+    def write(self, wrappers: Iterable[str]) -> None:
+        """Say which wrappers are about to be instrumented: before the first of them is."""
+        facts = {
+            "format": "rewriter.cache-journal",
+            "version": 1,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "started": self._started,
+            "command": self._command,
+            "wrappers": sorted(wrappers),
+        }
+        temporary = self._path.with_name(f"{NAME}.{os.getpid()}")
+        try:
+            # Locked before it has its name: nobody finds it unlocked.
+            descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, json.dumps(facts).encode())
+            os.replace(temporary, self._path)
+        except OSError as error:
+            raise RewriterError(
+                "unwritable",
+                f"cannot write {self._path}: {error.strerror}",
+                hint="The cache must be writable; pass another one with --dir.",
+            ) from error
+        self._close()
+        self._descriptor = descriptor
+
+    def remove(self) -> None:
+        """The wrappers are restored."""
+        if self._descriptor is not None:
+            self._path.unlink(missing_ok=True)
+        self._close()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def running(directory: Path) -> Running | None:
+    """The run that is in progress, if there is one."""
+    found = _open(directory)
+    return found[0] if found and found[1] else None
+
+
+def interrupted(directory: Path) -> Running | None:
+    """The run that died before it restored the wrappers, if there is one."""
+    found = _open(directory)
+    return found[0] if found and not found[1] else None
+
+
+def remove(directory: Path) -> None:
+    """Forget an interrupted run."""
+    (directory / NAME).unlink(missing_ok=True)
+
+
+def _open(directory: Path) -> tuple[Running, bool] | None:
+    """The journal, and whether its process lives."""
+    try:
+        descriptor = os.open(directory / NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        lives = False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lives = True
+        return _parse(file.read()), lives
+
+
+def _parse(data: bytes) -> Running:
+    """A journal that cannot be read names no wrappers."""
+    try:
+        facts: dict[str, Any] = json.loads(data)
+        return Running(
+            int(facts["pid"]),
+            str(facts["host"]),
+            float(facts["started"]),
+            tuple(map(str, facts["wrappers"])),
+            str(facts["command"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return Running(0, "", 0.0, (), "rewriter cache run")

@@ -1,0 +1,49 @@
+"""One command at a time in a cache. The lock is on the directory itself: it leaves no file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rewriter.cache import journal
+from rewriter.errors import FAILED, RewriterError
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the cache. Raises `RewriterError` if another command does."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not _take(descriptor, directory):
+            raise _busy(directory)
+        yield
+    finally:
+        os.close(descriptor)  # gives the lock back
+
+
+def _take(descriptor: int, directory: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise RewriterError(
+            "cache-lock",
+            f"cannot lock {directory}: {error.strerror}",
+            hint="Its file system has no locks. Pass a cache on another one with --dir.",
+            code=FAILED,
+        ) from error
+    return True
+
+
+def _busy(directory: Path) -> RewriterError:
+    running = journal.running(directory)
+    who = f"`{running.command}` (process {running.pid})" if running else "another command"
+    return RewriterError(
+        "cache-busy",
+        f"{who} is at work in {directory}",
+        hint="Wait for it to end; `rewriter cache status` says when it has.",
+    )

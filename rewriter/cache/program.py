@@ -1,0 +1,128 @@
+"""Runs a program of the user's, and waits for it, whatever happens to this one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from rewriter.errors import RewriterError
+from rewriter.verdict import Ended
+
+_GRACE = 10.0  # seconds that the program has for its own cleaning up
+_POLL = 0.1
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+class Signals:
+    """Notes the signals that end programs instead of acting on them, as long as it is entered.
+
+    Nothing is cut short by one: whoever waits or goes on to a next step asks `received`.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` has it ignored: it stays so, here and in the program.
+            if (before := signal.getsignal(number)) is not signal.SIG_IGN:
+                self._before[number] = before
+                signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+
+
+def require(program: Sequence[str]) -> None:
+    """Raise `RewriterError` where a program cannot be found: before anything is done for it."""
+    if shutil.which(program[0]) is None:
+        hint = "Check the name and PATH."
+        if program[0].endswith(".py"):
+            hint = f"Write `python {program[0]}`."
+        raise RewriterError("no-program", f"there is no program {program[0]!r}", hint=hint)
+
+
+def run(
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    signals: Signals,
+    *,
+    timeout: float | None = None,
+    quiet: bool = False,
+) -> Ended:
+    """Run a program to its end. A signal is handed on to it; then, and after `timeout` seconds, it
+    has a while to end before it is killed. `quiet` sends its standard output to standard error.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # At a terminal, the program stays in the group that Ctrl-C goes to and that may read from it.
+    grouped = not (sys.stdin is not None and sys.stdin.isatty())
+    process = subprocess.Popen(
+        program,
+        env=dict(environment),
+        stdout=sys.stderr if quiet else None,
+        preexec_fn=_prepare(grouped),
+    )
+
+    def send(number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if grouped else os.kill)(process.pid, number)
+
+    deadline = None if timeout is None else time.monotonic() + timeout
+    timed_out = False
+    handed_on = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL)
+            break
+        for number in signals.received[handed_on:]:
+            handed_on += 1
+            if grouped or number != signal.SIGINT:  # which the terminal has sent already
+                send(number)
+            deadline = time.monotonic() + (_GRACE if handed_on == 1 else 0)
+        if deadline is not None and time.monotonic() >= deadline:
+            if not handed_on and not timed_out:
+                timed_out = True
+                send(signal.SIGTERM)
+                deadline = time.monotonic() + _GRACE
+            else:
+                send(signal.SIGKILL)
+    if grouped and (timed_out or handed_on):
+        send(signal.SIGKILL)  # what it started and left
+    if timed_out:
+        return Ended(None, timed_out=True, message=f"stopped at the time limit of {timeout:g} s")
+    code = process.returncode
+    return Ended(code) if code >= 0 else Ended(None, signal=-code)
+
+
+def _prepare(grouped: bool) -> Callable[[], None]:
+    """What the new process does before it becomes the program."""
+    parent = os.getpid()
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux has it
+
+    def prepare() -> None:
+        if grouped:
+            os.setpgid(0, 0)
+        if prctl is not None:
+            # If this command is killed, nobody waits for the program or restores its wrappers.
+            # SIGTERM, so that launchers such as torchrun end their workers.
+            prctl(_SET_DEATH_SIGNAL, int(signal.SIGTERM))
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return prepare

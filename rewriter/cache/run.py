@@ -1,0 +1,255 @@
+"""Runs a program with probes in the wrappers of its cache, and gives the originals back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.cache import found, program
+from rewriter.cache.choose import Choice, Chosen, choose
+from rewriter.cache.effects import Cleared, Placed, Refused
+from rewriter.cache.found import Found
+from rewriter.cache.place import VARIABLE
+from rewriter.cache.program import Signals
+from rewriter.cache.session import Session, Tell, writing
+from rewriter.cache.state import Cache, Slot, scan
+from rewriter.errors import RewriterError
+from rewriter.runner import blocking_environment, dump_directory
+from rewriter.types import Selection
+from rewriter.verdict import Ended
+
+# `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0`
+_ADDRESS = re.compile(rb"(?m)^(_frozen_param\d+ = None  # .*) [0-9a-f]+$")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be run, and how. `quiet` are the probes, `redirected` is the program's output.
+
+    `timeout` is in seconds, for each run of the program. `pinned` says that the program is told
+    where the cache is; otherwise it finds it as it always does.
+    """
+
+    program: tuple[str, ...]
+    directory: Path
+    selection: Selection
+    choice: Choice
+    pinned: bool = False
+    dump: str | None = None
+    overwrite: bool = False
+    timeout: float | None = None
+    blocking: bool = False
+    quiet: bool = True
+    redirected: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Unprobed:
+    """A wrapper that the program made only in its last run, which is why it had no probes.
+
+    `frozen` says that it makes a new one in every process: the text holds addresses.
+    """
+
+    slot: Slot
+    frozen: bool
+
+
+@dataclass(frozen=True)
+class CacheRun:
+    """What a run did. `runs` counts how often the program ran, `ended` tells of the last time."""
+
+    ended: Ended
+    interrupted: bool = False
+    runs: int = 0
+    placed: tuple[Placed, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    broken: tuple[tuple[str, str], ...] = ()
+    unprobed: tuple[Unprobed, ...] = ()
+    cleared: tuple[Cleared, ...] = ()
+    dump: Path | None = None
+    found: Found = field(default_factory=Found)
+
+
+def run(request: Request, tell: Tell) -> CacheRun:
+    """Run a program, probed. Whatever becomes of it, the cache is as it was afterwards."""
+    program.require(request.program)
+    made = _make(request.directory)
+    try:
+        with Signals() as signals, writing(request.directory, tell) as cache:
+            _require_plain(cache)
+            dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
+            try:
+                result = _Runner(request, dump, signals, tell).run(cache)
+                try:
+                    result = replace(result, found=found.read(dump))
+                except RewriterError as error:
+                    tell(f"warning: {error.message}")
+            finally:
+                kept = (dump / "manifest.json").is_file()
+                if not kept:
+                    shutil.rmtree(dump)  # nothing was recorded: it is no dump
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                request.directory.rmdir()
+    return replace(result, dump=dump if kept else None)
+
+
+class _Runner:
+    def __init__(self, request: Request, dump: Path, signals: Signals, tell: Tell) -> None:
+        self._request = request
+        self._dump = dump
+        self._signals = signals
+        self._tell = tell
+        self._runs = 0
+        self._cleared: list[Cleared] = []
+        self._session = Session(
+            request.directory, request.command, go_on=lambda: not signals.received
+        )
+
+    def run(self, cache: Cache) -> CacheRun:
+        try:
+            self._session.announce()
+            result = self._stages(cache)
+        finally:
+            last = self._session.close()
+        cleared = self._cleared if last is None else [*self._cleared, last]
+        return replace(result, runs=self._runs, cleared=tuple(cleared))
+
+    def _stages(self, cache: Cache) -> CacheRun:
+        chosen = self._choose(cache)
+        if not chosen.slots:
+            self._tell("no such wrapper in the cache yet: the program runs once without probes")
+            ended = self._start({"REWRITER_PROBE": "off"})
+            cache = scan(self._request.directory)
+            chosen = self._choose(cache)
+            if not chosen.slots and ended.code == 0:
+                raise _nothing_compiled(self._request)
+            if not chosen.slots or self._signals.received:
+                return CacheRun(ended, bool(self._signals.received))
+        result, now = self._probed(cache, chosen)
+        new = self._new(now, cache)
+        if (
+            new
+            and self._runs == 1
+            and not all(one.frozen for one in new)
+            and not result.interrupted
+        ):
+            self._tell(
+                f"the program compiled {_wrappers(len(new))} that had no probes: it runs once more"
+            )
+            for file in self._dump.iterdir():
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+            result, again = self._probed(now, self._choose(now))
+            new = self._new(again, now)
+        return replace(result, unprobed=new)
+
+    def _probed(self, cache: Cache, chosen: Chosen) -> tuple[CacheRun, Cache]:
+        """Run the program with probes in some wrappers of the cache; the cache afterwards."""
+        request = self._request
+        placed, refused = self._session.place(
+            chosen.slots, request.selection, overwrite=request.overwrite
+        )
+        if not placed:
+            raise refused[0].error
+        self._tell(f"probes in {_wrappers(len(placed))}")
+        environment = {"REWRITER_DUMP": str(self._dump), "REWRITER_COMMAND": request.command}
+        if request.quiet:
+            environment["REWRITER_QUIET"] = "1"
+        ended = self._start(environment)
+        self._cleared.append(self._session.restore())
+        result = CacheRun(ended, bool(self._signals.received), 0, placed, refused, chosen.broken)
+        return result, scan(request.directory)
+
+    def _start(self, added: dict[str, str]) -> Ended:
+        request = self._request
+        if self._signals.received:
+            raise KeyboardInterrupt
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("REWRITER_")
+        }
+        environment |= added
+        if request.pinned:
+            environment[VARIABLE] = str(request.directory)
+        if request.blocking:
+            environment |= blocking_environment()
+        self._runs += 1
+        return program.run(
+            request.program,
+            environment,
+            self._signals,
+            timeout=request.timeout,
+            quiet=request.redirected,
+        )
+
+    def _choose(self, cache: Cache) -> Chosen:
+        return choose(cache, self._request.choice, now=time.time())
+
+    def _new(self, now: Cache, before: Cache) -> tuple[Unprobed, ...]:
+        """The wrappers that are new in a cache, as far as they would have been chosen."""
+        known = {slot.name for slot in before.slots}
+        texts = {_without_addresses(slot) for slot in before.slots}
+        slots = tuple(slot for slot in now.slots if slot.name not in known)
+        choice = replace(self._request.choice, newest=None, since=None)
+        chosen = choose(replace(now, slots=slots), choice, now=time.time())
+        return tuple(Unprobed(slot, _without_addresses(slot) in texts) for slot in chosen.slots)
+
+
+def _without_addresses(slot: Slot) -> bytes:
+    """The text of a wrapper without the addresses of frozen weights, which are in comments.
+
+    Its own text is all that a wrapper without such weights has in common with another one.
+    """
+    text, count = _ADDRESS.subn(rb"\1", slot.wrapper.plain.data)
+    return text if count else slot.name.encode()
+
+
+def _make(directory: Path) -> bool:
+    """Make the cache where there is none, to have it for ourselves; whether that was done."""
+    if directory.is_dir():
+        return False
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise RewriterError(
+            "no-cache",
+            f"{directory} is no cache of Inductor's, and cannot be made: {error.strerror}",
+            hint="Pass another directory with --dir.",
+        ) from error
+    return True
+
+
+def _require_plain(cache: Cache) -> None:
+    held = [slot for slot in cache.slots if slot.state in ("instrumented", "edited")]
+    if held:
+        raise RewriterError(
+            "cache-instrumented",
+            f"{_wrappers(len(held))} in {cache.directory} "
+            f"{'has' if len(held) == 1 else 'have'} probes already: "
+            + ", ".join(slot.name for slot in held[:3])
+            + (", …" if len(held) > 3 else ""),
+            hint="Take them out with `rewriter cache restore`, or run the program as it is.",
+        )
+
+
+def _nothing_compiled(request: Request) -> RewriterError:
+    if request.choice == Choice():
+        found = f"the program ran, and left no wrapper in {request.directory}"
+    else:
+        found = f"the program ran, and no wrapper in {request.directory} is one that was asked for"
+    return RewriterError(
+        "nothing-compiled",
+        found,
+        hint="It may compile nothing with Inductor, or set a cache directory of its own: pass that "
+        "with --dir. `rewriter cache list` shows what is there.",
+    )
+
+
+def _wrappers(count: int) -> str:
+    return f"{count} wrapper{'s' * (count != 1)}"

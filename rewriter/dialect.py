@@ -27,8 +27,11 @@ class Dialect(Protocol):
     def comment(self) -> str:
         """What starts a comment."""
 
-    def begin(self, variable: str) -> str:
-        """The line at the start of an entry: a call of the wrapper begins."""
+    def begin(self, variable: str, *, checks: bool = False) -> str:
+        """The line at the start of an entry: a call of the wrapper begins.
+
+        It hands over what the entry was called with if its inputs are checked and that can be had.
+        """
 
     def inputs(self, variable: str, names: Sequence[str]) -> str:
         """The line that hands over the inputs of a call."""

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from rewriter import markers, probes
 from rewriter.dialect import Dialect, expression
+from rewriter.expected import row as table_row
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
+    Expected,
     Format,
     Insertion,
     Json,
@@ -34,16 +36,19 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
     chosen = probes.choose(located.launches, selection)
     lines = _Lines(source, dialect)
     phases = probes.phases(selection)
-    # The inputs are no launch: who asks for certain launches does not ask for them.
+    # The inputs are no launch: who asks for certain launches does not ask for their values.
     everything = selection.kernels is None and selection.launches is None
+    reads, checks = everything and phases.get("before", False), probes.checks_inputs(selection)
     inputs: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
     for entry in located.entries:
-        lines.add(entry.start, entry.indent, dialect.begin(lines.variable), "begin")
-        if everything and phases.get("before") and entry.inputs and entry.inputs_at is not None:
-            inputs = inputs or entry.inputs
-            if entry.inputs == inputs:
-                line = dialect.inputs(lines.variable, inputs)
-                lines.add(entry.inputs_at, entry.indent, line, "inputs")
+        given = bool(entry.inputs) and entry.inputs_at is not None and (reads or checks)
+        begin = dialect.begin(lines.variable, checks=given and checks)
+        lines.add(entry.start, entry.indent, begin, "begin")
+        if given and entry.inputs_at is not None and entry.inputs == (inputs or entry.inputs):
+            inputs, expected = entry.inputs, entry.expected
+            line = dialect.inputs(lines.variable, inputs)
+            lines.add(entry.inputs_at, entry.indent, line, "inputs")
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
@@ -58,10 +63,11 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    lines.header(located, selection, facts, inputs)
+    checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
+    lines.header(located, selection, facts, inputs, checked)
     return Plan(
         lines.insertions(),
-        tuple(probed),
+        tuple(probed) if phases else (),
         tuple(skipped),
         located.unrecognised,
         probes.unmatched(located.launches, selection),
@@ -149,7 +155,12 @@ class _Lines:
         )
 
     def header(
-        self, located: Located, selection: Selection, facts: list[Json], inputs: Sequence[str]
+        self,
+        located: Located,
+        selection: Selection,
+        facts: list[Json],
+        inputs: Sequence[str],
+        checked: Json,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
         sha256 = hashlib.sha256(source.data).hexdigest()
@@ -162,6 +173,7 @@ class _Lines:
             "format": selection.format,
             "values": selection.values,
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
+            **checked,
         }
         header = self._dialect.header(self.variable, options, facts, inputs)
         newline = source.newline_at(offset)

@@ -64,12 +64,19 @@ def phases(selection: Selection) -> dict[Phase, bool]:
     result: dict[Phase, bool] = {}
     for name in selection.probes:
         probe = registry()[name]
+        if probe.when == "inputs":
+            continue
         when = selection.when or probe.when
         both: tuple[Phase, ...] = ("before", "after")
         for phase in both:
             if when in (phase, "both"):
                 result[phase] = result.get(phase, False) or probe.reads_values
     return result
+
+
+def checks_inputs(selection: Selection) -> bool:
+    """Whether a selected probe looks at the inputs of a call, whatever launches are chosen."""
+    return any(registry()[name].when == "inputs" for name in selection.probes)
 
 
 def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ...]:

@@ -25,7 +25,7 @@ class Cpp:
     text: Embedded
     comment: str = "//"
 
-    def begin(self, variable: str) -> str:
+    def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
 
     def inputs(self, variable: str, names: Sequence[str]) -> str:
@@ -68,7 +68,7 @@ def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> It
     yield "}}"
 
 
-def _options(options: Json) -> Iterator[str | bool]:
+def _options(options: Json) -> Iterator[str | bool | None]:
     """In the order of `Options` in rewriter/runtime/cpp/interface.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
@@ -80,6 +80,8 @@ def _options(options: Json) -> Iterator[str | bool]:
         " ".join([scope, *(name or "-" for name in names)])
         for scope, names in options["outputs"].items()
     )
+    yield "; ".join(options.get("expected", ())) or None
+    yield options.get("reads_inputs", True)
 
 
 def _row(row: Json) -> Iterator[str | int | None]:

@@ -21,8 +21,8 @@ class Python:
     standalone: bool = False
     comment: str = "#"
 
-    def begin(self, variable: str) -> str:
-        return f"{variable}.begin()"
+    def begin(self, variable: str, *, checks: bool = False) -> str:
+        return f"{variable}.begin({'args' if checks else ''})"
 
     def inputs(self, variable: str, names: Sequence[str]) -> str:
         return f"{variable}.inputs({', '.join(names)})"

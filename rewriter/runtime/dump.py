@@ -98,7 +98,10 @@ class Run:
         """Append an event: one line per value, or one line if no value was read. Flushed."""
         base = _base(event)
         last = {"captured": True} if event.captured else {}
-        rows = [{**base, **_described(value), **last} for value in event.values] or [base]
+        rows = [
+            {**base, **_described(value), **_unexpected(event, value), **last}
+            for value in event.values
+        ] or [base]
         self._events.write("".join(json.dumps(row) + "\n" for row in rows))
         self._events.flush()
 
@@ -132,6 +135,11 @@ def _base(event: Event) -> dict[str, Any]:
         if event.launch.repeats or event.iteration:
             base["iteration"] = event.iteration
     return base
+
+
+def _unexpected(event: Event, value: Value) -> dict[str, str]:
+    found = event.unexpected.get(value.label.name)
+    return {"unexpected": found} if found else {}
 
 
 def _described(value: Value) -> dict[str, Any]:

@@ -117,6 +117,7 @@ class Event:
     """Everything at one phase of one launch. `iteration` counts the launch's runs in this call.
 
     The inputs of a call are an event of their own, of the phase "inputs" and without a launch.
+    `unexpected` is what is wrong with them by name, or under an empty one with all of them.
     `error` is what is wrong with the device, so that nothing can be read. `captured` is what was
     issued into a CUDA graph: its statistics are those of a replay.
     """
@@ -128,6 +129,7 @@ class Event:
     values: list[Value] = field(default_factory=list)
     error: str = ""
     captured: bool = False
+    unexpected: dict[str, str] = field(default_factory=dict)
 
     @property
     def about(self) -> str:

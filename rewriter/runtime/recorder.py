@@ -25,6 +25,7 @@ from .capture import Capture
 from .device import KERNELS, first_line, is_capturing
 from .dump import DEFAULT, Dump, Run
 from .event import Call, Event, Label, Launch, Value, first_values
+from .expected import Expected
 from .probes import Probe
 from .statistics import Record, collect, has_memory, measure
 from .text import Text, Upstream
@@ -41,7 +42,7 @@ def say(text: str) -> None:
 class Silent:
     """Takes every call and does nothing: `REWRITER_PROBE=off`."""
 
-    def begin(self) -> None:
+    def begin(self, values: Any = None) -> None:
         pass
 
     def inputs(self, *values: Any) -> None:
@@ -71,6 +72,9 @@ class Recorder:
         self.probes: tuple[str, ...] = tuple(options["probes"])
         self._launches = {row["launch"]: Launch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)
+        # A file that was instrumented by an earlier version says neither.
+        self.expected = tuple(Expected.read(row) for row in options.get("expected", ()))
+        self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = _probes(options)
         self._shows_values = options["values"] or options["format"] == "upstream"
         wanted = os.environ.get("REWRITER_DUMP", "")
@@ -88,9 +92,9 @@ class Recorder:
         self._pid = os.getpid()
         atexit.register(self._finish)
 
-    def begin(self) -> None:
-        """A call of the wrapper starts in this thread."""
-        self._guarded("begin", self._begin)
+    def begin(self, values: Sequence[Any] | None = None) -> None:
+        """A call of the wrapper starts in this thread; `values` are what it was called with."""
+        self._guarded("begin", self._begin, values)
 
     def inputs(self, *values: Any) -> None:
         """The inputs of the call."""
@@ -173,13 +177,18 @@ class Recorder:
             except Exception as error:
                 self.warn(about, f"{type(error).__name__}: {error}")
 
-    def _begin(self) -> None:
+    def _begin(self, values: Sequence[Any] | None) -> None:
         thread = threading.get_ident()
         if thread in self._calls:
             self._ended.append(self._calls.pop(thread))
         if not is_capturing():
             self._end()
-        self._call()
+        call = self._call()
+        if values is not None and len(values) != len(self._inputs):
+            # The wrapper fails at it, so there will be no inputs.
+            event = self._given(call, values)
+            if event.unexpected:
+                self.note(event, {"unexpected": event.unexpected[""]})
 
     def _call(self) -> Call:
         """The call that is running in this thread."""
@@ -244,8 +253,28 @@ class Recorder:
         return (self._dump.start(), True) if self._dumping else (None, False)
 
     def _at_inputs(self, contents: tuple[Any, ...]) -> None:
-        call = self._call()
-        self._read(Event(None, "inputs", 0, call), self._inputs, contents)
+        event = self._given(self._call(), contents)
+        if self._reads_inputs:
+            self._read(event, self._inputs, contents)
+        elif event.call.directory is not None:
+            for label, content in zip(self._inputs, contents, strict=True):
+                event.values += Value.read(label, content)
+            event.call.directory.write(event)
+        read = {value.label.name for value in event.values}
+        for name, found in event.unexpected.items():
+            if name not in read:
+                # What is no value has no row.
+                self.note(event, {"arg": name, "role": "in", "unexpected": found})
+
+    def _given(self, call: Call, values: Sequence[Any]) -> Event:
+        """Let the probes look at the inputs of a call that only ask what they are."""
+        event = Event(None, "inputs", 0, call)
+        for probe in self._probes["inputs"]:
+            try:
+                probe.given(event, values, self)
+            except Exception as error:
+                self.warn("inputs", f"{type(error).__name__}: {error}")
+        return event
 
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
         call = self._call()
@@ -372,13 +401,12 @@ class Recorder:
 
 def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
     """The probes that act at each phase."""
-    result: dict[str, list[Probe]] = {"before": [], "after": []}
+    result: dict[str, list[Probe]] = {"inputs": [], "before": [], "after": []}
     for name in options["probes"]:
         probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
-        when = options["when"] or probe.when
-        for phase, probes in result.items():
-            if when in (phase, "both"):
-                probes.append(probe)
+        when = probe.when if probe.when == "inputs" else options["when"] or probe.when
+        for phase in ("before", "after") if when == "both" else (when,):
+            result[phase].append(probe)
     return result
 
 

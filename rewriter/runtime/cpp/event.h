@@ -171,6 +171,7 @@ struct Event {
   int iteration = 0;
   Fixed<Item> items;
   std::string error;  // what is wrong with the device: nothing can be read
+  std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name
 
   std::string about() const {
     return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);

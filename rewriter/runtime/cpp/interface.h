@@ -29,6 +29,8 @@ struct Options {
   const char* format;  // text or upstream
   bool values;
   const char* outputs;  // what scopes return: `scope name name`, separated by `; `; `-` is no name
+  const char* expected;  // of each input, separated by `; `: see rewriter/runtime/expected.py
+  bool reads_inputs;  // whether probes that read values are to have the inputs
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is

@@ -43,6 +43,8 @@ class Probe {
   virtual ~Probe() = default;
   virtual void at(Event&, Recorder&, Run*) {}
   virtual void measured(Event&, Recorder&) {}
+  // The inputs of a call, before the wrapper looks at them; for what acts at "inputs".
+  virtual void given(Event&, const Contents&, Recorder&) {}
   // Before anything is read: set `event.error` where the device is found to be faulty.
   virtual void check(Event&, Recorder&) {}
   // Last before the launch runs, and first after it was issued.
@@ -120,6 +122,8 @@ class Recorder {
     return (std::string(",") + options_.probes + ",").find(std::string(",") + probe + ",") !=
         std::string::npos;
   }
+
+  const char* expected() const { return options_.expected ? options_.expected : ""; }
 
   // Write to standard output in one piece, flushed: what follows may crash.
   void write(const std::string& text) {
@@ -211,8 +215,21 @@ class Recorder {
   void at_inputs(Running& call, Contents& contents) {
     Event event;
     event.phase = "inputs";
-    if (readers_.empty() || faulty_) return;
-    report(call, event, inputs_, contents, readers_);
+    if (faulty_) return;
+    for (Probe* probe : checkers_) {
+      act("inputs", [&] { probe->given(event, contents, *this); });
+    }
+    if (options_.reads_inputs && !readers_.empty()) {
+      report(call, event, inputs_, contents, readers_);
+    } else if (!checkers_.empty() && call.run) {
+      const Values* reader = checkers_[0]->values;
+      act("inputs", [&] { reader->read(event, inputs_, contents, *this); });
+      act("inputs", [&] { call.run->write(lines(event, reader)); });
+    }
+    for (const auto& [name, found] : event.unexpected) {
+      // What is no value has no row.
+      if (!has_value(event, name)) note_unexpected(call, event, name, found);
+    }
   }
 
   void at_launch(Running& call, int index, bool before, Contents& contents) {
@@ -280,6 +297,22 @@ class Recorder {
     if (run) act(event.about(), [&] { run->write(lines(event, reader)); });
   }
 
+  static bool has_value(const Event& event, const std::string& name) {
+    for (std::size_t i = 0; i < event.items.size(); ++i) {
+      if (event.items[i].label->name == name) return true;
+    }
+    return false;
+  }
+
+  void note_unexpected(
+      Running& call, const Event& event, const std::string& name, const std::string& found) {
+    act("inputs", [&] {
+      note(call.run.get(), event, [&](Json& json) {
+        json.key("arg").string(name).key("role").string("in").key("unexpected").string(found);
+      });
+    });
+  }
+
   // The device is faulty: nothing can be read from it any more, so say it and be still.
   void stop(const Event& event, Run* run) {
     if (!event.launch) return;  // the first launch finds it, too
@@ -312,7 +345,12 @@ class Recorder {
     for (std::size_t i = 0; i == 0 || i < event.items.size(); ++i) {
       Json json(false);
       base(json, event);
-      if (reader && i < event.items.size()) reader->describe(json, event.items[i]);
+      if (reader && i < event.items.size()) {
+        reader->describe(json, event.items[i]);
+        for (const auto& [name, found] : event.unexpected) {
+          if (name == event.items[i].label->name) json.key("unexpected").string(found);
+        }
+      }
       text += json.close('}').text + "\n";
     }
     return text;
@@ -324,10 +362,12 @@ class Recorder {
       std::size_t end = names.find(',', start);
       if (end == std::string::npos) end = names.size();
       if (auto probe = make_probe(names.substr(start, end - start))) {
-        std::string when = wanted.empty() ? probe->when : wanted;
-        if (when != "after") before_.push_back(probe.get());
-        if (when != "before") after_.push_back(probe.get());
-        if (probe->values) readers_.push_back(probe.get());
+        bool checks = !std::strcmp(probe->when, "inputs");
+        std::string when = wanted.empty() || checks ? probe->when : wanted;
+        if (checks) checkers_.push_back(probe.get());
+        if (when == "before" || when == "both") before_.push_back(probe.get());
+        if (when == "after" || when == "both") after_.push_back(probe.get());
+        if (probe->values && !checks) readers_.push_back(probe.get());
         probes_.push_back(std::move(probe));
       }
       start = end + 1;
@@ -347,7 +387,7 @@ class Recorder {
   Fixed<Launch> launches_;
   std::vector<int> places_;  // of launches, by index
   std::vector<std::unique_ptr<Probe>> probes_;
-  Probes before_, after_, readers_;
+  Probes before_, after_, readers_, checkers_;
   bool dumping_ = false;
   bool quiet_ = false;
   bool on_cpu_ = false;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 class Probe:
     """What happens around a launch. One object serves one wrapper.
 
-    `when` is where the probe acts unless the user says otherwise. `reads_values` asks for the
+    `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
+    a call does so whatever launches and phases the user chose. `reads_values` asks for the
     values to be handed over at all, `measures` for their statistics. `saves` makes a dump
     directory a must; without it one is written only where `REWRITER_DUMP` says so. `prompt` keeps
     statistics from waiting for those of the other side of the launch. What `copies` values to the
@@ -20,12 +22,15 @@ class Probe:
     """
 
     summary: ClassVar[str]
-    when: ClassVar[Literal["before", "after", "both"]] = "both"
+    when: ClassVar[Literal["before", "after", "both", "inputs"]] = "both"
     reads_values: ClassVar[bool] = False
     measures: ClassVar[bool] = False
     saves: ClassVar[bool] = False
     prompt: ClassVar[bool] = False
     copies: ClassVar[bool] = False
+
+    def given(self, event: Event, values: Sequence[Any], recorder: Recorder) -> None:
+        """Act on the inputs of a call, before the wrapper looks at them; `when` is "inputs"."""
 
     def check(self, event: Event, recorder: Recorder) -> None:
         """Before anything is read: set `event.error` where the device is found to be faulty."""

@@ -1,0 +1,362 @@
+// Compares the inputs of a call with what the wrapper was made for: rewriter/runtime/expected.py
+// says how a row of the table reads, and the texts here are the same.
+#pragma once
+
+#include <cctype>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tensor.h"
+
+namespace {
+namespace inductor_rewriter {
+
+using Texts = std::vector<std::string>;
+
+inline Texts split(const std::string& text, const std::string& by) {
+  Texts parts;
+  for (std::size_t start = 0, end; !text.empty() && start <= text.size();
+       start = end + by.size()) {
+    end = text.find(by, start);
+    if (end == std::string::npos) end = text.size();
+    parts.push_back(text.substr(start, end - start));
+  }
+  return parts;
+}
+
+inline std::string join(const Texts& parts, const char* by) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i ? by : "") + parts[i];
+  return text;
+}
+
+inline std::string list_text(const std::vector<int64_t>& values) {
+  Texts parts;
+  for (int64_t value : values) parts.push_back(std::to_string(value));
+  return "[" + join(parts, ", ") + "]";
+}
+
+// A dimension is its formula, and its limits behind a colon.
+inline std::string formula_of(const std::string& text) {
+  return text.substr(0, text.find(':'));
+}
+
+struct Dimensions {
+  bool known = false;
+  Texts texts;
+
+  bool is_open() const { return !texts.empty() && texts.back() == "..."; }
+  bool has_other_rank(std::size_t dim) const {
+    return is_open() ? texts.size() - 1 > dim : texts.size() != dim;
+  }
+};
+
+// One row of the table.
+struct Expected {
+  std::string name, kind = "-", dtype = "-", device = "-", symbol = "-";
+  Dimensions size, stride;
+  int64_t alignment = 0;
+
+  static Expected read(const std::string& row) {
+    Texts fields = split(row, " ");
+    Expected found;
+    found.name = fields.at(0);
+    found.kind = fields.at(1);
+    if (found.kind != "tensor") {
+      found.symbol = fields.at(2);
+      return found;
+    }
+    found.dtype = fields.at(2);
+    found.device = fields.at(3);
+    found.size = dimensions(fields.at(4));
+    found.stride = dimensions(fields.at(5));
+    if (fields.size() > 6) found.alignment = std::atoll(fields[6].c_str());
+    return found;
+  }
+
+  static Dimensions dimensions(const std::string& text) {
+    Dimensions found;
+    found.known = text != "-";
+    if (text.size() > 2) found.texts = split(text.substr(1, text.size() - 2), ",");
+    return found;
+  }
+};
+
+// What came for one input.
+struct Given {
+  std::string kind = "nothing";  // a tensor, int, float, bool
+  bool is_integer = false;
+  int64_t number = 0;
+  Tensor tensor;
+
+  bool is_tensor() const { return kind == "a tensor"; }
+
+  static Given read(const Content& content) {
+    using Kind = Content::Kind;
+    Given given;
+    switch (content.kind) {
+      case Kind::tensor:
+        if (read_tensor(content.handle, given.tensor)) given.kind = "a tensor";
+        return given;
+      case Kind::array:
+        read_array(content.array, given.tensor);
+        given.kind = "a tensor";
+        return given;
+      case Kind::floating: given.kind = "float"; return given;
+      case Kind::boolean: given.kind = "bool"; break;
+      case Kind::other: given.kind = "other"; return given;
+      default: given.kind = "int";
+    }
+    given.is_integer = true;
+    given.number = content.integer;
+    return given;
+  }
+};
+
+struct Symbol {
+  std::string name, source;
+  int64_t value;
+};
+
+// The values that names of sizes have in one call, and where they are from.
+class Symbols {
+ public:
+  Symbols(const std::vector<Expected>& rows, const std::vector<Given>& given) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (given[i].is_integer) bind(rows[i].symbol, given[i].number, rows[i].name);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      bind_all(rows[i].size, given[i].tensor.shape, rows[i], given[i]);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (!given[i].tensor.strided) continue;
+      bind_all(rows[i].stride, given[i].tensor.stride, rows[i], given[i]);
+    }
+  }
+
+  const Symbol* find(const std::string& name) const {
+    for (const Symbol& symbol : all_) {
+      if (symbol.name == name) return &symbol;
+    }
+    return nullptr;
+  }
+
+  // The value of a dimension; false where it is not known.
+  bool evaluate(const std::string& text, int64_t& value) const {
+    Formula formula{*this, formula_of(text)};
+    value = formula.sum();
+    return formula.known && formula.at == formula.text.size();
+  }
+
+ private:
+  struct Formula {
+    const Symbols& symbols;
+    std::string text;
+    std::size_t at = 0;
+    bool known = true;
+
+    char next() const { return at < text.size() ? text[at] : '\0'; }
+
+    int64_t sum() {
+      int64_t value = product();
+      while (next() == '+' || next() == '-') {
+        bool plus = text[at++] == '+';
+        int64_t other = product();
+        value = plus ? value + other : value - other;
+      }
+      return value;
+    }
+
+    int64_t product() {
+      int64_t value = factor();
+      while (next() == '*' || next() == '/') {
+        bool times = text[at] == '*';
+        at += times ? 1 : 2;
+        int64_t other = factor();
+        value = times ? value * other : floor(value, other);
+      }
+      return value;
+    }
+
+    int64_t factor() {
+      char letter = next();
+      if (letter == '-') return ++at, -factor();
+      if (letter == '(') {
+        ++at;
+        int64_t value = sum();
+        known = known && next() == ')';
+        ++at;
+        return value;
+      }
+      std::size_t start = at;
+      while (std::isalnum(static_cast<unsigned char>(next())) || next() == '_') ++at;
+      std::string word = text.substr(start, at - start);
+      if (std::isdigit(static_cast<unsigned char>(letter))) return std::atoll(word.c_str());
+      const Symbol* symbol = symbols.find(word);
+      known = known && symbol;
+      return symbol ? symbol->value : 0;
+    }
+
+    int64_t floor(int64_t value, int64_t by) {
+      known = known && by;
+      if (!by) return 0;
+      return value / by - (value % by != 0 && (value < 0) != (by < 0));
+    }
+  };
+
+  void bind_all(
+      const Dimensions& known, const std::vector<int64_t>& found, const Expected& row,
+      const Given& given) {
+    if (!known.known || !given.is_tensor() || known.has_other_rank(found.size())) return;
+    for (std::size_t i = 0; i < found.size() && i < known.texts.size(); ++i) {
+      bind(formula_of(known.texts[i]), found[i], row.name);
+    }
+  }
+
+  void bind(const std::string& name, int64_t value, const std::string& source) {
+    if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return;
+    for (char letter : name) {
+      if (!std::isalnum(static_cast<unsigned char>(letter)) && letter != '_') return;
+    }
+    if (!find(name)) all_.push_back({name, source, value});
+  }
+
+  std::vector<Symbol> all_;
+};
+
+// What is expected, with the values of this call; limits where there are any.
+inline std::string shown(const Texts& known, const Symbols& symbols) {
+  Texts members;
+  for (const std::string& text : known) {
+    std::size_t colon = text.find(':');
+    int64_t value = 0;
+    if (colon != std::string::npos) members.push_back(text.substr(colon + 1));
+    else members.push_back(symbols.evaluate(text, value) ? std::to_string(value) : text);
+  }
+  return "[" + join(members, ", ") + "]";
+}
+
+// Add the symbols in a dimension to those that are named already.
+inline void add_symbols(
+    const std::string& text, const Symbols& symbols, std::vector<const Symbol*>& names) {
+  std::string word;
+  for (char letter : formula_of(text) + " ") {
+    if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_') {
+      word += letter;
+      continue;
+    }
+    const Symbol* symbol = symbols.find(word);
+    bool is_new = symbol != nullptr;
+    for (const Symbol* name : names) is_new = is_new && name != symbol;
+    if (is_new) names.push_back(symbol);
+    word.clear();
+  }
+}
+
+inline bool is_outside(const std::string& text, int64_t size) {
+  std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return false;
+  Texts limits = split(text.substr(colon + 1), "..");
+  return (!limits[0].empty() && size < std::atoll(limits[0].c_str())) ||
+      (!limits[1].empty() && size > std::atoll(limits[1].c_str()));
+}
+
+inline std::string differing(
+    const char* what, const Texts& known, const std::vector<int64_t>& found,
+    const Symbols& symbols, const Tensor* sizes) {
+  Texts wrong;
+  std::vector<const Symbol*> names;
+  for (std::size_t i = 0; i < found.size() && i < known.size(); ++i) {
+    // Of one element in a dimension, or of none at all, the stride is never used.
+    if (sizes && (sizes->shape[i] == 1 || !sizes->numel)) continue;
+    int64_t value = 0;
+    bool is_known = symbols.evaluate(known[i], value);
+    bool differs = is_known && value != found[i];
+    if (!differs && !is_outside(known[i], found[i])) continue;
+    wrong.push_back(std::to_string(i));
+    if (!is_known || differs) add_symbols(known[i], symbols, names);
+  }
+  if (wrong.empty()) return "";
+  std::string where = wrong.size() > 1 ? "dimensions " : "dimension ";
+  where += join(wrong, ", ");
+  for (const Symbol* name : names) {
+    where += "; " + name->name + " is " + std::to_string(name->value) + " by " + name->source;
+  }
+  return std::string(what) + " " + list_text(found) + ", expected " + shown(known, symbols) +
+      " (" + where + ")";
+}
+
+inline std::string compare_size(const Expected& row, const Tensor& tensor, const Symbols& symbols) {
+  const Texts& known = row.size.texts;
+  std::size_t dim = tensor.shape.size();
+  if (!row.size.known) return "";
+  if (!row.size.has_other_rank(dim)) {
+    return differing("size", known, tensor.shape, symbols, nullptr);
+  }
+  std::string count = row.size.is_open() ? std::to_string(known.size() - 1) + " or more"
+                                         : std::to_string(known.size());
+  return "size " + list_text(tensor.shape) + ", expected " + shown(known, symbols) + " (" +
+      std::to_string(dim) + (dim == 1 ? " dimension" : " dimensions") + ", not " + count + ")";
+}
+
+inline std::string compare_stride(
+    const Expected& row, const Tensor& tensor, const Symbols& symbols) {
+  if (!row.stride.known) return "";
+  if (!tensor.strided) return "not strided";
+  if (row.stride.has_other_rank(tensor.shape.size())) return "";
+  return differing("stride", row.stride.texts, tensor.stride, symbols, &tensor);
+}
+
+// What is wrong with one input; empty if nothing is.
+inline std::string compare(const Expected& row, const Given& given, const Symbols& symbols) {
+  if (row.kind == "-") return "";
+  if (row.kind != "tensor") {
+    bool fits = given.is_integer || (row.kind == "float" && given.kind == "float");
+    return fits ? "" : given.kind + ", expected " + row.kind;
+  }
+  if (!given.is_tensor()) return given.kind + ", expected a tensor";
+  const Tensor& tensor = given.tensor;
+  Texts found;
+  auto add = [&](const std::string& text) {
+    if (!text.empty()) found.push_back(text);
+  };
+  add(compare_size(row, tensor, symbols));
+  add(compare_stride(row, tensor, symbols));
+  std::string dtype = dtype_info(tensor.dtype).name;
+  if (row.dtype != "-" && row.dtype != dtype) add("dtype " + dtype + ", expected " + row.dtype);
+  std::string device = tensor.device, type = device.substr(0, device.find(':'));
+  if (row.device != "-" && row.device != device && row.device != type) {
+    add("device " + device + ", expected " + row.device);
+  }
+  int64_t over = 0;
+  if (row.alignment) over = reinterpret_cast<uintptr_t>(tensor.data) % row.alignment;
+  if (over) {
+    add(std::to_string(over) + " bytes off an alignment of " + std::to_string(row.alignment));
+  }
+  return join(found, "; ");
+}
+
+// The facts of an input that nothing is known of, or not all.
+inline Texts unknown(const Expected& row, const Symbols& symbols) {
+  if (row.kind == "-") return {"anything"};
+  Texts facts;
+  if (row.kind != "tensor") return facts;
+  if (row.dtype == "-") facts.push_back("dtype");
+  if (row.device == "-") facts.push_back("device");
+  auto add = [&](const char* name, const Dimensions& known) {
+    bool open = !known.known;
+    int64_t value = 0;
+    for (const std::string& text : known.texts) {
+      bool limited = text.find(':') != std::string::npos;
+      open = open || (!limited && !symbols.evaluate(text, value));
+    }
+    if (open) facts.push_back(name);
+  };
+  add("size", row.size);
+  add("stride", row.stride);
+  return facts;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

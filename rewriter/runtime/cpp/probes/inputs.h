@@ -1,0 +1,73 @@
+// Compares the inputs of each call with what the wrapper was made for, before anything runs.
+#pragma once
+
+#include <mutex>
+
+#include "../expected.h"
+#include "../values.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Inputs : public Probe {
+ public:
+  Inputs() {
+    when = "inputs";
+    values = &reading;
+  }
+
+  void given(Event& event, const Contents& contents, Recorder& recorder) override {
+    std::call_once(read_, [&] {
+      for (const std::string& row : split(recorder.expected(), "; ")) {
+        rows_.push_back(Expected::read(row));
+      }
+    });
+    if (contents.size() != rows_.size()) {
+      return recorder.warn("inputs", "the line and the table differ in the number of values");
+    }
+    std::vector<Given> found(rows_.size());
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      recorder.act("inputs " + rows_[i].name, [&] { found[i] = Given::read(contents[i]); });
+    }
+    Symbols symbols(rows_, found);
+    std::string start = "[rewriter " + std::to_string(recorder.rank) + "] inputs ", text;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::string wrong = compare(rows_[i], found[i], symbols);
+      if (wrong.empty()) continue;
+      text += start + rows_[i].name + ": " + wrong + "\n";
+      event.unexpected.emplace_back(rows_[i].name, wrong);
+    }
+    recorder.write(text);
+    if (!noted_.exchange(true)) note(symbols, recorder);
+  }
+
+ private:
+  static constexpr std::size_t most = 4;  // inputs named in the note of what is not known
+
+  // Say once what could not be checked, since the wrapper does not tell.
+  void note(const Symbols& symbols, Recorder& recorder) {
+    Texts open;
+    for (const Expected& row : rows_) {
+      Texts facts = unknown(row, symbols);
+      if (!facts.empty()) open.push_back(row.name + " (" + join(facts, ", ") + ")");
+    }
+    if (open.empty()) return;
+    std::string count = std::to_string(open.size()), more;
+    if (open.size() > most) {
+      more = " and " + std::to_string(open.size() - most) + " more";
+      open.resize(most);
+    }
+    recorder.warn(
+        "inputs",
+        "of " + count + " of " + std::to_string(rows_.size()) +
+            " the wrapper does not tell all that it expects, which is not checked: " +
+            join(open, ", ") + more);
+  }
+
+  std::once_flag read_;
+  std::vector<Expected> rows_;
+  std::atomic<bool> noted_{false};
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,224 @@
+"""Compares the inputs of a call with what the wrapper was made for; nothing is read of elements.
+
+A row of the table is one of
+
+    NAME tensor DTYPE DEVICE [SIZE,…] [STRIDE,…] [ALIGNMENT]
+    NAME int|float SYMBOL
+
+with `-` for what is not known. A dimension is an expression over integers and the names of sizes,
+`?` where it is not known; `:low..high` may follow, and `...` after the last one. A name gets its
+value where it is first met: from numbers, then from sizes, then from strides.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One row. A dimension is its text and its limits, `None` where there are none."""
+
+    name: str
+    kind: str = "-"
+    dtype: str = "-"
+    device: str = "-"
+    size: tuple[str, ...] | None = None
+    stride: tuple[str, ...] | None = None
+    alignment: int = 0
+    symbol: str = "-"
+
+    @classmethod
+    def read(cls, row: str) -> Expected:
+        name, kind, *rest = row.split(" ")
+        if kind != "tensor":
+            return cls(name, kind, symbol=rest[0])
+        size, stride = map(_dimensions, rest[2:4])
+        alignment = int(rest[4]) if len(rest) > 4 else 0
+        return cls(name, kind, rest[0], rest[1], size, stride, alignment)
+
+
+def _dimensions(text: str) -> tuple[str, ...] | None:
+    if text == "-":
+        return None
+    return tuple(text[1:-1].split(",")) if len(text) > 2 else ()
+
+
+class Symbols:
+    """The values that names of sizes have in one call, and where they are from."""
+
+    def __init__(self, rows: Sequence[Expected], values: Sequence[Any]) -> None:
+        self.values: dict[str, int] = {}
+        self.sources: dict[str, str] = {}
+        pairs = list(zip(rows, values, strict=False))
+        for row, value in pairs:
+            if row.symbol != "-" and isinstance(value, int):
+                self._bind(row.symbol, int(value), row.name)
+        for of in ("size", "stride"):
+            for row, value in pairs:
+                for text, found in _pairs(getattr(row, of), value, of):
+                    self._bind(text.partition(":")[0], found, row.name)
+
+    def _bind(self, symbol: str, value: int, source: str) -> None:
+        if symbol.isidentifier() and symbol not in self.values:
+            self.values[symbol] = value
+            self.sources[symbol] = source
+
+    def evaluate(self, text: str) -> int | None:
+        """The value of a dimension, where it is known."""
+        text = text.partition(":")[0]
+        if text.isdecimal():
+            return int(text)
+        if text in self.values or text == _UNKNOWN:
+            return self.values.get(text)
+        return _evaluate(ast.parse(text, mode="eval").body, self.values)
+
+
+def _pairs(known: tuple[str, ...] | None, value: Any, of: str) -> Iterator[tuple[str, int]]:
+    """What is said of each dimension, and what it is, if there are as many."""
+    if known is None or not isinstance(value, torch.Tensor) or _has_other_rank(known, value.dim()):
+        return
+    if of == "stride" and value.layout is not torch.strided:
+        return
+    yield from zip(known, value.shape if of == "size" else value.stride(), strict=False)
+
+
+def _has_other_rank(known: tuple[str, ...], dim: int) -> bool:
+    return len(known) - 1 > dim if known[-1:] == ("...",) else len(known) != dim
+
+
+def _evaluate(node: ast.expr, values: dict[str, int]) -> int | None:
+    if isinstance(node, ast.Constant):
+        return int(node.value) if isinstance(node.value, int) else None
+    if isinstance(node, ast.Name):
+        return values.get(node.id)
+    if isinstance(node, ast.UnaryOp):
+        inner = _evaluate(node.operand, values)
+        return None if inner is None else -inner
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _evaluate(node.left, values), _evaluate(node.right, values)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Add):
+        return left + right
+    if isinstance(node.op, ast.Sub):
+        return left - right
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    return left // right if right else None
+
+
+def compare(row: Expected, value: Any, symbols: Symbols) -> str:
+    """What is wrong with one input; empty if nothing is."""
+    if row.kind == "-":
+        return ""
+    is_tensor = isinstance(value, torch.Tensor)
+    if row.kind != "tensor" or not is_tensor:
+        return _of_kind(row, value, is_tensor)
+    found = [_of_size(row, value, symbols), _of_stride(row, value, symbols)]
+    dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
+    if row.dtype not in ("-", dtype):
+        found.append(f"dtype {dtype}, expected {row.dtype}")
+    if row.device not in ("-", device, device.partition(":")[0]):
+        found.append(f"device {device}, expected {row.device}")
+    if row.alignment and value.device.type != "meta" and value.layout is torch.strided:
+        over = value.data_ptr() % row.alignment
+        if over:
+            found.append(f"{over} bytes off an alignment of {row.alignment}")
+    return "; ".join(filter(None, found))
+
+
+def _of_kind(row: Expected, value: Any, is_tensor: bool) -> str:
+    found = "a tensor" if is_tensor else "nothing" if value is None else type(value).__name__
+    if row.kind == "tensor":
+        return f"{found}, expected a tensor"
+    numbers = (int, torch.SymInt) if row.kind == "int" else (float, int, torch.SymFloat)
+    return "" if isinstance(value, numbers) else f"{found}, expected {row.kind}"
+
+
+def _of_size(row: Expected, value: torch.Tensor, symbols: Symbols) -> str:
+    if row.size is None:
+        return ""
+    if _has_other_rank(row.size, value.dim()):
+        plural = "" if value.dim() == 1 else "s"
+        is_open = row.size[-1:] == ("...",)
+        count = f"{len(row.size) - 1} or more" if is_open else str(len(row.size))
+        return (
+            f"size {list(value.shape)}, expected {_shown(row.size, symbols)} "
+            f"({value.dim()} dimension{plural}, not {count})"
+        )
+    return _differing("size", row.size, list(value.shape), symbols, [])
+
+
+def _of_stride(row: Expected, value: torch.Tensor, symbols: Symbols) -> str:
+    if row.stride is None:
+        return ""
+    if value.layout is not torch.strided:
+        return "not strided"
+    # Of one element in a dimension, or of none at all, the stride is never used.
+    unused = [i for i, size in enumerate(value.shape) if size == 1 or not value.numel()]
+    if _has_other_rank(row.stride, value.dim()):
+        return ""
+    return _differing("stride", row.stride, list(value.stride()), symbols, unused)
+
+
+def _differing(
+    what: str, known: tuple[str, ...], found: list[int], symbols: Symbols, unused: list[int]
+) -> str:
+    wrong = []
+    names: dict[str, None] = {}
+    for place, (text, size) in enumerate(zip(known, found, strict=False)):
+        value = symbols.evaluate(text)
+        low, _, high = text.partition(":")[2].partition("..")
+        too_small, too_large = low and size < int(low), high and size > int(high)
+        if place in unused or not (value not in (None, size) or too_small or too_large):
+            continue
+        wrong.append(place)
+        if value != size:
+            names |= dict.fromkeys(name for name in _words(text) if name in symbols.values)
+    if not wrong:
+        return ""
+    where = f"dimension{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+    for name in names:
+        where += f"; {name} is {symbols.values[name]} by {symbols.sources[name]}"
+    return f"{what} {found}, expected {_shown(known, symbols)} ({where})"
+
+
+def _words(text: str) -> list[str]:
+    spaced = "".join(c if c.isalnum() or c == "_" else " " for c in text.partition(":")[0])
+    return spaced.split()
+
+
+def _shown(known: tuple[str, ...], symbols: Symbols) -> str:
+    """What is expected, with the values of this call; limits where there are any."""
+    members = []
+    for text in known:
+        formula, _, limits = text.partition(":")
+        value = symbols.evaluate(formula) if formula != "..." else None
+        members.append(limits or (formula if value is None else str(value)))
+    return f"[{', '.join(members)}]"
+
+
+def unknown(row: Expected, symbols: Symbols) -> list[str]:
+    """The facts of an input that nothing is known of, or not all."""
+    if row.kind == "-":
+        return ["anything"]
+    if row.kind != "tensor":
+        return []
+    facts = [name for name in ("dtype", "device") if getattr(row, name) == "-"]
+    for name, known in (("size", row.size), ("stride", row.stride)):
+        if known is None or any(_is_unknown(text, symbols) for text in known):
+            facts.append(name)
+    return facts
+
+
+def _is_unknown(text: str, symbols: Symbols) -> bool:
+    return text == "..." or (":" not in text and symbols.evaluate(text) is None)

@@ -1,0 +1,62 @@
+"""Compares the inputs of each call with what the wrapper was made for, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import Probe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..recorder import Recorder
+
+_MOST = 4  # inputs named in the note of what is not known
+
+
+class Inputs(Probe):
+    summary = "check sizes, strides, dtypes and devices of the inputs at the start of each call"
+    when = "inputs"
+
+    def __init__(self) -> None:
+        self._noted = False
+
+    def given(self, event: Event, values: Sequence[Any], recorder: Recorder) -> None:
+        from ..expected import Symbols, compare
+
+        rows = recorder.expected
+        if len(values) != len(rows):
+            names = f"{rows[0].name} to {rows[-1].name}" if rows else "none"
+            event.unexpected[""] = f"{len(values)} values, expected {len(rows)} ({names})"
+            recorder.write([f"[rewriter {recorder.rank}] inputs: {event.unexpected['']}\n"])
+            return
+        symbols = Symbols(rows, values)
+        for row, value in zip(rows, values, strict=True):
+            try:
+                found = compare(row, value, symbols)
+            except Exception as error:
+                recorder.warn(f"inputs {row.name}", f"{type(error).__name__}: {error}")
+                continue
+            if found:
+                event.unexpected[row.name] = found
+                recorder.write([f"[rewriter {recorder.rank}] inputs {row.name}: {found}\n"])
+        if not self._noted:
+            self._noted = True
+            self._note(symbols, recorder)
+
+    def _note(self, symbols: Any, recorder: Recorder) -> None:
+        """Say once what could not be checked, since the wrapper does not tell."""
+        from ..expected import unknown
+
+        facts = {row.name: unknown(row, symbols) for row in recorder.expected}
+        open_ = [f"{name} ({', '.join(found)})" for name, found in facts.items() if found]
+        if open_:
+            more = f" and {len(open_) - _MOST} more" if len(open_) > _MOST else ""
+            recorder.warn(
+                "inputs",
+                f"of {len(open_)} of {len(facts)} the wrapper does not tell all that it expects, "
+                f"which is not checked: {', '.join(open_[:_MOST])}{more}",
+            )
+
+
+PROBE = Inputs

@@ -237,6 +237,8 @@ class Recorder:
             self._report(capture.events, directory)
             if directory is not None and is_new:
                 directory.close()
+        if final:
+            self._captures.clear()
 
     def _home(self, capture: Capture, ended: list[Call]) -> tuple[Run | None, bool]:
         """Where the values of a replay go: to the call that captured it, or that replayed it.

@@ -21,8 +21,7 @@ from rewriter.errors import RewriterError
 from rewriter.traced import Traced
 from rewriter.types import Wrapper
 
-_LOG = ".log"
-_SEARCHED = (*SUFFIXES, *trace_page.SUFFIXES, _LOG)
+_SEARCHED = (*SUFFIXES, *trace_page.SUFFIXES, trace_log.SUFFIX)
 
 _Found = OpenWrapper | tuple[str, RewriterError]
 
@@ -40,7 +39,7 @@ def open_directory(path: Path) -> Artifact:
             continue
         if trace_page.is_page(file):
             pages.append(file)
-        elif file.suffix == _LOG and trace_log.is_log(file):
+        elif file.suffix == trace_log.SUFFIX and trace_log.is_log(file):
             logs.append(file)
         elif file.suffix in SUFFIXES:
             name = str(file.relative_to(path))
@@ -118,8 +117,7 @@ def _wrappers(path: Path, sources: Sequence[Traced]) -> Iterator[_Found]:
                 RewriterError(
                     "damaged-trace",
                     f"{one.file}: {name}: {one.damage}",
-                    hint="Trace the program again, or leave this wrapper out: --wrapper takes the "
-                    "names of others.",
+                    hint="Trace the program again.",
                 ),
             )
             continue

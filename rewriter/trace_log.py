@@ -20,6 +20,7 @@ _ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?
 # The entries that hold wrappers, and what they hold: torch/_inductor/graph.py and codecache.py.
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
+SUFFIX = ".log"
 
 
 def is_log(path: Path) -> bool:

@@ -131,18 +131,25 @@ def steps() -> Callable[[str], None]:
     return report
 
 
-def warn_about(plan: Plan) -> None:
-    """Name every launch that is not instrumented, and every call that nobody recognised."""
+def warn_about(plan: Plan, name: str = "") -> None:
+    """Name every launch that is not instrumented, and every call that nobody recognised.
+
+    `name` goes before, where there are several wrappers.
+    """
     for skipped in plan.skipped:
         launch = skipped.launch
         message(
-            f"warning: launch #{launch.index} {launch.kernel} (line {launch.line}) is not "
+            f"warning: {name}launch #{launch.index} {launch.kernel} (line {launch.line}) is not "
             f"instrumented in full: {skipped.reason}"
         )
+    for reason in plan.unchecked:
+        message(f"warning: {name}inputs are not checked: {reason}")
     for part in plan.unmatched:
-        message(f"warning: there is no {part}")
+        message(f"warning: {name}there is no {part}")
     for call in plan.unrecognised:
-        message(f"warning: unrecognised call at line {call.line}, not instrumented: {call.text}")
+        message(
+            f"warning: {name}unrecognised call at line {call.line}, not instrumented: {call.text}"
+        )
 
 
 @dataclass(frozen=True)

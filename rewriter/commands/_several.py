@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.commands._common import Delivered
 from rewriter.errors import RewriterError
 from rewriter.write_all import Replacement, replace_all, write_folder
+
+_LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
 
 def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
     """Refuse what cannot be delivered, before work is done for it."""
-    artifact.require_sound()
+    with among_others():
+        artifact.require_sound()
     if arguments.output == "-":
         raise artifact.several("Standard output takes one: choose it with --wrapper.")
     traced = next((one for one in artifact.wrappers if one.inside is not None), None)
@@ -56,6 +60,16 @@ def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
             "Pass -o with a directory for all of them, or --in-place; or choose one with "
             "--wrapper, which takes a name, a pattern, or forward, backward, inference."
         )
+
+
+@contextmanager
+def among_others() -> Iterator[None]:
+    """Say of an error of one wrapper that the others can do without it."""
+    try:
+        yield
+    except RewriterError as error:
+        error.hint = f"{error.hint}\n  {_LEAVE_OUT}".strip()
+        raise
 
 
 def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[Delivered]:
@@ -96,8 +110,12 @@ def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
         return f"would change {count} of {len(delivered)} wrappers"
     if arguments.in_place:
         kept = sum(one.backup is not None for one in delivered)
-        return f"{count} wrappers changed in place" + (f", {kept} originals kept" if kept else "")
-    return f"{len(delivered)} wrappers in {arguments.output}"
+        return f"{_wrappers(count)} changed in place" + (f", {kept} originals kept" if kept else "")
+    return f"{_wrappers(len(delivered))} in {arguments.output}"
+
+
+def _wrappers(count: int) -> str:
+    return "1 wrapper" if count == 1 else f"{count} wrappers"
 
 
 def _files(result: Result) -> list[tuple[str, bytes]]:

@@ -21,6 +21,7 @@ from rewriter.commands._common import (
     warn_about,
 )
 from rewriter.errors import DIFFERS, OK
+from rewriter.probes import phases
 from rewriter.types import Instrumented, Json, Selection
 
 ORDER = 20
@@ -80,15 +81,18 @@ def act(arguments: argparse.Namespace) -> int:
 def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
     """Instrument the wrappers of a directory or a log."""
     _several.require_target(arguments, artifact)
-    results = [
-        api.instrument_wrapper(
-            wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
-        )
-        for wrapper in artifact.wrappers
-    ]
-    for result in results:
-        warn_about(result.plan)
+    with _several.among_others():
+        results = [
+            api.instrument_wrapper(
+                wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
+            )
+            for wrapper in artifact.wrappers
+        ]
     pairs = list(zip(artifact.wrappers, results, strict=True))
+    for one, made in pairs:
+        warn_about(made.plan, f"{one.name}: ")
+    for name, what in artifact.unread:
+        message(f"not read: {name}: {what}")
     delivered = _several.deliver(
         arguments, [_several.Result(one, made.source, made.original) for one, made in pairs]
     )
@@ -113,11 +117,13 @@ def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -
 
 
 def _summary(result: Instrumented) -> str:
-    plan = result.plan
+    plan, names = result.plan, ", ".join(result.selection.probes)
+    if not phases(result.selection):
+        return f"{names} at the start of each call"
     total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
     if not total:
         return "0 launches, so no probes"
-    return f"{', '.join(result.selection.probes)} around {len(plan.probed)} of {total} launches"
+    return f"{names} around {len(plan.probed)} of {total} launches"
 
 
 def _content(result: Instrumented, delivered: Delivered) -> Json:

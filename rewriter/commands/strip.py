@@ -70,7 +70,8 @@ def act(arguments: argparse.Namespace) -> int:
 def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Strip the wrappers of a directory."""
     _several.require_target(arguments, artifact)
-    results = [api.strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
+    with _several.among_others():
+        results = [api.strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
     for result in results:
         _warn(result)
     pairs = list(zip(artifact.wrappers, results, strict=True))

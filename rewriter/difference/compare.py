@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
 from rewriter.difference import files, packages, wrappers
+from rewriter.difference.pairing import paired
 from rewriter.difference.types import Difference, PackageDifference, Verdict, WrapperDifference
 from rewriter.errors import RewriterError
 from rewriter.types import Wrapper
@@ -52,7 +53,9 @@ def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artif
     if isinstance(given, Artifact):
         return given
     try:
-        return open_artifact(given, models)
+        artifact = open_artifact(given, models)
+        artifact.require_sound()
+        return artifact
     except RewriterError as error:
         if error.slug not in _DAMAGE or not Path(given).is_file():
             raise
@@ -111,7 +114,7 @@ def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
 
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
-    pairs, only_a, only_b = _paired(a, b)
+    pairs, only_a, only_b = paired(a, b)
     besides = [files.beside(one, other) for one, other in pairs]
     found = tuple(
         wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
@@ -121,29 +124,6 @@ def _wrappers(a: Artifact, b: Artifact) -> Difference:
     verdict = _worst(found, differs=bool(only_a or only_b or others))
     notes = (*(note for one in besides for note in one.notes), *notes)
     return Difference(a.path, b.path, verdict, found, only_a, only_b, files=others, notes=notes)
-
-
-def _paired(
-    a: Artifact, b: Artifact
-) -> tuple[list[tuple[OpenWrapper, OpenWrapper]], tuple[str, ...], tuple[str, ...]]:
-    """Wrappers by their names; two single ones stand for each other whatever they are called."""
-    if len(a.wrappers) == len(b.wrappers) == 1:
-        return [(a.only, b.only)], (), ()
-    there = {wrapper.name: wrapper for wrapper in b.wrappers}
-    pairs = [(wrapper, there[wrapper.name]) for wrapper in a.wrappers if wrapper.name in there]
-    if not pairs:
-        several = a if len(a.wrappers) > 1 else b
-        names = "\n    ".join(wrapper.name for wrapper in several.wrappers)
-        raise RewriterError(
-            "no-common-wrappers",
-            f"{several.path} holds {len(several.wrappers)} wrappers, and none has the name of one "
-            f"on the other side:\n    {names}",
-            hint="Wrappers of directories are paired by their paths in them. Name two files.",
-        )
-    paired = {one.name for one, _ in pairs}
-    only_a = tuple(wrapper.name for wrapper in a.wrappers if wrapper.name not in paired)
-    only_b = tuple(wrapper.name for wrapper in b.wrappers if wrapper.name not in paired)
-    return pairs, only_a, only_b
 
 
 def _packages(a: Artifact, b: Artifact) -> Difference:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter import trace_log, trace_page
+from rewriter.artifact import Artifact, OpenWrapper, read, unreadable
 from rewriter.difference.types import MemberChange
-from rewriter.errors import RewriterError
 from rewriter.kernel_source import defined
 from rewriter.package.model import WRAPPER
 from rewriter.write import BACKUP
@@ -18,6 +18,10 @@ from rewriter.write import BACKUP
 _PIECE = 1 << 20
 # What running a module leaves behind.
 _CACHE = "__pycache__"
+# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py.
+_DEBUG = "fx_graph_runnable.py"
+
+_RECORDS = "files that tell of the compilation, such as logs and graphs, are not compared"
 
 Sources = dict[str, bytes]
 
@@ -61,20 +65,23 @@ def beside(a: OpenWrapper, b: OpenWrapper) -> Beside:
 def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[str, ...]]:
     """The files beside wrappers that differ, and notes of what is not compared.
 
-    Of two directories these are all files that are no wrappers; of two files of AOTInductor's, the
-    operators.
+    Of two directories these are all files that are no wrappers, less what tells of the compilation;
+    of two files of AOTInductor's, the operators.
     """
     if a.path.is_dir() and b.path.is_dir():
-        return _changes(_others(a), _others(b)), ()
+        records = _records(a.path), _records(b.path)
+        changes = _changes(_others(a, records[0]), _others(b, records[1]))
+        return changes, (_RECORDS,) if any(records) else ()
     if not a.path.is_dir() and not b.path.is_dir():
-        if not (_has_operators(a.only) and _has_operators(b.only)):
+        wrappers = (*a.wrappers, *b.wrappers)
+        if len(wrappers) != 2 or not all(_has_operators(one) for one in wrappers):
             return (), ()
         files = [one.only.path.with_suffix(".json") for one in (a, b)]
         names = files[0].name, files[1].name
         hash_a, hash_b = (_digest(file) for file in files)
         return ((MemberChange(*names, hash_a, hash_b),) if hash_a != hash_b else ()), ()
     folder, side, other = (a, "A", "B") if a.path.is_dir() else (b, "B", "A")
-    if count := len(_others(folder)):
+    if count := len(_others(folder, _records(folder.path))):
         files_are = "other file is" if count == 1 else "other files are"
         return (), (f"{other} is no directory: {count} {files_are} in {side} and not compared",)
     return (), ()
@@ -90,7 +97,9 @@ def hash_of(source: IO[bytes]) -> str:
 
 def _operators_file(wrapper: OpenWrapper) -> Path | None:
     """Where the operators of a wrapper of AOTInductor's would be."""
-    return None if wrapper.is_module else wrapper.path.with_suffix(".json")
+    if wrapper.is_module or wrapper.inside is not None:
+        return None
+    return wrapper.path.with_suffix(".json")
 
 
 def _has_operators(wrapper: OpenWrapper) -> bool:
@@ -107,7 +116,7 @@ def _kernels(wrapper: OpenWrapper) -> Sources:
     found: Sources = {}
     owners: dict[str, list[str]] = {}
     for path in sorted(wrapper.path.parent.glob("*.cpp")):
-        if path == wrapper.path or not path.is_file() or WRAPPER.search(data := _read(path)):
+        if path == wrapper.path or not path.is_file() or WRAPPER.search(data := read(path)):
             continue
         names = [name for name in defined(data) if name.encode() in wrapper.plain.data]
         if names:
@@ -118,7 +127,25 @@ def _kernels(wrapper: OpenWrapper) -> Sources:
     return {name: data for name, data in found.items() if name not in unclear}
 
 
-def _others(artifact: Artifact) -> dict[str, str]:
+def _records(folder: Path) -> frozenset[Path]:
+    """Files and folders in a directory that tell of a compilation: logs, and what is made of them.
+
+    They have times, processes and paths of the machine in them, and say nothing more of the model.
+    """
+    found = set()
+    for file in folder.rglob("*"):
+        if trace_page.is_page(file):
+            found.add(trace_page.root_of(file))
+        elif file.name == _DEBUG:
+            # In a run of its own, or in the cache, where the folder is for one wrapper.
+            in_run = file.parent.parent.name == "torchinductor"
+            found.add(file.parent.parent.parent if in_run else file.parent)
+        elif file.suffix == trace_log.SUFFIX and trace_log.is_log(file):
+            found.add(file)
+    return frozenset(found)
+
+
+def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
     """The hashes of all files of a directory that are no wrappers, by their paths in it."""
     plain = {wrapper.name: wrapper for wrapper in artifact.wrappers}
     found = {}
@@ -126,8 +153,10 @@ def _others(artifact: Artifact) -> dict[str, str]:
         name = str(file.relative_to(artifact.path))
         if name in plain or _CACHE in file.parts or not file.is_file():
             continue
+        if not records.isdisjoint((file, *file.parents)):
+            continue
         backed_up = plain.get(name.removesuffix(BACKUP))
-        if backed_up is not None and _read(file) == backed_up.restored.source:
+        if backed_up is not None and read(file) == backed_up.restored.source:
             continue  # what `instrument --in-place` leaves
         found[name] = _digest(file)
     return found
@@ -147,24 +176,9 @@ def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:
     return tuple(each())
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
 def _digest(path: Path) -> str:
     try:
         with path.open("rb") as source:
             return hash_of(source)
     except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> RewriterError:
-    return RewriterError(
-        "unreadable",
-        f"cannot read {path}: {error.strerror}",
-        hint="It is beside a wrapper that is compared, and may belong to it.",
-    )
+        raise unreadable(path, error) from error

@@ -11,6 +11,7 @@ from rewriter import probes
 from rewriter.cache.state import Cache, Slot
 from rewriter.errors import RewriterError
 
+_PREFIX = 6  # characters of a hash that may stand for it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -52,9 +53,13 @@ def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
 
 
 def named(slot: Slot, globs: tuple[str, ...]) -> bool:
-    """Whether a wrapper has one of these names: its hash, its file, or its path."""
+    """Whether a wrapper has one of these names: its hash or the start of it, its file, its path."""
     names = (slot.name, slot.path.name, slot.path.stem, str(slot.path))
-    return not globs or any(fnmatchcase(name, glob) for name in names for glob in globs)
+    return not globs or any(
+        fnmatchcase(name, glob) or (len(glob) >= _PREFIX and slot.path.stem.startswith(glob))
+        for name in names
+        for glob in globs
+    )
 
 
 def seconds(text: str) -> float:

@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Found:
-    """`calls` counts the calls of each wrapper, by its path; `launches` are those recorded."""
+    """`calls` counts the calls of each wrapper, by its file name; `launches` are those recorded."""
 
     calls: Mapping[str, int] = field(default_factory=dict)
     launches: int = 0

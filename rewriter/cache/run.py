@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,8 +24,9 @@ from rewriter.runner import blocking_environment, dump_directory
 from rewriter.types import Selection
 from rewriter.verdict import Ended
 
-# `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0`
-_ADDRESS = re.compile(rb"(?m)^(_frozen_param\d+ = None  # .*) [0-9a-f]+$")
+# `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
+# `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
+_ADDRESS = re.compile(rb"(?m)^((?:// )?_frozen_param\d+ .*\bdevice\(.*) [0-9a-f]+$")
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,7 @@ def run(request: Request, tell: Tell) -> CacheRun:
             dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
             try:
                 result = _Runner(request, dump, signals, tell).run(cache)
-                try:
-                    result = replace(result, found=found.read(dump))
-                except RewriterError as error:
-                    tell(f"warning: {error.message}")
+                result = replace(result, found=_read(dump, result.placed, tell))
             finally:
                 kept = (dump / "manifest.json").is_file()
                 if not kept:
@@ -99,6 +98,19 @@ def run(request: Request, tell: Tell) -> CacheRun:
             with contextlib.suppress(OSError):
                 request.directory.rmdir()
     return replace(result, dump=dump if kept else None)
+
+
+def _read(dump: Path, placed: Iterable[Placed], tell: Tell) -> Found:
+    """What the dump says. The wrappers that were called are copied into it, as they were."""
+    try:
+        result = found.read(dump)
+    except RewriterError as error:
+        tell(f"warning: {error.message}")
+        return Found()
+    for one in placed:
+        if one.slot.path.name in result.calls:
+            (dump / one.slot.path.name).write_bytes(one.result.source)
+    return result
 
 
 class _Runner:

@@ -25,6 +25,7 @@ State = Literal["plain", "instrumented", "edited", "leftover", "missing"]
 Backup = Literal["none", "original", "foreign"]
 
 _FOLDERS = "[!.][!.]"  # what Inductor names after two characters of a hash
+_SHORT = 14
 _KERNEL = b"@triton.jit"
 
 
@@ -42,6 +43,11 @@ class Slot:
     backup: Backup
     modified: float
     wrapper: OpenWrapper = field(repr=False, compare=False)
+
+    @property
+    def short(self) -> str:
+        """A name for tables and sentences: enough of the hash to choose the wrapper by."""
+        return self.path.stem[:_SHORT]
 
     @property
     def probes(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def show_listing(cache: Cache, chosen: Chosen, running: Running | None) -> None:
 def _row(slot: Slot) -> list[str]:
     launches = slot.wrapper.located.launches
     return [
-        slot.name,
+        slot.short,
         _when(slot.modified),
         slot.wrapper.graph,
         slot.wrapper.language,
@@ -81,7 +81,7 @@ def listing_json(cache: Cache, chosen: Chosen, running: Running | None) -> Json:
 
 def show_status(cache: Cache, products: int, running: Running | None) -> None:
     held = [slot for slot in cache.slots if slot.state != "plain"]
-    rows = [[slot.name, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
+    rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
     if rows:
         print(printable(plain_table([["wrapper", "state", "probes", "original"], *rows])))
     _show_running(running)
@@ -231,7 +231,7 @@ def ran_json(request: Request, ran: CacheRun, verdicts: Sequence[Verdict]) -> Js
                 "wrapper": one.slot.name,
                 "graph": one.slot.wrapper.graph,
                 "launches": len(one.result.plan.probed),
-                "calls": ran.found.calls.get(str(one.slot.path), 0),
+                "calls": ran.found.calls.get(one.slot.path.name, 0),
             }
             for one in ran.placed
         ],
@@ -250,15 +250,15 @@ def ran_json(request: Request, ran: CacheRun, verdicts: Sequence[Verdict]) -> Js
 
 def _calls(ran: CacheRun) -> str:
     """How often each wrapper was called; those that were not only in sum."""
-    calls = {one.slot: ran.found.calls.get(str(one.slot.path), 0) for one in ran.placed}
+    calls = {one.slot: ran.found.calls.get(one.slot.path.name, 0) for one in ran.placed}
     rows = [["wrapper", "graph", "launches", "calls"]]
     rows += [
-        [one.slot.name, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(count)]
+        [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(count)]
         for one in ran.placed
         if (count := calls[one.slot])
     ]
     lines = [plain_table(rows)] if len(rows) > 1 else []
-    idle = [slot.name for slot, count in calls.items() if not count]
+    idle = [slot.short for slot, count in calls.items() if not count]
     if idle:
         lines.append(f"never called: {_count(len(idle), 'wrapper')}: {_listed(idle)}")
     lines.append(f"{_count(ran.found.launches, 'launch', 'es')} recorded")
@@ -266,8 +266,8 @@ def _calls(ran: CacheRun) -> str:
 
 
 def _warn_of_unprobed(ran: CacheRun) -> None:
-    frozen = [one.slot.name for one in ran.unprobed if one.frozen]
-    new = [one.slot.name for one in ran.unprobed if not one.frozen]
+    frozen = [one.slot.short for one in ran.unprobed if one.frozen]
+    new = [one.slot.short for one in ran.unprobed if not one.frozen]
     if frozen:
         message(
             f"warning: not probed: {_listed(frozen)}: the weights are frozen, and their addresses "
@@ -286,7 +286,7 @@ def _finding(request: Request, finding: Finding) -> str:
     what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
     where = f"in {row.get('role', '')} {row.get('arg', '')}"
     at = f"{row['phase']} #{row['launch']} {row['kernel']}" if "launch" in row else "of the inputs"
-    wrapper = Path(finding.artifact).name
+    wrapper = Path(finding.artifact).stem[:14]
     count = row.get(finding.kind)
     return printable(f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}")
 
@@ -296,7 +296,7 @@ def _again(request: Request, verdict: Verdict) -> str:
     words = ["rewriter", "cache", "run"]
     if request.pinned:
         words += ["--dir", str(request.directory)]
-    words += ["--wrappers", Path(verdict.artifact).stem]
+    words += ["--wrappers", f"{Path(verdict.artifact).stem[:14]}*"]
     words += shlex.split(verdict.wants[0])
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

@@ -15,6 +15,7 @@ import dumps
 from dumps import launch, value
 from rewriter import cli
 from rewriter.comparison import describe_ranks
+from rewriter.comparison.compare import compare
 from rewriter.comparison.ranks import Ranks, compare_ranks
 from rewriter.comparison.replica import Parting
 from rewriter.errors import RewriterError
@@ -190,6 +191,17 @@ def test_what_a_collective_holds_before_it_is_waited_for_is_no_fault(
 ) -> None:
     found = compare_ranks(dump([reduced(1, 6, early=1)], [reduced(1, 6, early=6)]))
     assert (found.first, found.given) == (None, ())
+
+
+def test_two_dumps_are_judged_by_what_was_waited_for(dump: Callable[..., Path]) -> None:
+    path = dump([reduced(1, 6, early=1)], [reduced(1, 9, early=9)])
+    comparison = compare(path / "rank1", path / "rank0")
+    start, (wait,) = comparison.launches[2], comparison.culprits
+    assert (start.state, start.results[0].note) == (
+        "unknown",
+        "not compared: the collective that writes it may still be running",
+    )
+    assert (wait.place.launch, "counterpart" in " ".join(wait.reasons)) == (2, False)
 
 
 def test_a_scatter_leaves_each_rank_its_own(dump: Callable[..., Path]) -> None:

@@ -35,10 +35,12 @@ def worst(states: Iterator[State] | Sequence[State]) -> State:
 
 @dataclass(frozen=True)
 class Run:
-    """One side of a comparison: its steps, and the states of those results that were compared."""
+    """One side of a comparison: its steps, the states of those results that were compared, and
+    the steps that have a counterpart."""
 
     nodes: Sequence[Node]
     states: Mapping[Source, State]
+    matched: frozenset[int]
 
     def causes(self, step: int) -> frozenset[int]:
         """The steps whose differing results a step read, also through steps whose results were not
@@ -56,7 +58,7 @@ class Run:
         return frozenset(found)
 
     def lone(self, step: int) -> list[Place]:
-        """The steps whose results were not compared, from a step back to values that were."""
+        """The steps without a counterpart, from a step back to values that were compared."""
         found: dict[int, Place] = {}
         waiting = [step]
         while waiting:
@@ -64,7 +66,7 @@ class Run:
                 if source not in self.states and source.step not in found:
                     found[source.step] = self.nodes[source.step].place
                     waiting.append(source.step)
-        return [found[position] for position in sorted(found)]
+        return [found[position] for position in sorted(found) if position not in self.matched]
 
 
 def alone(a: Place | None, b: Place | None) -> LaunchComparison:
@@ -129,7 +131,8 @@ def judge(
         states_b[y] = worst([state, states_b.get(y, "unknown")])
         if state in DIFFERS:
             readers.setdefault(x.step, []).append(place)
-    run_a, run_b = Run(a, states_a), Run(b, states_b)
+    run_a = Run(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
+    run_b = Run(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
     back = {x.b.step: x.a.step for x in launches if x.a and x.b}
     for launch in launches:
         judged = _judge(launch, run_a, run_b, back) if launch.matched else launch

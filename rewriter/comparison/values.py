@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -23,6 +24,9 @@ else:
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
 _PACKED = ("quint", "qint", "bits", "float4")
+
+# What `torch/distributed/_functional_collectives.py` calls returns before it has communicated.
+_COLLECTIVE = re.compile(r"c10d_functional(?:_autograd)?[._]")
 
 BY_STATISTICS = "by statistics alone: another order of the same values would look equal"
 BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
@@ -56,7 +60,7 @@ def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComp
     blank = TensorComparison(str(a.row.get("phase", "")), "unknown", "none", a.row, b.row)
     if "dtype" not in a.row or "dtype" not in b.row:
         return _scalars(blank)
-    if why := _uninitialised(kernel, a.row):
+    if why := _uninitialised(kernel, a.row) or _unfinished(kernel, a.row):
         return replace(blank, note=f"not compared: {why}")
     if why := _not_alike(a.row, b.row):
         return replace(blank, state="structural", note=why)
@@ -178,6 +182,16 @@ def _uninitialised(kernel: str, row: Json) -> str:
             and _operator(kernel) in known.get("operators", (_operator(kernel),))
         ):
             return str(known["why"])
+    return ""
+
+
+def _unfinished(kernel: str, row: Json) -> str:
+    """Why a value may still be on its way, where a collective was started and not waited for."""
+    if not _COLLECTIVE.search(kernel):
+        return ""
+    waits = "wait_tensor" in kernel
+    if row.get("phase") == ("before" if waits else "after") and (waits or row.get("role") != "in"):
+        return "the collective that writes it may still be running"
     return ""
 
 

@@ -56,7 +56,7 @@ float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
 complex32 complex64 complex128
 """
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
-PROBES = ("hash", "names", "print", "save", "sync", "time")
+PROBES = ("hash", "inputs", "names", "print", "save", "sync", "time")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -149,7 +149,8 @@ void test_throw(void* wrapper) {
   }
 }
 // The table as the planner writes it.
-const Options options{"wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, ""};
+const Options options{
+    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr},
 };
@@ -172,6 +173,8 @@ class Options(ctypes.Structure):
         ("format", ctypes.c_char_p),
         ("values", ctypes.c_bool),
         ("outputs", ctypes.c_char_p),
+        ("expected", ctypes.c_char_p),
+        ("reads_inputs", ctypes.c_bool),
     ]
 
 
@@ -232,6 +235,8 @@ class Native:
             *(self.options[name].encode() for name in ("when", "format")),
             self.options["values"],
             "; ".join(" ".join([k, *(x or "-" for x in v)]) for k, v in outputs.items()).encode(),
+            "; ".join(self.options.get("expected", ())).encode(),
+            self.options.get("reads_inputs", True),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -1128,6 +1133,122 @@ def test_the_last_name_survives_an_abort(built: Callable[..., Path]) -> None:
     assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
 
 
+# What the runtime asks of a driver, without one: the wait for the device whose number is in
+# FAULT fails, and CAPTURE says that the stream is captured.
+DRIVER_OF_CUDA = """
+#include <stdlib.h>
+static int waits, clock_of;
+int cuCtxGetCurrent(void** context) { *context = &waits; return 0; }
+int cuCtxSynchronize(void) {
+  const char* at = getenv("FAULT");
+  return ++waits == (at ? atoi(at) : 0) ? 700 : 0;
+}
+int cuGetErrorString(int code, const char** text) {
+  *text = code == 700 ? "an illegal memory access was encountered" : "another";
+  return 0;
+}
+int cuStreamIsCapturing(void* stream, int* state) { *state = !!getenv("CAPTURE"); return 0; }
+int cuEventCreate(int** event, unsigned flags) { *event = malloc(sizeof(int)); return 0; }
+int cuEventRecord(int* event, void* stream) { *event = ++clock_of; return 0; }
+int cuEventSynchronize(int* event) { return 0; }
+int cuEventElapsedTime(float* ms, int* from, int* to) { *ms = *to - *from; return 0; }
+int cuEventDestroy_v2(int* event) { free(event); return 0; }
+int aoti_torch_get_current_cuda_stream(int device, void** stream) { *stream = 0; return 0; }
+"""
+ON_A_DEVICE = """
+import os, pathlib, sys, torch
+sys.path[:0] = sys.argv[1:2]
+from test_cpp_runtime import *
+ctypes.CDLL(sys.argv[3], mode=ctypes.RTLD_GLOBAL)
+native = Native(load(pathlib.Path(sys.argv[2])), options_of(*sys.argv[4].split(",")), [row_of()])
+native.begin()
+for _ in range(3):
+    native.before(12, torch.ones(2))
+    native.after(12, torch.ones(2))
+native.end()
+"""
+
+
+@pytest.fixture
+def on_a_device(built: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
+    """Run three launches on a stand-in for a device; what was said and the rows of the dump."""
+    source, driver = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"
+    source.write_text(DRIVER_OF_CUDA)
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(driver)]
+    subprocess.run([*command, str(source)], check=True)
+
+    def run(names: str, **environment: str) -> tuple[str, str, list[dict[str, Any]]]:
+        ran = subprocess.run(
+            [sys.executable, "-c", ON_A_DEVICE, str(HERE), str(built()), str(driver), names],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=HERE.parent,
+            env={**os.environ, "REWRITER_DUMP": str(tmp_path / "dump"), **environment},
+        )
+        assert ran.returncode == 0, ran.stderr
+        rows = (tmp_path / "dump/rank0/run0/events.jsonl").read_text().splitlines()
+        return ran.stdout, ran.stderr, [json.loads(row) for row in rows]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("wait", "place", "phase"), [("4", ".1", "after"), ("3", ".1", "before"), ("1", "", "before")]
+)
+def test_a_fault_of_the_device_ends_the_record(
+    wait: str, place: str, phase: str, on_a_device: Callable[..., Any]
+) -> None:
+    out, err, rows = on_a_device("names,print,sync", FAULT=wait)
+    error = "CUDA error: an illegal memory access was encountered"
+    earlier = " (of something before this launch)" if phase == "before" else ""
+    assert err == f"[rewriter 0] #12{place} triton_poi_fused_0: {error}{earlier}\n"
+    assert [row for row in rows if "error" in row] == rows[-1:]
+    iteration = {"iteration": 1} if place else {}
+    about = {"launch": 12, "phase": phase, "kernel": "triton_poi_fused_0"}
+    assert rows[-1] == {**about, **iteration, "error": error}
+    names = [line for line in out.splitlines() if "f32" not in line]
+    assert names[-1] == f"[rewriter 0] #12{place} before triton_poi_fused_0"
+
+
+def test_events_of_the_device_time_launches(on_a_device: Callable[..., Any]) -> None:
+    _, err, rows = on_a_device("time")
+    assert err == ""
+    times = [row["time"] for row in rows if "time" in row]
+    assert [time["clock"] for time in times] == ["cuda"] * 3
+    assert [time["duration_us"] for time in times] == [1000.0] * 3
+    starts = [time["start_us"] - times[0]["start_us"] for time in times]
+    assert starts == pytest.approx([0, 2000, 4000], abs=0.01)
+    # They are read when the call is over.
+    assert ["time" in row for row in rows] == [False] * 6 + [True] * 3
+
+
+def test_nothing_waits_while_a_graph_is_captured(on_a_device: Callable[..., Any]) -> None:
+    out, err, rows = on_a_device("names,sync,time", CAPTURE="1", FAULT="1")
+    assert out.count("\n") == 3
+    assert len(rows) == 6
+    assert not any("time" in row or "error" in row for row in rows)
+    assert sorted(line.split(": ")[2].split()[0] for line in err.splitlines()) == [
+        "launches",
+        "names",
+        "sync",
+    ]
+
+
+def test_a_process_that_loads_data_is_not_probed(built: Callable[..., Path]) -> None:
+    """Torch names its thread, also where it was spawned and not forked."""
+    ran = run_script(
+        built,
+        "ctypes = __import__('ctypes')\n"
+        "ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)\n"
+        "native.before(12)\n"
+        "native.begin()\n"
+        "native.before(12)\n",
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "[rewriter 0] #12 before triton_poi_fused_0\n"
+
+
 def test_a_fork_is_not_probed(built: Callable[..., Path]) -> None:
     ran = run_script(
         built,
@@ -1224,7 +1345,7 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
 
 SUBSETS = [
     *((name,) for name in PROBES),
-    *itertools.combinations(PROBES[1:4], 2),
+    *itertools.combinations(PROBES[2:5], 2),
     PROBES,
 ]
 
@@ -1234,7 +1355,7 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     source, bodies = tmp_path / "text.cpp", tmp_path / "apart.cpp"
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
-        'const Options options{"a", "b", "c", "names", "", "text", false, ""};\n'
+        'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, true};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, ""}};\n'
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"
@@ -1255,7 +1376,7 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    hashed, names, printed, saved, _, timed = (text([name], "text") for name in PROBES)
+    hashed, _, names, printed, saved, _, timed = (text([name], "text") for name in PROBES)
     assert "class Sums" not in timed
     assert "class Sha256" not in names
     assert "class Sha256" not in printed

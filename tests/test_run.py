@@ -181,9 +181,9 @@ def test_custom_operators_are_imported(
     wrapper = tmp_path / "customop.py"
     wrapper.write_text(compiled("customop").graphs[0].source)
     assert main(["run", str(wrapper), "--probe", "names"]) == 1
-    error = capfd.readouterr().err
-    assert "at launch #1 torch.ops.rewriter_demo.bump.default" in error
-    assert "--import" in error
+    output = capfd.readouterr()
+    assert "ended in launch #1 torch.ops.rewriter_demo.bump.default" in output.out
+    assert "--import" in output.err
     models = Path(__file__).parent.parent / "fixtures/models.py"
     assert main(["run", str(wrapper), "--probe", "names", "--import", str(models)]) == 0
 
@@ -195,7 +195,12 @@ def test_custom_operators_are_imported(
         ("import os; os.abort()", "SIGABRT"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        (
+            "import resource as r; r.setrlimit(r.RLIMIT_AS, (1 << 34,) * 2); torch.empty(1 << 40)",
+            "can't allocate memory",
+        ),
     ],
+    ids=["exception", "abort", "kill", "segfault", "out of memory"],
 )
 def test_a_crash_names_the_launch_that_was_running(
     how: str, says: str, mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -219,7 +224,12 @@ def test_a_crash_names_the_launch_that_was_running(
     printed = [text for text in output.out.splitlines() if text.startswith("[rewriter")]
     assert printed[-1].endswith("before torch.ops.aten.topk.default")
     assert says in output.err
-    assert "at launch #4 torch.ops.aten.topk.default" in output.err
+    (headline,) = (text for text in output.out.splitlines() if text.startswith("verdict: "))
+    assert "ended in launch #4 torch.ops.aten.topk.default" in headline
+    assert "in    buf6  not recorded" in output.out
+    assert "written by #3 cpp_fused__softmax_native_layer_norm_1" in output.out
+    assert "next: rewriter run crash.py" not in output.out
+    assert f"next: rewriter run {wrapper} --probe names,print" in output.out
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,9 @@ def act(arguments: argparse.Namespace) -> int:
     else:
         _show(ran)
         if ran.crashed:
-            message(_crash(ran, verdicts, again(arguments, "--probe names,sync", blocking=False)))
+            probed = chosen is not None or artifact.only.probes is not None
+            hint = "" if probed else again(arguments, "--probe names,sync", blocking=False)
+            message(_crash(ran, verdicts, hint))
         for verdict in verdicts:
             print(printable(describe(verdict, next_command=following)))
         _tell(ran, command, trace)
@@ -184,10 +186,11 @@ def _tell(ran: Ran, command: str, trace: Path | None) -> None:
 
 
 def _crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> str:
+    """What is said of a crash beside the verdicts; `probed` is a command that would give one."""
     text = f"{ran.path}: the wrapper {'did not end' if ran.timed_out else 'crashed'}: {ran.ended}"
     if not verdicts:
-        where = "" if ran.dump is None else " before the first launch that is probed"
-        text += where + f"\n  To learn at which launch: {probed}"
+        hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
+        text += f"\n  {hint}"
     if any(text in ran.message for text in _NO_OPERATOR):
         text += "\n  Pass --import with the module that registers the operator."
     return text

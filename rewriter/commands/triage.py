@@ -29,7 +29,7 @@ from rewriter.runner import Ran, blocking_environment, run, watch
 from rewriter.triage import Ended, Verdict, describe
 from rewriter.types import Json, Selection
 
-ORDER = 45
+ORDER = 46
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 _WAITING = "each launch waited for, no memory cached"
 

@@ -1,0 +1,222 @@
+"""Wrappers and packages with a kernel that dies or never ends: the launch is named, and its inputs.
+
+The faults are in the text of the kernel, which is compiled as Inductor's own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+import comparisons
+import rewriter
+from capture import Compiled, Packaged, package_case
+from harness import load
+from models import models_for
+from rewriter.cli import main
+from rewriter.types import Launch
+
+FAULTS = {
+    "segfault": "*(volatile int*)0 = 1;",
+    "loop": "for (volatile int spin = 1; spin;) {}",
+}
+_KERNEL = re.compile(r'extern "C"\s+void\s+(?:cpp_fused\w*|kernel)\([^)]*\)\s*\{')
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def planted(source: str, fault: str) -> str:
+    """A wrapper, or the kernels of a package, with the fault in the last kernel."""
+    last = list(_KERNEL.finditer(source))[-1]
+    return f"{source[: last.end()]} {FAULTS[fault]}{source[last.end() :]}"
+
+
+def write(compiled: Callable[[str], Compiled], change: Callable[[str], str]) -> list[str]:
+    """A changed wrapper and its inputs; how the command line names them."""
+    graph = compiled("mlp").graphs[0]
+    source = change(graph.source)
+    assert source != graph.source
+    Path("output_code.py").write_text(source)
+    torch.save(graph.args, "inputs.pt")
+    return ["output_code.py", "--args", "inputs.pt", "-d", "dump"]
+
+
+def said(capfd: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
+    capfd.readouterr()
+    code = main([*command, "--json"])
+    return code, json.loads(capfd.readouterr().out)
+
+
+def last_kernel(path: str) -> tuple[Launch, dict[str, int]]:
+    """The launch that has the fault, and which launches wrote what it reads."""
+    found = rewriter.open(path).launches
+    culprit = next(launch for launch in found if "softmax" in launch.kernel)
+    reads = [argument for argument in culprit.args if argument.role != "out"]
+    writers = {
+        argument.name: launch.index
+        for argument in reads
+        for launch in found[: culprit.index]
+        for written in launch.args
+        if written.role != "in" and written.buffer == argument.buffer
+    }
+    return culprit, writers
+
+
+def check(verdict: dict[str, Any], path: str) -> None:
+    """The right launch, its values with their shapes, and where they came from."""
+    culprit, writers = last_kernel(path)
+    assert writers
+    assert (verdict["launch"], verdict["kernel"]) == (culprit.index, culprit.kernel)
+    assert verdict["state"] == "running"
+    read = {row["arg"]: row for row in verdict["arguments"] if row["role"] != "out"}
+    assert len(read) == sum(argument.role != "out" for argument in culprit.args)
+    for name, row in read.items():
+        assert row["dtype"] == "float32"
+        assert row["shape"][-1] == 16
+        assert row["nan"] == 0
+        if row["producer"] is None:
+            # A weight of a package: neither an input nor written by a launch.
+            assert path.endswith(".pt2")
+            assert name not in writers
+            continue
+        assert row["producer"]["launch"] == writers.get(name)
+        assert row["producer"]["value"]["mean"] == row["mean"]
+
+
+def test_what_runs_needs_no_triage(
+    mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["triage", str(mlp_wrapper), "-d", "dump"]) == 0
+    output = capfd.readouterr()
+    first, *_, last = output.out.splitlines()
+    assert first.startswith("1. as it is: ran to its end")
+    assert last == "it ran; nothing crashed in 1 run"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_that_segfaults(
+    compiled: Callable[[str], Compiled], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = write(compiled, lambda source: planted(source, "segfault"))
+    code, found = said(capfd, "triage", *words)
+    assert code == 1
+    assert [step["crashed"] for step in found["steps"]] == [True, True]
+    assert "SIGSEGV" in found["steps"][0]["how"]
+    check(found["verdict"], words[0])
+    assert found["verdict"]["ended"]["signal"] == "SIGSEGV"
+    assert found["next"].startswith("rewriter run output_code.py --args inputs.pt --launches ")
+
+
+@pytest.fixture(scope="module")
+def usual(mlp_wrapper: Path) -> float:
+    """The seconds that a run takes here and now, without a fault."""
+    return rewriter.run(mlp_wrapper).seconds
+
+
+def test_a_kernel_that_never_ends(
+    usual: float,
+    compiled: Callable[[str], Compiled],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = write(compiled, lambda source: planted(source, "loop"))
+    load(Path(words[0]).read_bytes(), tmp_path)  # compiled now, not within the time
+    limit = f"{2 * usual + 5:.0f}"
+    code, found = said(capfd, "run", *words, "--timeout", limit, "--probe", "names,print")
+    assert code == 1
+    assert found["timed_out"]
+    check(found["verdict"], words[0])
+    assert found["verdict"]["headline"].startswith(f"still running after {limit} s in launch #3 ")
+    assert found["next"].endswith("--probe print,save")
+
+
+def test_an_operator_that_refuses_its_inputs(
+    compiled: Callable[[str], Compiled], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The second product, given a vector for its weight."""
+    index = comparisons.find(compiled("mlp").graphs[0].source, "addmm", 1)
+    words = write(compiled, lambda s: comparisons.argument_changed(s, index, 2, "arg5_1"))
+    assert main(["run", *words, "--probe", "names,print"]) == 1
+    output = capfd.readouterr()
+    assert f"ended in launch #{index} extern_kernels.addmm" in output.out
+    assert "RuntimeError: " in output.out.partition("verdict: ")[2].splitlines()[0]
+    assert "in    arg5_1  f32[16] stride [1]" in output.out.partition("verdict: ")[2]
+    assert "crashed in" in output.err
+
+
+@pytest.mark.parametrize("fault", ["segfault", pytest.param("loop", marks=pytest.mark.exhaustive)])
+def test_a_kernel_of_a_cpp_wrapper(
+    fault: str,
+    compiled_cpp: Callable[[str], Compiled],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = write(compiled_cpp, lambda source: planted(source, fault))
+    limit = [] if fault == "segfault" else ["--timeout", "60"]
+    code, found = said(capfd, "run", *words, "--probe", "names,print", *limit)
+    assert code == 1
+    assert found["timed_out"] == (fault == "loop")
+    check(found["verdict"], words[0])
+
+
+@pytest.fixture(scope="module")
+def deadly_package(tmp_path_factory: pytest.TempPathFactory) -> Packaged:
+    """A package as AOTInductor makes it, of kernels of which the last one segfaults."""
+    from torch._inductor.codecache import AotCodeCompiler
+
+    original = AotCodeCompiler.compile
+
+    def compile_planted(graph: Any, wrapper: str, kernels: str, *rest: Any, **named: Any) -> Any:
+        return original(graph, wrapper, planted(kernels, "segfault"), *rest, **named)
+
+    path = tmp_path_factory.mktemp("deadly") / "model.pt2"
+    with mock.patch.object(AotCodeCompiler, "compile", compile_planted):
+        return package_case(models_for("aoti")["mlp"]("cpu"), path)
+
+
+def test_a_kernel_of_a_package(deadly_package: Packaged, capfd: pytest.CaptureFixture[str]) -> None:
+    torch.save(list(deadly_package.inputs["model"]), "inputs.pt")
+    path = str(deadly_package.path)
+    code, found = said(capfd, "run", path, "--args", "inputs.pt", "-d", "dump", "--level", "2")
+    assert (code, found["signal"]) == (1, 11)
+    check(found["verdict"], path)
+
+
+@pytest.mark.parametrize(
+    ("words", "slug"),
+    [
+        (["a.py", "b.py"], "several-artifacts"),
+        (["--seed", "3", "--", "python"], "idle-options"),
+        (["--", "no-such-program"], "no-command"),
+        (["no-such-file.py"], "unreadable"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_requests_that_are_refused(
+    words: list[str], slug: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["triage", *words]) == 2
+    assert f"error[{slug}]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_limit_is_a_number_of_seconds(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "x.py", "--timeout", text])
+    assert "--timeout" in capfd.readouterr().err
+
+
+def test_a_program_that_ends_well(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["triage", "--", "sh", "-c", "echo hello"]) == 0
+    output = capfd.readouterr()
+    assert output.out.splitlines()[-1] == "it ran; nothing crashed in 2 runs"
+    assert "hello" in output.err

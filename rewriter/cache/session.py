@@ -71,7 +71,6 @@ class Session:
         cleared = effects.restore(now)
         products = effects.clear_products(self._directory)
         self._slots = ()
-        self._journal.write(())
         return Cleared(cleared.restored, cleared.stripped, cleared.left, products)
 
     def close(self) -> Cleared | None:

@@ -75,7 +75,8 @@ def _put_back(paths: Sequence[Path]) -> Iterator[None]:
     except BaseException:
         for path, data in before.items():
             if data is None:
-                path.unlink(missing_ok=True)
+                if path.exists():
+                    path.unlink()
             elif path.read_bytes() != data:
                 write.write(path, data, overwrite=True, mode=path.stat().st_mode)
         for folder in sorted(missing, reverse=True):

@@ -98,9 +98,13 @@ def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[De
         files = [file for one in results for file in _files(one)]
         write_folder(folder, files, overwrite=arguments.overwrite)
     return [
-        Delivered(change, output and str(output), backup and str(backup), diff)
+        Delivered(change, _text(output), _text(backup), diff)
         for change, output, backup, diff in zip(changed, outputs, backups, diffs, strict=True)
     ]
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:

@@ -47,12 +47,12 @@ def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
     return next(compare_many([(a, b, tolerance)]))
 
 
-def compare_many(pairs: Iterable[Pair], workers: int | None = None) -> Iterator[Metrics]:
+def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
     """Compare pairs of files, in their order, some of them ahead of the one that is asked for.
 
     Raises `RewriterError` as `compare_files` does, in the place of the pair.
     """
-    workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
+    workers = min(_MOST_WORKERS, os.cpu_count() or 1)
     # Each thread computes alone: torch's own threads would only wait for one another.
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:

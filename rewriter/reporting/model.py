@@ -99,7 +99,7 @@ def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
     return any(role != "in" for role, _ in expected[max(reached, default=len(expected)) + 1 :])
 
 
-def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str = "") -> Launch:
+def launch(dumped: RunDump, step: Step, histogram: Histogram | None) -> Launch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.table.get(-1 if step.launch is None else step.launch, {})
     expressions = {
@@ -114,7 +114,7 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None, side: str =
             continue  # a launch of which only the name was recorded
         if not {"phase", "role"} <= row.keys():
             raise ValueError(f"{row['arg']} has no phase or no role")
-        made = reading(row, expressions.get((row["phase"], row["arg"]), ""), side)
+        made = reading(row, expressions.get((row["phase"], row["arg"]), ""))
         if histogram is not None and made.file and _is_drawn(made):
             found = histogram(dumped.path, made)
             if isinstance(found, str):

@@ -71,6 +71,20 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
         tuple(skipped),
         located.unrecognised,
         probes.unmatched(located.launches, selection),
+        _unchecked(located, inputs) if checks else (),
+    )
+
+
+def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Why the inputs of an entry are not handed over."""
+    if not any(entry.inputs for entry in located.entries):
+        return ("no entry gives names to any",)
+    return tuple(
+        f"no line can be put behind those of {entry.name}"
+        if entry.inputs_at is None
+        else f"those of {entry.name} are not those of the entry before it"
+        for entry in located.entries
+        if entry.inputs and (entry.inputs_at is None or entry.inputs != inputs)
     )
 
 

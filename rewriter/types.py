@@ -196,7 +196,8 @@ class Skipped:
 class Plan:
     """What instrumenting one wrapper would change.
 
-    `unmatched` are the parts of the selection that name no launch, while others do.
+    `unmatched` are the parts of the selection that name no launch, while others do. `unchecked`
+    says which inputs were to be checked and are not, and why.
     """
 
     insertions: tuple[Insertion, ...]
@@ -204,6 +205,7 @@ class Plan:
     skipped: tuple[Skipped, ...]
     unrecognised: tuple[Unrecognised, ...]
     unmatched: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

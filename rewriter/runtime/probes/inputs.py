@@ -17,6 +17,7 @@ _MOST = 4  # inputs named in the note of what is not known
 class Inputs(Probe):
     summary = "check sizes, strides, dtypes and devices of the inputs at the start of each call"
     when = "inputs"
+    reads_values = True
 
     def __init__(self) -> None:
         self._noted = False

@@ -1,0 +1,476 @@
+"""The input check: what wrappers tell of their inputs, and what both runtimes make of that."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rewriter
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
+from capture import Compiled, Exported
+from harness import Apart, Ran, call, rebuild_aoti, run_aoti
+from rewriter.cpp.runtime import text
+from rewriter.expected import dimension, row
+from rewriter.runtime import attach
+from rewriter.types import Entry
+from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
+from test_cpp_runtime import row_of as launch_of
+
+Compile = Callable[[str], Compiled]
+
+# Expressions.
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param("", "?", id="nothing"),
+        pytest.param("max(1, s0)", "?", id="no arithmetic"),
+        pytest.param("s0 / 2", "?", id="true division"),
+        pytest.param("s0 ** 2", "?", id="a power"),
+        pytest.param("2.0*s0", "?", id="no integer"),
+        pytest.param("True", "?", id="a boolean"),
+        pytest.param("__import__('os')", "?", id="a call"),
+        pytest.param("s0.x", "?", id="an attribute"),
+        pytest.param("(" * 300 + "1" + ")" * 300, "?", id="too deep"),
+        pytest.param("64L", "64", id="a long"),
+        pytest.param("-1", "-1", id="negative"),
+        pytest.param("8L*s77", "8*s77", id="a product"),
+        pytest.param("(s0 + 1)//2", "(s0+1)//2", id="parentheses"),
+        pytest.param(
+            "c10::div_floor_integer(static_cast<int64_t>(1L + s0), static_cast<int64_t>(2L))",
+            "(1+s0)//2",
+            id="floor of C++",
+        ),
+    ],
+)
+def test_dimensions_are_read_in_either_language(written: str, read: str) -> None:
+    assert dimension(written) == read
+
+
+# What wrappers tell.
+
+F32 = "tensor float32"
+MLP = [
+    f"arg0_1 {F32} cpu [64,32] [32,1]",
+    f"arg1_1 {F32} cpu [64] [1]",
+    f"arg2_1 {F32} cpu [8,32] [32,1]",
+]
+TELLS = {
+    "cpu-torch2.6/mlp": MLP,
+    "cpu-torch2.8/mlp": MLP,
+    "cpu-torch2.13/mlp": MLP,
+    "cpu-torch2.15/mlp": MLP,
+    "cpu-torch2.6/mlp cpp_wrapper": MLP,
+    "cpu-torch2.8/mlp cpp_wrapper": MLP,
+    "cpu-torch2.13/mlp cpp_wrapper": MLP,
+    "cpu-torch2.15/mlp cpp_wrapper": MLP,
+    # It holds no check, and no pointer to it.
+    "cpu-torch2.6/mlp aoti": ["arg6_1 - -"],
+    "cpu-torch2.8/mlp aoti": [f"arg6_1 {F32} cpu [8,32] [32,1]"],
+    "cpu-torch2.13/mlp aoti": [f"arg6_1 {F32} cpu [8,32] [32,1]"],
+    "cpu-torch2.15/mlp aoti": [f"arg6_1 {F32} cpu [8,32] [32,1]"],
+    "cuda-torch2.11/mlp_dyn": [
+        f"arg0_1 {F32} cuda:0 [64,32] [32,1]",
+        f"arg1_1 {F32} cuda:0 [64] [1]",
+        "arg2_1 int s77",
+        f"arg3_1 {F32} cuda:0 [s77,32] [32,1]",
+    ],
+    # The sizes of the harness are an example, and this torch asserts none.
+    "cuda-torch2.11/mlp_dyn cpp_wrapper": [
+        f"arg0_1 {F32} cuda:0 [?,?] [?,?]",
+        f"arg1_1 {F32} cuda:0 [?] [?]",
+        "arg2_1 int s77",
+        f"arg3_1 {F32} cuda:0 [?,?] [?,?]",
+    ],
+    "cuda-torch2.11/mlp_dyn aoti": [f"arg6_1 {F32} cuda [s77:2..64,32,...] [32,1,...]"],
+    "cuda-torch2.11/partition": [f"arg0_1 {F32} cuda:0 [8,8] [8,1]"],
+    "cuda-torch2.11/gpt_train": [
+        "primals_2 tensor int64 cuda:0 [2,16] [16,1]",
+    ],
+    "cpu-torch2.13/dynamic aoti": [f"arg6_1 {F32} cpu [s77:2..,32] [32,1]"],
+    "cpu-torch2.13/scalars aoti": [
+        f"arg0_1 {F32} cpu [4,4] [4,1]",
+        "arg1_1 tensor int64 cpu [] []",
+    ],
+    "cpu-torch2.13/dtypes aoti-arrayref": [
+        f"arg0_1 {F32} cpu [4,4] [4,1]",
+        "arg1_1 tensor int64 cpu [4,4] [4,1]",
+        "arg2_1 tensor bool cpu [4,4] [4,1]",
+    ],
+    "cpu-torch2.13/empty cpp_wrapper": [f"arg0_1 {F32} cpu [0,8] [8,1]"],
+}
+
+
+def entries(fixture: Fixture) -> list[Entry]:
+    (wrapper,) = rewriter.open(fixture.path).wrappers
+    return [entry for entry in wrapper.located.entries if entry.inputs]
+
+
+@pytest.mark.parametrize("name", TELLS)
+def test_what_a_wrapper_tells_of_its_inputs(name: str) -> None:
+    entry = entries(get(name))[0]
+    assert list(map(row, entry.expected))[: len(TELLS[name])] == TELLS[name]
+
+
+@pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
+def test_every_real_wrapper_tells_and_hands_over(fixture: Fixture, tmp_path: Path) -> None:
+    plain = rewriter.open(fixture.path)
+    result = rewriter.instrument(plain, rewriter.select("inputs", launches=[0]))
+    source, calls = result.source.decode(), []
+    for entry in entries(fixture):
+        assert [known.name for known in entry.expected] == list(entry.inputs)
+        if fixture.kind in ("python", "cpp_wrapper"):
+            assert all(known.kind for known in entry.expected)
+            assert all(k.dtype and k.device for k in entry.expected if k.kind == "tensor")
+        calls.append(f"_rw.inputs({', '.join(entry.inputs)})")
+        # What the wrapper asserts of an input comes behind.
+        assert b"assert_size_stride" not in fixture.data[entry.start : entry.inputs_at]
+    assert [line.split(";")[0].split("  #")[0].strip() for line in _injected(source)] == calls
+    assert result.plan.probed == ()
+    assert bool(result.plan.unchecked) == (not calls)
+    path = tmp_path / fixture.path.name
+    path.write_bytes(result.source)
+    assert rewriter.strip(path).source == fixture.data
+
+
+def _injected(source: str) -> list[str]:
+    """The lines in a wrapper that call the runtime, less those that begin a call of it."""
+    return [
+        line
+        for line in source.splitlines()
+        if line.strip().startswith("_rw.") and not line.strip().startswith("_rw.begin(")
+    ]
+
+
+# Both runtimes.
+
+CASES = {
+    # Nothing to say.
+    "as expected": (["a tensor float32 cpu [2,3] [3,1]"], [torch.ones(2, 3)], []),
+    "nothing known": (["a - -"], [torch.ones(2)], []),
+    "no size known": (["a tensor float32 cpu - -"], [torch.ones(2)], []),
+    "a device of any index": (["a tensor - cpu [] []"], [torch.tensor(1)], []),
+    "a stride of one element": (["a tensor - - [1,3] [7,1]"], [torch.ones(1, 3)], []),
+    "strides of none": (["a tensor - - [0,3] [7,9]"], [torch.ones(0, 3)], []),
+    "unknown dimensions": (["a tensor - - [?,3] [?,1]"], [torch.ones(5, 3)], []),
+    "unbound": (["a tensor - - [s0//s1,3] [3,1]"], [torch.ones(5, 3)], []),
+    "division by zero": (["a tensor - - [3//(2-2)] [1]"], [torch.ones(5)], []),
+    "within limits": (["a tensor - - [s0:2..64] [1]"], [torch.ones(2)], []),
+    "more dimensions": (["a tensor - - [2,...] [3,1,...]"], [torch.ones(2, 3)], []),
+    "one size": (
+        ["a tensor - - [s0,s0] [s0,1]", "b tensor - - [2*s0+1] [1]"],
+        [torch.ones(4, 4), torch.ones(9)],
+        [],
+    ),
+    "a number": (["a tensor - - [s0] [1]", "b int s0"], [torch.ones(4), 4], []),
+    "aligned": (["a tensor - - [4] [1] 4"], [torch.ones(4)], []),
+    # Something.
+    "a size": (
+        ["a tensor - - [2,3] [3,1]"],
+        [torch.ones(2, 4)],
+        [
+            "a: size [2, 4], expected [2, 3] (dimension 1); "
+            "stride [4, 1], expected [3, 1] (dimension 0)"
+        ],
+    ),
+    "two sizes": (
+        ["a tensor - - [2,3] -"],
+        [torch.ones(3, 2)],
+        ["a: size [3, 2], expected [2, 3] (dimensions 0, 1)"],
+    ),
+    "a stride": (
+        ["a tensor - - [2,3] [3,1]"],
+        [torch.ones(3, 2).t()],
+        ["a: stride [1, 2], expected [3, 1] (dimensions 0, 1)"],
+    ),
+    "a dtype": (
+        ["a tensor bfloat16 cpu [] []"],
+        [torch.ones((), dtype=torch.float16)],
+        ["a: dtype float16, expected bfloat16"],
+    ),
+    "another device": (
+        ["a tensor float32 cpu [2] [1] 16", "b tensor float32 cuda:0 [2] [1]"],
+        [torch.ones(2, device="meta"), torch.ones(2)],
+        ["a: device meta, expected cpu", "b: device cpu, expected cuda:0"],
+    ),
+    "fewer dimensions": (
+        ["a tensor - - [2,3] [3,1]"],
+        [torch.ones(6)],
+        ["a: size [6], expected [2, 3] (1 dimension, not 2)"],
+    ),
+    "fewer than may be": (
+        ["a tensor - - [2,s0,...] [3,1,...]"],
+        [torch.tensor(1)],
+        ["a: size [], expected [2, s0, ...] (0 dimensions, not 2 or more)"],
+    ),
+    "outside of limits": (
+        ["a tensor - - [s0:2..64] [1]", "b tensor - - [?:5..] [1]"],
+        [torch.ones(65), torch.ones(4)],
+        [
+            "a: size [65], expected [2..64] (dimension 0)",
+            "b: size [4], expected [5..] (dimension 0)",
+        ],
+    ),
+    "another size": (
+        ["a tensor - - [s0,s0] -", "b tensor - - [(s0+1)//2-s0*2,-s0] -"],
+        [torch.ones(3, 4), torch.ones(1, 1)],
+        [
+            "a: size [3, 4], expected [3, 3] (dimension 1; s0 is 3 by a)",
+            "b: size [1, 1], expected [-4, -3] (dimensions 0, 1; s0 is 3 by a)",
+        ],
+    ),
+    "another number": (
+        ["a tensor - - [s0,s1] -", "b int s0"],
+        [torch.ones(4, 2), 5],
+        ["a: size [4, 2], expected [5, 2] (dimension 0; s0 is 5 by b)"],
+    ),
+    "a floor": (
+        ["a tensor - - [s0-9] -", "b int s0"],
+        [torch.ones(4), 2],
+        ["a: size [4], expected [-7] (dimension 0; s0 is 2 by b)"],
+    ),
+    "no tensor": (
+        ["a tensor - - [] []", "b tensor - - [] []"],
+        [None, torch.tensor(1)],
+        ["a: nothing, expected a tensor"],
+    ),
+    "a number for a tensor": (
+        ["a tensor - - [] []", "b tensor - - [] []"],
+        [torch.tensor(1), 3],
+        ["b: int, expected a tensor"],
+    ),
+    "no integer": (
+        ["a int s0", "b float -"],
+        [3, 2.5],
+        [],
+    ),
+    "a tensor for a number": (
+        ["a int s0", "b float -"],
+        [torch.tensor(1), 3],
+        ["a: a tensor, expected int"],
+    ),
+    "not aligned": (
+        ["a tensor - - [3] [1] 16"],
+        [torch.empty(64)[1:4]],
+        ["a: 4 bytes off an alignment of 16"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The C++ runtime with the probe, and what makes calls of it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "driver.cpp").write_text(text(["inputs", "print"], "text") + driver())
+    made = folder / "driver.so"
+    command = ["g++", *FLAGS["inductor"].split(), *STRICT, "-fPIC", "-shared", *HEADERS]
+    command += [str(folder / "driver.cpp"), "-o", str(made), f"-L{LIBRARIES}"]
+    subprocess.run([*command, f"-Wl,-rpath,{LIBRARIES}", "-ltorch", "-ltorch_cpu"], check=True)
+    return load(made)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_runtimes_say_and_dump_the_same(
+    name: str,
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows, values, wrong = CASES[name]
+    options = options_of("inputs", expected=rows, reads_inputs=False)
+    names = [known.split()[0] for known in rows]
+    said, dumped = [], []
+    for language in ("python", "cpp"):
+        monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / language))
+        runtime: Any = (
+            attach(options, [launch_of()], names)
+            if language == "python"
+            else Native(library, options, [launch_of()], [["in", x] for x in names])
+        )
+        runtime.begin()
+        runtime.inputs(*values)
+        runtime.begin()
+        runtime.inputs(*values)
+        said.append(capfd.readouterr())
+        (run,) = (tmp_path / language).glob("rank0/run0")
+        dumped.append(
+            [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        )
+    assert said[0].out == "".join(f"[rewriter 0] inputs {text}\n" for text in wrong) * 2
+    assert said[1] == said[0]
+    assert dumped[1] == dumped[0]
+    found = {row["arg"]: row["unexpected"] for row in dumped[0] if "unexpected" in row}
+    assert [f"{name}: {text}" for name, text in found.items()] == wrong
+    assert not any("mean" in row for row in dumped[0])
+
+
+def test_what_is_not_known_is_said_once(
+    library: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        "a - -",
+        "b tensor - cpu - [?]",
+        "c tensor int64 - [s9+1] [1]",
+        "d tensor bool cpu [] []",
+    ]
+    options = options_of("inputs", expected=rows, reads_inputs=False)
+    values = [torch.ones(1), torch.ones(1), torch.ones(1).long(), torch.tensor(True)]
+    for runtime in (
+        attach(options, [launch_of()], list("abcd")),
+        Native(library, options, [launch_of()], [["in", x] for x in "abcd"]),
+    ):
+        for _ in range(2):
+            runtime.begin()
+            runtime.inputs(*values)
+        said = capfd.readouterr()
+        assert said.out == ""
+        assert said.err == (
+            "[rewriter 0] warning: inputs: of 3 of 4 the wrapper does not tell all that it "
+            "expects, which is not checked: a (anything), b (dtype, size, stride), c (device, "
+            "size)\n"
+        )
+
+
+# Real wrappers.
+
+
+def test_python_wrappers_are_checked_before_they_assert(
+    compiled: Compile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    graph = compiled("dynamic").graphs[0]
+    path = tmp_path / "output_code.py"
+    path.write_text(graph.source)
+    # Whatever launches are chosen.
+    selection = rewriter.select("inputs,print", kernels=["*addmm*"])
+    source = rewriter.instrument(path, selection).source
+    names = entries_of(path)[0].inputs
+    (number,) = (i for i, value in enumerate(graph.args) if isinstance(value, int))
+    (place,) = (
+        i
+        for i, value in enumerate(graph.args)
+        if isinstance(value, torch.Tensor) and value.shape[:1] == (graph.args[number],)
+    )
+    good: torch.Tensor = graph.args[place]
+    size = list(good.shape)
+    assert call(source, graph.args, tmp_path) == call(graph.source.encode(), graph.args, tmp_path)
+    assert "[rewriter 0] inputs" not in capsys.readouterr().out
+
+    def refused(values: list[Any], error: type[Exception]) -> str:
+        with pytest.raises(error):
+            call(source, values, tmp_path)
+        lines = capsys.readouterr().out.splitlines()
+        return "\n".join(line for line in lines if "] inputs" in line)
+
+    start = f"[rewriter 0] inputs {names[place]}: "
+    args = list(graph.args)
+    args[place] = torch.ones(size[0] + 1, *size[1:])
+    assert refused(args, AssertionError) == (
+        f"{start}size {[size[0] + 1, *size[1:]]}, expected {size} "
+        f"(dimension 0; s77 is {size[0]} by {names[number]})"
+    )
+    args[place] = torch.ones(*reversed(size)).t()
+    assert refused(args, AssertionError) == (
+        f"{start}stride {list(args[place].stride())}, expected {list(good.stride())} "
+        "(dimensions 0, 1)"
+    )
+    args[place] = good.double()
+    assert refused(args, RuntimeError) == f"{start}dtype float64, expected float32"
+    args[place] = None
+    assert refused(args, TypeError) == f"{start}nothing, expected a tensor"
+    count = len(graph.args)
+    assert refused(args[:-1], ValueError) == (
+        f"[rewriter 0] inputs: {count - 1} values, expected {count} ({names[0]} to {names[-1]})"
+    )
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "dump/rank0/run5/events.jsonl").read_text().splitlines()
+    ]
+    assert rows == [
+        {
+            "phase": "inputs",
+            "unexpected": f"{count - 1} values, expected {count} ({names[0]} to {names[-1]})",
+        }
+    ]
+
+
+def entries_of(path: Path) -> list[Entry]:
+    (wrapper,) = rewriter.open(path).wrappers
+    return [entry for entry in wrapper.located.entries if entry.inputs]
+
+
+def lines_of(ran: Ran) -> list[str]:
+    return [line for line in ran.out.splitlines() if line.startswith("[rewriter 0] inputs")]
+
+
+def checked(function: Callable[..., Any], *args: Any) -> str:
+    """Run what may well refuse its inputs; why it did."""
+    try:
+        function(*args)
+    except (RuntimeError, AssertionError) as error:
+        return str(error)
+    return ""
+
+
+def test_jit_cpp_wrappers_are_checked_before_they_assert(
+    compiled_cpp: Compile, tmp_path: Path, apart: Apart
+) -> None:
+    graph = compiled_cpp("mlp").graphs[0]
+    path = tmp_path / "output_code.py"
+    path.write_text(graph.source)
+    source = rewriter.instrument(path, rewriter.select("inputs")).source
+    names = entries_of(path)[0].inputs
+    (place,) = (i for i, value in enumerate(graph.args) if value.shape == (8, 32))
+    good = graph.args[place]
+    plain = call(graph.source.encode(), graph.args, tmp_path)
+    same = apart(call, source, graph.args, tmp_path)
+    assert (same.outcome, same.out, same.err) == (plain, "", "")
+    for wrong, said in (
+        (
+            torch.ones(8, 33),
+            "size [8, 33], expected [8, 32] (dimension 1); "
+            "stride [33, 1], expected [32, 1] (dimension 0)",
+        ),
+        (torch.ones(32, 8).t(), "stride [1, 8], expected [32, 1] (dimensions 0, 1)"),
+        (good[0].clone(), "size [32], expected [8, 32] (1 dimension, not 2)"),
+    ):
+        args = [*graph.args[:place], wrong, *graph.args[place + 1 :]]
+        ran = apart(checked, call, source, args, tmp_path)
+        assert "expected" in ran.outcome
+        assert lines_of(ran) == [f"[rewriter 0] inputs {names[place]}: {said}"]
+
+
+def test_packages_are_checked_though_they_assert_nothing(
+    exported: Callable[..., Exported], tmp_path: Path, apart: Apart
+) -> None:
+    """AOTInductor runs its own checks only where `AOTI_RUNTIME_CHECK_INPUTS` is set."""
+    made = exported("mlp")
+    path = tmp_path / "wrapper.cpp"
+    path.write_bytes(made.source)
+    source = rewriter.instrument(path, rewriter.select("inputs")).source
+    (name,) = entries_of(path)[0].inputs
+    so = rebuild_aoti(made, source, tmp_path / "probed")
+    (good,) = made.inputs
+    ran = apart(run_aoti, so, [good])
+    assert made.so is not None
+    assert (ran.outcome, ran.out) == (run_aoti(made.so, [good]), "")
+    for wrong, said in (
+        (torch.ones(4, 32), "size [4, 32], expected [8, 32] (dimension 0)"),
+        (torch.ones(32, 8).t(), "stride [1, 8], expected [32, 1] (dimensions 0, 1)"),
+        (good.double(), "dtype float64, expected float32"),
+        (good.to("meta"), "device meta, expected cpu"),
+    ):
+        found = lines_of(apart(checked, run_aoti, so, [wrong]))
+        assert found == [f"[rewriter 0] inputs {name}: {said}"]

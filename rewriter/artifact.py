@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from rewriter import edit, markers
 from rewriter.dialect import Dialect
 from rewriter.edit import Restored
 from rewriter.errors import RewriterError
+from rewriter.graphs import Graph, graph_in, graph_of
 from rewriter.markers import Header
 from rewriter.package.container import is_folder
 from rewriter.package.model import WRAPPER, Package, open_package, select
@@ -24,12 +24,6 @@ from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrappe
 _EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
 _JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
 _ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
-# What an entry, and nothing else, does with what it is called with; Python, then C++.
-_INPUTS = re.compile(
-    rb"^[ \t]+([\w, \t]+?)[ \t]*=[ \t]*args[ \t\r]*$"
-    rb"|^[ \t]+auto[ \t]+(\w+)[ \t]*=[ \t]*std::move\(inputs\[",
-    re.MULTILINE,
-)
 _INDUCTOR = b"torch._inductor"
 _ZIP = b"PK"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -39,8 +33,6 @@ _DEVICE = re.compile(
     rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
     re.MULTILINE,
 )
-
-Graph = Literal["forward", "backward", "inference"]
 
 
 @dataclass(frozen=True)
@@ -77,15 +69,8 @@ class OpenWrapper:
 
     @cached_property
     def graph(self) -> Graph:
-        """Which graph of a training run the wrapper computes, by what its entry takes.
-
-        The gradients that a backward is given are `tangents_N`, what the model takes `primals_N`
-        where there is a backward (torch/_functorch/partitioners.py).
-        """
-        names = b" ".join(b" ".join(found) for found in _INPUTS.findall(self.source))
-        if re.search(rb"\btangents_\d", names):
-            return "backward"
-        return "forward" if re.search(rb"\bprimals_\d", names) else "inference"
+        """Which graph of a training run the wrapper computes, by what its entry takes."""
+        return graph_of(self.source)
 
     @cached_property
     def probes(self) -> Header | None:
@@ -208,9 +193,15 @@ class Artifact:
         """
         if not patterns:
             return self
+        if self.package is not None:
+            raise RewriterError(
+                "idle-options",
+                f"--wrapper given, but {self.path} is a package, which has models",
+                hint="Pass --model with the name of one.",
+            )
         chosen = [
             {one.name for one in self.wrappers if _matches(pattern, one.name, one.graph)}
-            | {name for name, _ in self.damaged if _matches(pattern, name, _graph_in(name))}
+            | {name for name, _ in self.damaged if _matches(pattern, name, graph_in(name))}
             for pattern in patterns
         ]
         for pattern, names in zip(patterns, chosen, strict=True):
@@ -244,11 +235,6 @@ def _label(wrapper: OpenWrapper) -> str:
 
 def _matches(pattern: str, name: str, graph: str) -> bool:
     return pattern == graph or fnmatchcase(name, pattern)
-
-
-def _graph_in(name: str) -> str:
-    """The graph of a traced wrapper by its name, such as `0_0_0/forward_2.py`."""
-    return Path(name).stem.partition("_")[0]
 
 
 def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Artifact:

@@ -71,7 +71,7 @@ def _wanted(line: bytes) -> Json | None:
         return None
     try:
         about = json.loads(line[head.end() :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # the last line of a program that was killed
     dump = about.get("graph_dump")
     is_wrapper = isinstance(dump, dict) and dump.get("name") == "inductor_aot_wrapper_code"

@@ -14,6 +14,7 @@ from artifacts import ARTIFACTS
 from rewriter import write
 from rewriter.cli import main
 from rewriter.errors import BAD_INPUT, DIFFERS, OK, RewriterError
+from test_no_torch import HEAVY, imported
 
 TRACES = ARTIFACTS.parent / "traces"
 DEBUG = TRACES / "debug"
@@ -244,6 +245,23 @@ def test_choosing(capsys: pytest.CaptureFixture[str]) -> None:
         assert [one.name for one in artifact.choose(patterns).wrappers] == names
     assert main(["list", str(DEBUG), "--wrapper", "*model__1_forward*"]) == OK
     assert "3 launches" in capsys.readouterr().err
+
+
+def test_a_package_has_models_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    package = ARTIFACTS / "cuda-torch2.11" / "mlp" / "package" / "model.pt2"
+    assert main(["list", str(package), "--wrapper", "forward"]) == BAD_INPUT
+    assert "--model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "instrument", "diff"])
+@pytest.mark.parametrize("kind", ["debug", "log-python", "pages"])
+def test_nothing_imports_torch(command: str, kind: str, tmp_path: Path) -> None:
+    words = [command, TRACES / kind]
+    words += {"instrument": ["-o", tmp_path / "out"], "diff": [LOG]}.get(command, [])
+    code = "import sys; from rewriter.cli import main; main(sys.argv[1:])"
+    done = imported(f"{code}; sys.stdout.flush()", *words)
+    assert "rewriter" in done
+    assert done.isdisjoint(HEAVY)
 
 
 @pytest.mark.parametrize(

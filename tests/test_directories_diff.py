@@ -87,6 +87,17 @@ def test_what_tells_of_one_program_is_paired(a: Path, b: Path, alone: int) -> No
     assert found.files == ()
 
 
+def test_the_pages_of_several_ranks(tmp_path: Path) -> None:
+    """As `tlparse --all-ranks-html` lays them out."""
+    for folder in ("a", "b"):
+        for rank in (0, 1):
+            shutil.copytree(TRACES / "pages", tmp_path / folder / f"rank_{rank}")
+        (tmp_path / folder / "index.html").write_text(folder)
+    found = rewriter.diff(tmp_path / "a", tmp_path / "b")
+    assert (found.verdict, len(found.wrappers)) == ("identical", 4)
+    assert found.wrappers[3].name_a == "rank_1/0_0_0/backward.py"
+
+
 def test_a_changed_graph_in_two_logs(tmp_path: Path) -> None:
     """The AOT ID pairs what neither name nor text does."""
     text = log_in(LOG).read_bytes()

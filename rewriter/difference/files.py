@@ -135,7 +135,9 @@ def _records(folder: Path) -> frozenset[Path]:
     found = set()
     for file in folder.rglob("*"):
         if trace_page.is_page(file):
-            found.add(trace_page.root_of(file))
+            root = trace_page.root_of(file)
+            # Of several ranks there is a directory, with a list of them.
+            found.add(root.parent if root.name.startswith("rank_") else root)
         elif file.name == _DEBUG:
             # In a run of its own, or in the cache, where the folder is for one wrapper.
             in_run = file.parent.parent.name == "torchinductor"

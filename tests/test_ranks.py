@@ -391,6 +391,33 @@ def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixtur
     assert verdict[1:] in page.read_text()
 
 
+def test_of_inputs_those_that_agreed_are_shown(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dump([plain(1), plain(3)], [plain(5), plain(7, 9)])
+    assert cli.main(["compare", str(path), "--ranks"]) == 1
+    out = capsys.readouterr().out
+    assert "primals_2 agreed in the first call of the wrapper" in out
+    assert "  in primals_2  f32[4, 8]: values differ" in out
+    assert "  in primals_1" not in out
+
+
+def test_wrappers_may_have_a_name_for_each_rank(tmp_path: Path) -> None:
+    """The device's number is in the source, and the source's hash in the name."""
+    back = [launch(0, "k_back_0", [value("g", mean=3)], [value("h", "out", 4)])]
+    wrong = [launch(0, "k_back_0", [value("g", mean=3)], [value("h", "out", 5)])]
+    for rank, last in enumerate((back, wrong)):
+        calls = [(call(), inputs(), "f"), (back, [value("g", mean=3)], "b")]
+        calls += [(call(), inputs(), "f"), (last, [value("g", mean=3)], "b")]
+        for run, (launches, given, name) in enumerate(calls):
+            options = {"rank": rank, "run": run, "artifact": f"{name}{rank}.py"}
+            dumps.write(tmp_path / "dump", launches, inputs=given, **options)
+    found = compare_ranks(tmp_path / "dump")
+    assert where(found) == (1, "launch", "rank1/run3", "#0 k_back_0")
+    assert found.replicas[0].comparison is not None
+    assert found.replicas[0].comparison.unpaired == ()
+
+
 def test_ranks_are_compared_with_the_first_that_is_named(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([plain(wrong=4)], [plain()], [plain()]), [2, 0])
     assert found.ranks == (2, 0)

@@ -24,6 +24,7 @@ from rewriter.errors import OK, RewriterError
 
 if TYPE_CHECKING:
     from rewriter.comparison.ranks import Ranks
+    from rewriter.comparison.replica import Parting
 
 ORDER = 45
 _SHOWN = 20  # rows of a list, unless all are asked for
@@ -170,6 +171,14 @@ def _merged(found: Ranks) -> Comparison:
     )
 
 
+def _of_interest(first: Parting) -> LaunchComparison:
+    """The launch where a rank parts; of the inputs of a call, those that agreed before."""
+    if first.reason != "parameters":
+        return first.launch
+    named = tuple(x for x in first.launch.results if x.name in first.names)
+    return replace(first.launch, results=named, reasons=())
+
+
 def _show_ranks(found: Ranks, *, everything: bool) -> None:
     from rewriter.comparison import describe_ranks
 
@@ -180,7 +189,7 @@ def _show_ranks(found: Ranks, *, everything: bool) -> None:
         if why := describe_ranks.reason(first):
             _say(why)
         if first.launch.matched:
-            _show_culprit(first.launch)
+            _show_culprit(_of_interest(first))
         assert found.parted.comparison is not None
         runs = found.parted.comparison.runs
         _show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)

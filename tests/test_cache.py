@@ -77,6 +77,7 @@ def listed(act: Act, *arguments: object) -> dict[str, Any]:
         (["instrument", "--dir", "cache", "--probe", "pint"], "unknown-probe"),
         (["run", "--dir", "file", "--", "true"], "no-cache"),
         (["run", "--dir", "cache", "--timeout", "0", "--", "true"], "bad-number"),
+        (["run", "--dir", "cache"], "no-program"),
         (["run", "--dir", "cache", "--", "no-such-program"], "no-program"),
         (["run", "--dir", "cache", "--", "train.py"], "no-program"),
         (["run", "--dir", "cache", "-d", "file", "--", "true"], "exists"),

@@ -50,6 +50,12 @@ class Signals:
 
 def require(program: Sequence[str]) -> None:
     """Raise `RewriterError` where a program cannot be found: before anything is done for it."""
+    if not program:
+        raise RewriterError(
+            "no-program",
+            "no program was named",
+            hint="Put it behind --, as in `rewriter cache run -- python train.py`.",
+        )
     if shutil.which(program[0]) is None:
         hint = "Check the name and PATH."
         if program[0].endswith(".py"):

@@ -87,7 +87,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="probes print nothing; the dump has it all (default unless a probe is named)",
     )
-    parser.add_argument("program", metavar="COMMAND", nargs="+", help="-- and the program to run")
+    parser.add_argument("program", metavar="COMMAND", nargs="*", help="-- and the program to run")
 
 
 def _list(arguments: argparse.Namespace) -> int:

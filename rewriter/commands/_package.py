@@ -24,6 +24,7 @@ from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.package import patch, script
 from rewriter.package.model import Package
 from rewriter.package.patch import Built, Probed
+from rewriter.probes import phases
 from rewriter.types import Json, Selection
 
 
@@ -268,6 +269,8 @@ def _tell(
         total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
         probes = ", ".join(one.result.selection.probes)
         text = f"{one.model.name}: {probes} around {len(plan.probed)} of {total} launches"
+        if not phases(one.result.selection):
+            text = f"{one.model.name}: {probes} at the start of each call"
         if built is not None:
             chosen = built.recipes[number]
             text += f"; route {chosen.route}: {chosen.why}"

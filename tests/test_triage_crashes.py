@@ -5,8 +5,10 @@ The faults are in the text of the kernel, which is compiled as Inductor's own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,77 @@ def test_a_limit_is_a_number_of_seconds(text: str, capfd: pytest.CaptureFixture[
     with pytest.raises(SystemExit, match="2"):
         main(["run", "x.py", "--timeout", text])
     assert "--timeout" in capfd.readouterr().err
+
+
+def test_inputs_that_do_not_fit_are_named(
+    mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    args = torch.load(mlp_wrapper.parent / "inputs.pt", weights_only=True)
+    torch.save([*args[:2], args[2].new_zeros(9, 32), *args[3:]], "wrong.pt")
+    words = ["--args", "wrong.pt", "--probe", "inputs,time", "-d", "dump"]
+    assert main(["run", str(mlp_wrapper), *words]) == 1
+    output = capfd.readouterr()
+    assert "unexpected input arg2_1: size [9, 32], expected [8, 32]" in output.out
+    assert "No probed launch had begun." in output.err
+
+
+def test_launches_are_timed(mlp_wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, found = said(capfd, "run", str(mlp_wrapper), "--probe", "time", "-d", "dump")
+    assert (code, found["verdict"]) == (0, None)
+    assert {timed["launch"] for timed in found["times"]} == {0, 1, 2, 3, 4}
+    assert {(timed["runs"], timed["clock"]) for timed in found["times"]} == {(1, "host")}
+    assert sum(timed["share"] for timed in found["times"]) == pytest.approx(1, abs=1e-4)
+    trace = json.loads(Path(found["trace"]).read_text())["traceEvents"]
+    events = [event for event in trace if event["ph"] == "X"]
+    assert [event["args"]["launch"] for event in events] == [0, 1, 2, 3, 4]
+    for first, second in itertools.pairwise(events):
+        assert first["ts"] + first["dur"] <= second["ts"]
+
+
+DIES = """\
+import ctypes
+import torch
+
+
+@torch.library.custom_op("triage::die", mutates_args=())
+def die(x: torch.Tensor) -> torch.Tensor:
+    if x[0, 0] > 0:
+        ctypes.string_at(0)
+    return x + 1
+
+
+@die.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.compile
+def model(x, w):
+    return (die(torch.relu(x @ w)) * 2).sum()
+
+
+for step in range(3):
+    print(step, model(torch.full((8, 8), float(step - 1)), torch.eye(8)).item(), flush=True)
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_program_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is compiled and instrumented through its cache, and dies in its third call."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    Path("die.py").write_text(DIES)
+    assert main(["triage", "-d", "dump", "--", sys.executable, "die.py"]) == 1
+    output = capfd.readouterr()
+    steps = [line for line in output.out.splitlines() if line[:2] in ("1.", "2.", "3.")]
+    assert [("SIGSEGV" in step) for step in steps] == [True, True, False]
+    verdict = (output.out + output.err).partition("verdict: ")[2]
+    assert verdict.startswith("the program ended in launch #")
+    assert "torch.ops.triage.die.default" in verdict.splitlines()[0]
+    assert "f32[8, 8] stride [8, 1]  cpu  min 1 max 1" in verdict
+    assert "written by #" in verdict
+    assert not list((tmp_path / "cache").rglob("*.orig"))
 
 
 def test_a_program_that_ends_well(capfd: pytest.CaptureFixture[str]) -> None:

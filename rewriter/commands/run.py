@@ -155,7 +155,8 @@ def judge(ran: Ran, *, blocking: bool) -> tuple[Verdict, ...]:
 
 
 def _show(ran: Ran) -> None:
-    if rows := list(_rows(ran)):
+    # A table of times has the launches, too.
+    if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
         print(plain_table([head, *rows]))
     if ran.dump is not None and ran.is_timed:

@@ -19,7 +19,7 @@ from models import MODELS
 
 Compile = Callable[[str], Compiled]
 
-PROBES = ["names", "print", "save", "hash", "hash,names,print,save"]
+PROBES = ["names", "print", "save", "hash", "hash,names,print,save,sync,time"]
 # Frozen weights are opaque to everything but the operator that reads them, and are not inputs.
 RUNNABLE = sorted(MODELS.keys() - {"frozen"})
 

@@ -23,8 +23,8 @@ from capture import Compiled, Exported
 from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
 from models import VARIANTS, models_for
 
-ALL = "hash,names,print,save"
-EACH = ALL.split(",")
+ALL = "hash,names,print,save,sync,time"
+EACH = ["hash", "names", "print", "save"]
 JIT = [name for name in models_for("cpp_wrapper") if name != "frozen"]
 AOTI = list(models_for("aoti"))
 # The other models have no form of launch that these or the JIT wrappers lack.
@@ -173,7 +173,10 @@ def dumped(dump: Path) -> list[dict[str, Any]]:
 
 
 def check_lines(out: str, taken: Sequence[Any], probes: str) -> None:
-    every = out.splitlines()
+    timed = re.findall(r"^\[rewriter 0\] #(\d+)\S* \S+  \d+\.\d us$", out, re.MULTILINE)
+    assert ("time" in probes) == bool(timed)
+    assert not timed or set(map(int, timed)) == {launch.index for launch in taken}
+    every = [line for line in out.splitlines() if not line.endswith(" us")]
     lines = [LINE.fullmatch(line) for line in every if not INPUT_LINE.fullmatch(line)]
     assert all(lines), out
     seen = defaultdict(set)
@@ -192,7 +195,7 @@ def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], probes
     """Each launch left what it wrote; nothing was read before it was there."""
     for launch in taken:
         after = {
-            row["arg"]
+            row.get("arg")
             for row in rows
             if (row.get("launch"), row["phase"]) == (launch.index, "after")
         }

@@ -31,7 +31,7 @@ PROBES = [
         for probes in itertools.combinations(("names", "print", "save"), count)
     ),
     "hash",
-    "hash,names,print,save",
+    "hash,names,print,save,sync,time",
 ]
 # Just in time, C++ of its own, arrays for tensors, a string that is not raw.
 SMALL = {

@@ -33,7 +33,7 @@ PROBES = [
         for probes in itertools.combinations(("names", "print", "save"), count)
     ),
     "hash",
-    "hash,names,print,save",
+    "hash,names,print,save,sync,time",
 ]
 
 

@@ -294,6 +294,35 @@ def test_data_are_told_where_the_inputs_were_not_recorded(dump: Callable[..., Pa
     )
 
 
+def test_without_own_data_any_input_that_differs_is_a_fault(dump: Callable[..., Path]) -> None:
+    """Such as a weight that was initialised differently."""
+    path = dump([plain(1)], [plain(5, 9)], [plain(7)])
+    assert compare_ranks(path).first is None
+    found = compare_ranks(path, data=["primals_1"])
+    assert where(found) == (1, "inputs", "rank1/run0", "inputs")
+    assert (first(found).names, found.groups) == (("primals_2",), ((0, 2), (1,)))
+
+
+def test_own_data_may_agree_at_first(dump: Callable[..., Path]) -> None:
+    path = dump([plain(1), plain(2)], [plain(1), plain(3)])
+    assert [x.reason for x in compare_ranks(path).replicas[0].partings] == ["parameters"]
+    assert compare_ranks(path, data=["primals_1"]).first is None
+
+
+def test_what_a_backward_graph_is_given_follows_from_the_forward_one(
+    dump: Callable[..., Path],
+) -> None:
+    def backward(data: float, weight: float = 2.0) -> Any:
+        given = [value("primals_2", mean=weight), value("relu", mean=data)]
+        given.append(value("tangents_1", mean=data))
+        return [launch(0, "k_b_0", given, [value("g", "out", data)])], given
+
+    path = dump([plain(1), backward(1)], [plain(5), backward(5)], [plain(7), backward(7, 9)])
+    found = compare_ranks(path, data=["primals_1"])
+    parting = first(found)
+    assert (parting.rank, parting.run, parting.names) == (2, "rank2/run1", ("primals_2",))
+
+
 def other_model() -> Any:
     return [launch(0, "extern_kernels.convolution", [value("q")], [value("r", "out")])], []
 
@@ -318,6 +347,7 @@ def test_a_rank_with_another_wrapper_is_named_and_the_others_compared(
         pytest.param(2, ["--ranks", "²"], "bad-ranks", id="no digit of ours"),
         pytest.param(2, [], "not-two-dumps", id="neither ranks nor a second dump"),
         pytest.param(2, ["{dump}", "--ranks"], "not-two-dumps", id="both"),
+        pytest.param(2, ["{dump}", "--data", "x"], "not-two-dumps", id="own data of two dumps"),
     ],
 )
 def test_what_is_refused(
@@ -344,27 +374,35 @@ def test_ranks_of_different_models_are_refused(dump: Callable[..., Path]) -> Non
     assert raised.value.slug == "nothing-in-common"
 
 
+OWN = [[plain(1)], [plain(5)]]
+FAULTY = [[plain(1)], [plain(5, wrong=4)]]
+
+
 @pytest.mark.parametrize(
-    ("ranks", "strict", "code", "verdict"),
+    ("ranks", "options", "code", "verdict"),
     [
-        pytest.param([[plain()], [plain()]], True, 0, "equal", id="equal"),
-        pytest.param([[plain(1)], [plain(5)]], False, 0, "different data", id="data"),
-        pytest.param([[plain(1)], [plain(5)]], True, 1, "different data", id="data, strictly"),
-        pytest.param([[plain()], [plain(wrong=4)]], False, 1, "different", id="a fault"),
-        pytest.param([[plain()] * 2, [plain()]], True, 1, "equal", id="fewer calls, strictly"),
-        pytest.param([[plain()], [other_model()], [plain()]], True, 1, "equal", id="apart"),
+        pytest.param([[plain()], [plain()]], ["--strict"], 0, "equal", id="equal"),
+        pytest.param(OWN, [], 1, "different data", id="data"),
+        pytest.param(OWN, ["--data", "primals_1"], 0, "different data", id="own data"),
+        pytest.param(OWN, ["--data", "x*,primals_*"], 0, "different data", id="patterns"),
+        pytest.param(OWN, ["--data", "primals_2"], 1, "different", id="other inputs are own data"),
+        pytest.param(OWN, ["--data", ""], 1, "different", id="no own data"),
+        pytest.param(FAULTY, ["--data", "*"], 1, "different", id="a fault"),
+        pytest.param([[plain()] * 2, [plain()]], ["--strict"], 1, "equal", id="fewer calls"),
+        pytest.param(
+            [[plain()], [other_model()], [plain()]], ["--strict"], 1, "equal", id="not compared"
+        ),
     ],
 )
 def test_exit_codes_and_json(
     dump: Callable[..., Path],
     ranks: Any,
-    strict: bool,
+    options: list[str],
     code: int,
     verdict: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = dump(*ranks)
-    options = ["--strict"] if strict else []
     assert cli.main(["compare", str(path), "--ranks", "--json", *options]) == code
     said = json.loads(capsys.readouterr().out)
     jsonschema.validate(said, SCHEMA)
@@ -389,6 +427,17 @@ def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixtur
         "there: ranks 0, 1, 3 agree; rank 2 alone",
     ]
     assert verdict[1:] in page.read_text()
+
+
+def test_what_to_do_about_data_is_said(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(dump(*OWN))
+    assert cli.main(["compare", path, "--ranks"]) == 1
+    out = capsys.readouterr().out
+    assert "If each rank is to have its own, say so: --data primals_1." in out
+    assert cli.main(["compare", path, "--ranks", "--data", "primals_1"]) == 0
+    assert "--data" not in capsys.readouterr().out
 
 
 def test_of_inputs_those_that_agreed_are_shown(

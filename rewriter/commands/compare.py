@@ -59,10 +59,11 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
     parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit 1 if a launch has no partner, or a rank was given other data",
+        "--data",
+        metavar="GLOB[,GLOB…]",
+        help="with --ranks: inputs of which each rank has its own, and may",
     )
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
     parser.add_argument("--all", action="store_true", help="list every launch, equal ones too")
     parser.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
@@ -74,6 +75,12 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter import write
 
     _require_two(arguments)
+    if arguments.data is not None and arguments.ranks is None:
+        raise RewriterError(
+            "not-two-dumps",
+            f"--data {arguments.data!r} and no --ranks",
+            hint="--data names inputs that differ from rank to rank: DUMP --ranks --data NAMES.",
+        )
     if arguments.html:
         write.require_free(Path(arguments.html), overwrite=arguments.overwrite)
     return _act_ranks(arguments) if arguments.b is None else _act(arguments)
@@ -132,19 +139,18 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     from rewriter.comparison.ranks import compare_ranks
 
     options, ranks = _options(arguments), _ranks(arguments.ranks)
+    data = None if arguments.data is None else arguments.data.split(",")
     with _progress() as progress:
-        found = compare_ranks(arguments.a, ranks, progress=progress, **options)
-    apart = found.given or any(
-        x.comparison is None or _is_lone(x.comparison) for x in found.replicas
-    )
-    equal = found.first is None and not (arguments.strict and apart)
+        found = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
+    apart = any(x.comparison is None or _is_lone(x.comparison) for x in found.replicas)
+    equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
     arguments.found = OK if equal else EXIT_DIFFERS
     if arguments.html:
         _write_report(_merged(found), arguments, describe_ranks.verdict(found))
     if arguments.json:
         emit_json("ranks", describe_ranks.to_json(found))
     else:
-        _show_ranks(found, everything=arguments.all)
+        _show_ranks(found, data, everything=arguments.all)
     return int(arguments.found)
 
 
@@ -173,16 +179,18 @@ def _merged(found: Ranks) -> Comparison:
 
 def _of_interest(first: Parting) -> LaunchComparison:
     """The launch where a rank parts; of the inputs of a call, those that agreed before."""
-    if first.reason != "parameters":
+    if first.reason not in ("inputs", "parameters"):
         return first.launch
     named = tuple(x for x in first.launch.results if x.name in first.names)
     return replace(first.launch, results=named, reasons=())
 
 
-def _show_ranks(found: Ranks, *, everything: bool) -> None:
+def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> None:
     from rewriter.comparison import describe_ranks
 
     _say(describe_ranks.verdict(found))
+    if hint := describe_ranks.own_data(found, data):
+        _say(hint)
     if found.parted and (first := found.first):
         _say("")
         _say(f"A is rank {found.parted.rank}, B is rank {found.reference}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rewriter.comparison import describe
 from rewriter.comparison.ranks import Ranks
@@ -36,6 +36,15 @@ def verdict(found: Ranks) -> str:
         how = "as far as could be compared"
     ranks = [found.reference, *(replica.rank for replica in compared)]
     return f"equal: {named(ranks)}, {equal} of {matched} pairs of launches, {how}"
+
+
+def own_data(found: Ranks, data: Sequence[str] | None) -> str:
+    """What to do next where only what ranks were given differs, and nobody said that it may."""
+    if data is not None or found.first or not found.given:
+        return ""
+    names = dict.fromkeys(x for parting in found.given for x in parting.names)
+    option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
+    return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
 
 
 def outcome(found: Ranks) -> str:
@@ -108,6 +117,7 @@ def reason(parting: Parting) -> str:
         "whatever they give it; here it did not",
         "parameters": f"{_inputs(parting)} agreed in the first call of the wrapper: "
         "parameters that were updated differently in between, or data",
+        "inputs": f"{_inputs(parting)} differ, and are no data of each rank's own",
         "ended": "the program may have been stopped there; what was recorded before is compared",
         "seen": "what produced it was not compared",
         "data": f"{_inputs(parting)} differ from the first call on: data of its own, or another "
@@ -122,7 +132,7 @@ def _where(parting: Parting) -> str:
     run = parting.run
     if parting.reason == "ended":
         return f"{_end(parting)} in {run}"
-    if parting.reason == "parameters":
+    if parting.reason in ("inputs", "parameters"):
         return f"at the inputs of {run}: {_inputs(parting)}"
     if parting.reason == "collective":
         return f"at {_place(parting)} in {run}, the results of a collective"

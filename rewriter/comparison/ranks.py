@@ -68,24 +68,27 @@ def compare_ranks(
     *,
     tolerances: Tolerances | None = None,
     kernels: Iterable[str] | None = None,
+    data: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Ranks:
     """Compare ranks of a dump, all of them by default, with the first of them.
 
     Where most of three or more ranks agree and the first one is not among them, they are compared
-    with the lowest of those instead. For the other arguments see `compare`.
+    with the lowest of those instead. `data` are patterns of the names of those inputs of which each
+    rank has its own: others that differ are a fault. For the other arguments see `compare`.
 
     Raises `RewriterError` where there is no such rank, or only one, and as `compare` does.
     """
     dump = dump if isinstance(dump, Dump) else open_dump(dump)
     tolerances = tolerances or Tolerances()
     patterns = None if kernels is None else tuple(kernels)
+    own = None if data is None else tuple(data)
     dumps = _chosen(dump, ranks)
 
     def against(reference: int) -> Ranks:
         others = [rank for rank in dumps if rank != reference]
         replicas = [
-            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, progress)
+            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, own, progress)
             for rank in others
         ]
         result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
@@ -137,6 +140,7 @@ def _replica(
     rank: int,
     tolerances: Tolerances,
     patterns: Sequence[str] | None,
+    data: Sequence[str] | None,
     progress: Progress | None,
 ) -> Replica:
     try:
@@ -147,7 +151,7 @@ def _replica(
         if error.slug not in _APART:
             raise
         return Replica(rank, None, why=error.message)
-    return examine(rank, comparison, ours, reference)
+    return examine(rank, comparison, ours, reference, data)
 
 
 def _grouped(found: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:
@@ -228,7 +232,7 @@ def _is_equal(a: Dump, of_a: Parting, b: Dump, of_b: Parting, tolerances: Tolera
 
 def _state(launch: LaunchComparison, first: Parting) -> State:
     """Of what parts there: of the inputs of a call, some may be data and others not."""
-    if first.reason != "parameters":
+    if first.reason not in ("inputs", "parameters"):
         return launch.state
     return worst([tensor.state for tensor in launch.results if tensor.name in first.names])
 

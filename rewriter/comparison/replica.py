@@ -9,7 +9,7 @@ ends early.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
@@ -26,9 +26,10 @@ from rewriter.comparison.types import (
     State,
 )
 from rewriter.dump import Dump, RunDump
+from rewriter.probes import matches
 
 Reason = Literal[
-    "launch", "collective", "parameters", "ended", "seen", "data", "random", "received"
+    "launch", "collective", "inputs", "parameters", "ended", "seen", "data", "random", "received"
 ]
 At = tuple[int, int, int]
 
@@ -49,11 +50,12 @@ class Parting:
     """A place where a rank differs from the reference, and why.
 
     `launch`: its results differ, and nothing that it reads. `collective`: it leaves other values
-    than on the reference. `parameters`: inputs (`names`) that agreed in the first call of the
-    wrapper. `ended`: the record of `rank` ends where the other one goes on. `seen`: what produced
-    the values was not compared. The others are no fault, and the first of their kind. `data`:
-    inputs that it was given. `random`: it drew other random numbers. `received`: a collective gave
-    it values of its own, as a scatter does.
+    than on the reference. `inputs`: it was given others (`names`) than those that may differ.
+    `parameters`: inputs (`names`) that agreed in the first call of the wrapper. `ended`: the record
+    of `rank` ends where the other one goes on. `seen`: what produced the values was not compared.
+    The others are no fault, and the first of their kind. `data`: inputs that it was given.
+    `random`: it drew other random numbers. `received`: a collective gave it values of its own, as
+    a scatter does.
 
     `run` is the call in the rank's own words, such as rank1/run0. `at` orders partings as the
     reference ran: its call and step, and 1 for what ran behind that on the other side alone.
@@ -87,9 +89,19 @@ class Replica:
         return min(self.partings, key=lambda parting: parting.at, default=None)
 
 
-def examine(rank: int, comparison: Comparison, ours: Dump, reference: Dump) -> Replica:
-    """Sort what differs between a rank (dump A) and the reference (dump B)."""
-    search = _Search(rank, {run.name: run for run in (*ours.runs, *reference.runs)})
+def examine(
+    rank: int,
+    comparison: Comparison,
+    ours: Dump,
+    reference: Dump,
+    data: Sequence[str] | None = None,
+) -> Replica:
+    """Sort what differs between a rank (dump A) and the reference (dump B).
+
+    `data` are patterns of the names of those inputs of which each rank has its own; without it,
+    any that differs from the first call on may be one.
+    """
+    search = _Search(rank, {run.name: run for run in (*ours.runs, *reference.runs)}, data)
     for run in comparison.runs:
         search.read(run)
     partings = [*search.partings, *_ended(comparison, ours, reference)]
@@ -102,8 +114,9 @@ def examine(rank: int, comparison: Comparison, ours: Dump, reference: Dump) -> R
 class _Search:
     """Reads the runs of a comparison in order."""
 
-    def __init__(self, rank: int, runs: Mapping[str, RunDump]) -> None:
+    def __init__(self, rank: int, runs: Mapping[str, RunDump], data: Sequence[str] | None) -> None:
         self._rank = rank
+        self._data = data
         self._runs = runs
         self._firsts: dict[tuple[str, str], State] = {}  # of each input, by wrapper and name
         self.partings: list[Parting] = []
@@ -142,13 +155,22 @@ class _Search:
             if tensor.state != "unknown":
                 self._firsts.setdefault((wrapper, tensor.name), tensor.state)
         wrong = [tensor.name for tensor in launch.results if tensor.state in DIFFERS]
-        agreed = tuple(x for x in wrong if self._firsts[wrapper, x] == "equal")
-        other = tuple(x for x in wrong if x not in agreed)
-        if agreed and not any(x.reason == "parameters" for x in self.partings):
-            self.partings.append(Parting("parameters", self._rank, run.a, at, launch, agreed))
+        # A backward graph is given gradients and what the forward one kept: they follow from it.
+        backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
+        own = [
+            x
+            for x in wrong
+            if matches(x, self._data or ()) or (backward and not x.startswith("primals_"))
+        ]
+        agreed = [x for x in wrong if x not in own and self._firsts[wrapper, x] == "equal"]
+        other = [x for x in wrong if x not in (*own, *agreed)]
+        if self._data is None:
+            own, other = [*own, *other], []
         # Behind a fault, inputs of a later call may follow from it.
-        if other and not self.partings:
-            self._give(Parting("data", self._rank, run.a, at, launch, other))
+        if own and not self.partings:
+            self._give(Parting("data", self._rank, run.a, at, launch, tuple(own)))
+        self._part_once(Parting("inputs", self._rank, run.a, at, launch, tuple(other)))
+        self._part_once(Parting("parameters", self._rank, run.a, at, launch, tuple(agreed)))
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, recorded: bool
@@ -171,6 +193,10 @@ class _Search:
     def _is_short(self, run: RunComparison) -> bool:
         """Whether one side of a call has launches at the end that the other has not."""
         return any(_tail(run, side) or _is_stopped(run, side, self._runs) for side in _SIDES)
+
+    def _part_once(self, parting: Parting) -> None:
+        if parting.names and all(x.reason != parting.reason for x in self.partings):
+            self.partings.append(parting)
 
     def _give(self, parting: Parting) -> None:
         self.given.setdefault(parting.reason, parting)

@@ -22,6 +22,11 @@ MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 
 
+def label(launch: int, iteration: int) -> str:
+    """How people name a launch as it ran: `#12`, and `#12.1` for its second run in a call."""
+    return f"#{launch}.{iteration}" if iteration else f"#{launch}"
+
+
 @dataclass(frozen=True)
 class Step:
     """One launch as it ran. `position` counts the steps of the run, from 0.
@@ -39,9 +44,7 @@ class Step:
     size: int
 
     def __str__(self) -> str:
-        if self.launch is None:
-            return "inputs"
-        return f"#{self.launch}" + (f".{self.iteration}" if self.iteration else "")
+        return "inputs" if self.launch is None else label(self.launch, self.iteration)
 
 
 @dataclass(frozen=True)

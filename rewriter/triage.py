@@ -78,7 +78,8 @@ def _time(run: RunDump) -> int:
 def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     """Where a process stopped: at its first fault, or else in its last call."""
     for run in runs:
-        if (row := next(run.having("error"), None)) is not None and "launch" in row:
+        faults = (row for row in run.having("error") if "launch" in row)
+        if (row := next(faults, None)) is not None:
             state: State = "faulted" if row.get("phase") == "after" else "earlier"
             which = (row["launch"], row.get("iteration", 0))
             step = next(x for x in run.steps if (x.launch, x.iteration) == which)

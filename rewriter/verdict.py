@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
+from rewriter.dump import label
 from rewriter.types import Json
 
 # `running`: it began and did not end. `faulted`: the device was found faulty right after it.
@@ -78,9 +79,8 @@ class Producer:
     def __str__(self) -> str:
         if self.launch is None:
             return "an input of the call"
-        again = f".{self.iteration}" if self.iteration else ""
         where = f" (line {self.line})" if self.line else ""
-        return f"written by #{self.launch}{again} {self.kernel}{where}"
+        return f"written by {label(self.launch, self.iteration)} {self.kernel}{where}"
 
     def json(self) -> Json:
         return {
@@ -142,8 +142,7 @@ class Verdict:
 
     @property
     def label(self) -> str:
-        again = f".{self.iteration}" if self.iteration else ""
-        return f"#{self.launch}{again} {self.kernel}"
+        return f"{label(self.launch, self.iteration)} {self.kernel}"
 
     @property
     def producers(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rewriter.dump import label
 from rewriter.types import Json
 
 State = Literal["equal", "numeric", "non-finite", "structural", "unknown"]
@@ -103,8 +104,7 @@ class Place:
     def __str__(self) -> str:
         if self.launch is None:
             return self.kernel or "inputs"
-        again = f".{self.iteration}" if self.iteration else ""
-        return f"#{self.launch}{again} {self.kernel}"
+        return f"{label(self.launch, self.iteration)} {self.kernel}"
 
 
 @dataclass(frozen=True)

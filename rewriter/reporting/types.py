@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rewriter.dump import label
 from rewriter.types import Json
 
 Number = int | float
@@ -166,7 +167,7 @@ class Launch:
         """`#12`, or `#12.1` for its second run; `inputs`, `outputs`."""
         if self.index is None:
             return self.kernel.partition(" ")[0]
-        return f"#{self.index}" + (f".{self.iteration}" if self.iteration else "")
+        return label(self.index, self.iteration)
 
     @property
     def results(self) -> tuple[Reading, ...]:

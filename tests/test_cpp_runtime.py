@@ -1241,7 +1241,6 @@ def test_a_process_that_loads_data_is_not_probed(built: Callable[..., Path]) -> 
         built,
         "ctypes = __import__('ctypes')\n"
         "ctypes.CDLL(None).prctl(15, b'pt_data_worker', 0, 0, 0)\n"
-        "native.before(12)\n"
         "native.begin()\n"
         "native.before(12)\n",
     )

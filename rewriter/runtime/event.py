@@ -44,7 +44,7 @@ class Launch:
             for phase in ("before", "after")
             if phase in row
         }
-        return cls(row["launch"], row["kernel"], row["kind"], row["repeats"], labels)
+        return cls(row["launch"], row["kernel"], row.get("kind", ""), row["repeats"], labels)
 
 
 @dataclass

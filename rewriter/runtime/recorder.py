@@ -398,7 +398,8 @@ class Recorder:
 
     def _finish(self) -> None:
         self._ended += [self._calls.pop(thread) for thread in list(self._calls)]
-        self._guarded("exit", lambda: self._end(final=True))
+        if self._ended or self._captures:
+            self._guarded("exit", lambda: self._end(final=True))
 
 
 def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:

@@ -38,7 +38,8 @@ inline Recorder* recorder_of(Wrapper& wrapper) {
 Call::Call(Wrapper& wrapper) noexcept {
   try {
     Recorder* recorder = recorder_of(wrapper);
-    if (recorder && !recorder->is_fork("begin")) running_ = recorder->begin();
+    if (!recorder || recorder->is_worker() || recorder->is_fork("begin")) return;
+    running_ = recorder->begin();
   } catch (...) {
     // No memory: the model goes on without probes.
   }

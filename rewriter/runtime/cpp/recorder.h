@@ -185,14 +185,15 @@ class Recorder {
     run->write(json.close('}').text + "\n");
   }
 
-  // A fork inherits the recorder, but is not the program that is probed, nor is a process that
-  // loads data; torch names its thread.
-  bool is_fork(const char* about, int launch = -1) {
+  // Whether this process loads data for the one that is probed: torch names its thread.
+  static bool is_worker() {
     char name[16] = "";
-    if (!pthread_getname_np(pthread_self(), name, sizeof name) &&
-        !std::strcmp(name, "pt_data_worker")) {
-      return true;
-    }
+    return !pthread_getname_np(pthread_self(), name, sizeof name) &&
+        !std::strcmp(name, "pt_data_worker");
+  }
+
+  // A fork inherits the recorder, but is not the program that is probed.
+  bool is_fork(const char* about, int launch = -1) {
     int pid = getpid();
     if (pid == pid_) return false;
     if (fork_.exchange(pid) != pid) {

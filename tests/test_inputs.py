@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import json
 import subprocess
@@ -17,8 +18,9 @@ from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.cpp.runtime import text
-from rewriter.expected import dimension, row
+from rewriter.expected import HARNESSES, dimension, row
 from rewriter.runtime import attach
+from rewriter.runtime.expected import Expected, Symbols, compare
 from rewriter.types import Entry
 from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
 from test_cpp_runtime import row_of as launch_of
@@ -474,3 +476,29 @@ def test_packages_are_checked_though_they_assert_nothing(
     ):
         found = lines_of(apart(checked, run_aoti, so, [wrong]))
         assert found == [f"[rewriter 0] inputs {name}: {said}"]
+
+
+@pytest.mark.parametrize(
+    "fixture", [x for x in FIXTURES + CPP_FIXTURES if not x.kind.startswith("aoti")], ids=str
+)
+def test_nothing_is_said_of_what_a_wrapper_makes_for_itself(fixture: Fixture) -> None:
+    """Its harness, on the CPU: examples of sizes that have names, too."""
+    module = ast.parse(fixture.data)
+    functions = [node for node in module.body if getattr(node, "name", "") in HARNESSES]
+    # Up to torch 2.8 the one that runs the benchmark makes them, too.
+    made = functions[0].body if isinstance(functions[0], ast.FunctionDef) else []
+    kept = [node for node in made if isinstance(node, (ast.ImportFrom, ast.Assign))]
+    wanted = [node for node in kept if "print_performance" not in ast.unparse(node)]
+    text = "\n".join(map(ast.unparse, wanted)).replace("cuda:0", "cpu")
+    values: dict[str, Any] = {"torch": torch}
+    exec(text, values)
+    for entry in entries(fixture):
+        rows = [Expected.read(row(x).replace("cuda:0", "cpu")) for x in entry.expected]
+        given = [values[name] for name in entry.inputs]
+        symbols = Symbols(rows, given)
+        assert [compare(x, y, symbols) for x, y in zip(rows, given, strict=True)] == [""] * len(
+            rows
+        )
+        longer = [x.new_ones(*x.shape, 2) if isinstance(x, torch.Tensor) else x for x in given]
+        wrong = [compare(x, y, Symbols(rows, longer)) for x, y in zip(rows, longer, strict=True)]
+        assert all("size [" in text or x.kind == "int" for x, text in zip(rows, wrong, strict=True))

@@ -217,8 +217,7 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     for argument in shown:
         lines.append(f"  {argument.role:<5} {argument.name}  {_value(argument.row)}".rstrip())
         if (producer := argument.producer) is not None:
-            then = "" if producer.row is None else _statistics(producer.row)
-            now = _statistics(argument.row)
+            then, now = _statistics(producer.row or {}), _statistics(argument.row)
             lines.append(f"        {producer}" + (f"; then {then}" if then != now else ""))
     for role in ("in", "inout", "out"):
         rest = [x.name for x in verdict.arguments if x not in shown and x.role == role]

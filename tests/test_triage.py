@@ -148,6 +148,7 @@ def test_names_alone_go_by_the_table(tmp_path: Path) -> None:
     text = describe(verdict, next_command="")
     assert "in    buf1  not recorded\n        written by #1 cpp_fused_mul_1" in text
     assert "in    x  not recorded\n" in text
+    assert "; then" not in text
 
 
 def test_names_alone_go_by_the_copy_of_the_wrapper(tmp_path: Path) -> None:

@@ -5,29 +5,22 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewriter.commands._common import emit_json, message, plain_table, printable
-from rewriter.comparison.types import (
-    DIFFERS,
-    OUTPUTS,
-    Comparison,
-    LaunchComparison,
-    TensorComparison,
-)
-from rewriter.errors import DIFFERS as EXIT_DIFFERS
-from rewriter.errors import OK, RewriterError
+from rewriter.commands._common import emit_json, message
+from rewriter.commands._comparison import say, show_culprit, show_rows
+from rewriter.comparison.types import OUTPUTS, Comparison, LaunchComparison
+from rewriter.errors import DIFFERS, OK, RewriterError
 
 if TYPE_CHECKING:
     from rewriter.comparison.ranks import Ranks
     from rewriter.comparison.replica import Parting
 
 ORDER = 45
-_SHOWN = 20  # rows of a list, unless all are asked for
 _CULPRITS = 3  # shown with all their figures
 
 
@@ -119,7 +112,7 @@ def _act(arguments: argparse.Namespace) -> int:
     with _progress() as progress:
         comparison = compare(arguments.a, arguments.b, progress=progress, **options)
     equal = comparison.equal and not (arguments.strict and _is_lone(comparison))
-    arguments.found = OK if equal else EXIT_DIFFERS
+    arguments.found = OK if equal else DIFFERS
     if arguments.html:
         _write_report(comparison, arguments)
     if arguments.json:
@@ -144,7 +137,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
         found = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
     apart = any(x.comparison is None or _is_lone(x.comparison) for x in found.replicas)
     equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
-    arguments.found = OK if equal else EXIT_DIFFERS
+    arguments.found = OK if equal else DIFFERS
     if arguments.html:
         _write_report(_merged(found), arguments, describe_ranks.verdict(found))
     if arguments.json:
@@ -188,24 +181,24 @@ def _of_interest(first: Parting) -> LaunchComparison:
 def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> None:
     from rewriter.comparison import describe_ranks
 
-    _say(describe_ranks.verdict(found))
+    say(describe_ranks.verdict(found))
     if hint := describe_ranks.own_data(found, data):
-        _say(hint)
+        say(hint)
     if found.parted and (first := found.first):
-        _say("")
-        _say(f"A is rank {found.parted.rank}, B is rank {found.reference}")
+        say("")
+        say(f"A is rank {found.parted.rank}, B is rank {found.reference}")
         if why := describe_ranks.reason(first):
-            _say(why)
+            say(why)
         if first.launch.matched:
-            _show_culprit(_of_interest(first))
+            show_culprit(_of_interest(first))
         assert found.parted.comparison is not None
         runs = found.parted.comparison.runs
-        _show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
-    _say("")
+        show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
+    say("")
     for replica in found.replicas:
-        _say(describe_ranks.line(found, replica))
+        say(describe_ranks.line(found, replica))
     if said := describe_ranks.groups(found):
-        _say(said)
+        say(said)
 
 
 def _write_report(comparison: Comparison, arguments: argparse.Namespace, verdict: str = "") -> None:
@@ -220,137 +213,14 @@ def _write_report(comparison: Comparison, arguments: argparse.Namespace, verdict
 def _show(comparison: Comparison, *, everything: bool) -> None:
     from rewriter.comparison import describe
 
-    _say(describe.verdict(comparison))
+    say(describe.verdict(comparison))
     for launch in comparison.culprits[:_CULPRITS]:
-        _say("")
-        _show_culprit(launch)
-    _show_rows(comparison.launches, everything)
-    _say("")
+        say("")
+        show_culprit(launch)
+    show_rows(comparison.launches, everything)
+    say("")
     for line in _summary(comparison):
-        _say(line)
-
-
-def _show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
-    rows = [
-        launch
-        for launch in launches
-        if everything
-        or launch.blame
-        or not launch.matched
-        or {launch.state, launch.inputs} & set(DIFFERS)
-    ]
-    if rows:
-        _say("")
-        _say(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
-        if len(rows) > _SHOWN and not everything:
-            _say(f"… and {len(rows) - _SHOWN} more: --all")
-
-
-def _say(line: str) -> None:
-    print(printable(line))
-
-
-def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:
-    return rows if everything else rows[:_SHOWN]
-
-
-def _show_culprit(launch: LaunchComparison) -> None:
-    _say(f"{launch.place}: {_PLAIN[launch.state]}")
-    if launch.b and str(launch.b) != str(launch.a):
-        _say(f"  in B: {launch.b}")
-    if launch.place.source_nodes:
-        _say(f"  source nodes: {' '.join(launch.place.source_nodes)}")
-    for reason in launch.reasons:
-        _say(f"  {reason}")
-    if launch.lone:
-        _say(f"  on one side alone: {', '.join(launch.lone)}")
-    for tensor in launch.tensors:
-        if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
-            for line in _figures(tensor):
-                _say(f"  {line}")
-
-
-_PLAIN = {
-    "numeric": "values differ",
-    "non-finite": "NaN or infinity on one side",
-    "structural": "shapes or types differ",
-    "equal": "equal within tolerance",
-    "unknown": "not compared",
-}
-
-
-def _figures(tensor: TensorComparison) -> Iterator[str]:
-    """All that is known of the difference of one value."""
-    kind = _type(tensor)
-    yield f"{tensor.a.get('role', '')} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
-    if tensor.note:
-        yield f"    {tensor.note}"
-    metrics = tensor.metrics
-    if metrics is None:
-        for name in ("min", "max", "mean", "std", "nan", "inf"):
-            one, other = tensor.a.get(name), tensor.b.get(name)
-            if one != other:
-                yield f"    {name} {_number(one)} against {_number(other)}"
-        return
-    if first := metrics.nonfinite:
-        yield (
-            f"    NaN only in A {metrics.nan_a}, only in B {metrics.nan_b}, other infinities "
-            f"{metrics.inf}; the first at {list(first.index)}: {first.a} against {first.b}"
-        )
-    for name, at in (("abs", metrics.max_abs), ("rel", metrics.max_rel)):
-        if at:
-            yield (
-                f"    max {name} {_number(at.error)} at {list(at.index)}: "
-                f"{_number(at.a)} against {_number(at.b)}"
-            )
-    share = metrics.mismatched / metrics.numel
-    enough = f"atol {metrics.atol_needed:.3g} or rtol {metrics.rtol_needed:.3g}"
-    enough = "" if metrics.nonfinite else f"; it passes from {enough}"
-    within = tensor.tolerance
-    assert within is not None
-    yield (
-        f"    {metrics.mismatched} of {metrics.numel} elements ({share:.2%}) outside rtol "
-        f"{within.rtol:g} atol {within.atol:g}{enough}"
-    )
-    ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"
-    yield (
-        f"    mean {_number(metrics.mean_a)} against {_number(metrics.mean_b)}  cosine "
-        f"{metrics.cosine:.6g}  snr {metrics.snr:.4g} dB{ulp}"
-    )
-
-
-_HEAD = ["launch", "in B", "kernel", "inputs", "results", "max abs", "max rel", "mismatched", "why"]
-
-
-def _row(launch: LaunchComparison) -> list[str]:
-    one, other = (str(place).split()[0] if place else "-" for place in (launch.a, launch.b))
-    worst = max(
-        (tensor for tensor in launch.results if tensor.metrics),
-        key=lambda tensor: tensor.metrics.mismatched if tensor.metrics else 0,
-        default=None,
-    )
-    cells = ["", "", ""]
-    if worst and (metrics := worst.metrics):
-        cells = [
-            _number(metrics.max_abs.error if metrics.max_abs else None),
-            _number(metrics.max_rel.error if metrics.max_rel else None),
-            f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
-        ]
-    why: str = launch.blame
-    if launch.blame == "downstream" and launch.producers:
-        why += " of " + " ".join(_starts(launch))
-    states: tuple[str, str] = (launch.inputs, launch.state)
-    if not launch.matched:
-        states = ("-", launch.state if launch.blame else "-")
-        why = f"{why}, no counterpart"
-    if launch.moved:
-        why = f"{why}, moved"
-    return [one, other, launch.place.kernel, *states, *cells, why.strip(", ")]
-
-
-def _starts(launch: LaunchComparison) -> list[str]:
-    names = [str(place).split()[0] for place in launch.producers]
-    return names if len(names) <= 3 else [*names[:3], "…"]
+        say(line)
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:
@@ -381,21 +251,6 @@ def _summary(comparison: Comparison) -> Iterator[str]:
             yield from launch.reasons
     for name in comparison.unpaired:
         yield f"{name} has no counterpart"
-
-
-def _type(tensor: TensorComparison) -> str:
-    from rewriter.runtime.text import short_dtype
-
-    if "dtype" not in tensor.a or "dtype" not in tensor.b:
-        return f"{tensor.a.get('value')} against {tensor.b.get('value')}"
-    one, other = (f"{short_dtype(row['dtype'])}{row['shape']}" for row in (tensor.a, tensor.b))
-    return one if one == other else f"{one} against {other}"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else format(value, ".4g")
 
 
 @contextmanager

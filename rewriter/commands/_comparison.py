@@ -1,0 +1,149 @@
+"""How launches that were compared are shown: a table of them, and all figures of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rewriter.commands._common import plain_table, printable
+from rewriter.comparison.types import DIFFERS, LaunchComparison, TensorComparison
+
+_SHOWN = 20  # rows of a list, unless all are asked for
+
+
+def show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
+    rows = [
+        launch
+        for launch in launches
+        if everything
+        or launch.blame
+        or not launch.matched
+        or {launch.state, launch.inputs} & set(DIFFERS)
+    ]
+    if rows:
+        say("")
+        say(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
+        if len(rows) > _SHOWN and not everything:
+            say(f"… and {len(rows) - _SHOWN} more: --all")
+
+
+def say(line: str) -> None:
+    print(printable(line))
+
+
+def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:
+    return rows if everything else rows[:_SHOWN]
+
+
+def show_culprit(launch: LaunchComparison) -> None:
+    say(f"{launch.place}: {_PLAIN[launch.state]}")
+    if launch.b and str(launch.b) != str(launch.a):
+        say(f"  in B: {launch.b}")
+    if launch.place.source_nodes:
+        say(f"  source nodes: {' '.join(launch.place.source_nodes)}")
+    for reason in launch.reasons:
+        say(f"  {reason}")
+    if launch.lone:
+        say(f"  on one side alone: {', '.join(launch.lone)}")
+    for tensor in launch.tensors:
+        if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
+            for line in _figures(tensor):
+                say(f"  {line}")
+
+
+_PLAIN = {
+    "numeric": "values differ",
+    "non-finite": "NaN or infinity on one side",
+    "structural": "shapes or types differ",
+    "equal": "equal within tolerance",
+    "unknown": "not compared",
+}
+
+
+def _figures(tensor: TensorComparison) -> Iterator[str]:
+    """All that is known of the difference of one value."""
+    kind = _type(tensor)
+    yield f"{tensor.a.get('role', '')} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
+    if tensor.note:
+        yield f"    {tensor.note}"
+    metrics = tensor.metrics
+    if metrics is None:
+        for name in ("min", "max", "mean", "std", "nan", "inf"):
+            one, other = tensor.a.get(name), tensor.b.get(name)
+            if one != other:
+                yield f"    {name} {_number(one)} against {_number(other)}"
+        return
+    if first := metrics.nonfinite:
+        yield (
+            f"    NaN only in A {metrics.nan_a}, only in B {metrics.nan_b}, other infinities "
+            f"{metrics.inf}; the first at {list(first.index)}: {first.a} against {first.b}"
+        )
+    for name, at in (("abs", metrics.max_abs), ("rel", metrics.max_rel)):
+        if at:
+            yield (
+                f"    max {name} {_number(at.error)} at {list(at.index)}: "
+                f"{_number(at.a)} against {_number(at.b)}"
+            )
+    share = metrics.mismatched / metrics.numel
+    enough = f"atol {metrics.atol_needed:.3g} or rtol {metrics.rtol_needed:.3g}"
+    enough = "" if metrics.nonfinite else f"; it passes from {enough}"
+    within = tensor.tolerance
+    assert within is not None
+    yield (
+        f"    {metrics.mismatched} of {metrics.numel} elements ({share:.2%}) outside rtol "
+        f"{within.rtol:g} atol {within.atol:g}{enough}"
+    )
+    ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"
+    yield (
+        f"    mean {_number(metrics.mean_a)} against {_number(metrics.mean_b)}  cosine "
+        f"{metrics.cosine:.6g}  snr {metrics.snr:.4g} dB{ulp}"
+    )
+
+
+_HEAD = ["launch", "in B", "kernel", "inputs", "results", "max abs", "max rel", "mismatched", "why"]
+
+
+def _row(launch: LaunchComparison) -> list[str]:
+    one, other = (str(place).split()[0] if place else "-" for place in (launch.a, launch.b))
+    worst = max(
+        (tensor for tensor in launch.results if tensor.metrics),
+        key=lambda tensor: tensor.metrics.mismatched if tensor.metrics else 0,
+        default=None,
+    )
+    cells = ["", "", ""]
+    if worst and (metrics := worst.metrics):
+        cells = [
+            _number(metrics.max_abs.error if metrics.max_abs else None),
+            _number(metrics.max_rel.error if metrics.max_rel else None),
+            f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
+        ]
+    why: str = launch.blame
+    if launch.blame == "downstream" and launch.producers:
+        why += " of " + " ".join(_starts(launch))
+    states: tuple[str, str] = (launch.inputs, launch.state)
+    if not launch.matched:
+        states = ("-", launch.state if launch.blame else "-")
+        why = f"{why}, no counterpart"
+    if launch.moved:
+        why = f"{why}, moved"
+    return [one, other, launch.place.kernel, *states, *cells, why.strip(", ")]
+
+
+def _starts(launch: LaunchComparison) -> list[str]:
+    names = [str(place).split()[0] for place in launch.producers]
+    return names if len(names) <= 3 else [*names[:3], "…"]
+
+
+def _type(tensor: TensorComparison) -> str:
+    from rewriter.runtime.text import short_dtype
+
+    if "dtype" not in tensor.a or "dtype" not in tensor.b:
+        return f"{tensor.a.get('value')} against {tensor.b.get('value')}"
+    one, other = (f"{short_dtype(row['dtype'])}{row['shape']}" for row in (tensor.a, tensor.b))
+    return one if one == other else f"{one} against {other}"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else format(value, ".4g")

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import dumps
@@ -18,6 +19,7 @@ from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 from rewriter.triage import Ended, describe, examine
 
+SCHEMAS = Path(__file__).parent.parent / "docs/schemas"
 ABORTED = Ended(None, int(signal.SIGABRT))
 X = dumps.value("x", mean=3.0)
 
@@ -356,9 +358,21 @@ def test_compare_and_report_take_them(tmp_path: Path, capsys: pytest.CaptureFixt
     plain, other = write(tmp_path / "a", launches(last="both")), decorated(tmp_path / "b")
     assert main(["compare", str(plain), str(other)]) == 0
     assert capsys.readouterr().err == ""
-    assert main(["report", str(other), "--json"]) == 0
+    assert main(["report", str(plain), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(other), "--json", "-o", str(tmp_path / "page.html")]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["kind"] == "unexpected"
+    assert "x: size [4, 8], expected [4, 9]" in finding["text"]
+    error = {"launch": 1, "kernel": "cpp_fused_mul_1", "phase": "after", "error": "CUDA error: x"}
+    add(other, error)
+    assert main(["report", str(other), "--json", "-o", str(tmp_path / "fault.html")]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert report["format"] == "rewriter.report"
+    finding = next(x for x in report["findings"] if x["kind"] == "fault")
+    assert "faulty right after #1 cpp_fused_mul_1: CUDA error: x." in finding["text"]
+    assert "Where the device faults" in (tmp_path / "fault.html").read_text()
+    schema = json.loads((SCHEMAS / "report.json").read_text())
+    jsonschema.validate(report, schema)
 
 
 def test_times_are_added_up(tmp_path: Path) -> None:

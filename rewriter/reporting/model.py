@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -12,6 +12,7 @@ from rewriter.dump import Dump, RunDump, Step
 from rewriter.errors import RewriterError
 from rewriter.reporting import findings
 from rewriter.reporting.types import (
+    Finding,
     Histogram,
     Launch,
     Number,
@@ -75,8 +76,26 @@ def read_run(dumped: RunDump, histogram: Histogram | None) -> Run:
         artifact=dumped.artifact,
         started=_moment(dumped.facts.get("started")),
         launches=tuple(launches),
-        findings=findings.of_run(dumped.name, launches, cut=dumped.cut),
+        findings=(
+            *_reported(dumped, launches),
+            *findings.of_run(dumped.name, launches, cut=dumped.cut),
+        ),
     )
+
+
+def _reported(dumped: RunDump, launches: Sequence[Launch]) -> Iterator[Finding]:
+    """What probes found out themselves: a fault of the device, inputs that do not fit."""
+    if (row := next(dumped.having("error"), None)) is not None:
+        which = (row.get("launch"), row.get("iteration", 0))
+        launch = next((x for x in launches if (x.index, x.iteration) == which), None)
+        when = "right after" if row.get("phase") == "after" else "before"
+        text = f"The device was found faulty {when} {launch or 'the first launch'}: {row['error']}."
+        yield Finding("fault", "finding", text, dumped.name, launch)
+    wrong = [f"{row.get('arg', '')}: {row['unexpected']}" for row in dumped.having("unexpected")]
+    if wrong:
+        inputs = next((x for x in launches if x.index is None), None)
+        text = f"Inputs are not what it was compiled for: {'; '.join(wrong)}."
+        yield Finding("unexpected", "finding", text, dumped.name, inputs)
 
 
 def _is_unfinished(dumped: RunDump, last: Launch) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _ASSETS = Path(__file__).parent / "assets"
 _STATIC = 50  # rows in the page itself, for readers without JavaScript
 _BEGINS = {
+    "fault": "Where the device faults",
+    "unexpected": "What it was given",
     "unfinished": "Where it ended",
     "cut": "Where it ended",
     "culprit": "Where the runs part",

@@ -59,16 +59,19 @@ def expected(
     what the harness of a JIT wrapper makes.
     """
     asserted = {known.name: known for known in _checked(checks)}
-    for known in (*_asserted(body), *_numbers(body)):
+    inputs = frozenset(names)
+    for known in (*_asserted(body, inputs), *_numbers(body)):
         asserted[known.name] = _merged(asserted.get(known.name), known)
     for pointer in _POINTER.finditer(body):
         name, dtype = pointer["name"], _TYPES.get(pointer["type"].rpartition("::")[2], "")
+        if name not in inputs:
+            continue
         known = asserted.get(name, Expected(name, "tensor"))
         if not known.dtype and not (name in example and example[name].dtype):
             asserted[name] = replace(known, dtype=dtype)
     symbols: dict[str, str] = {}
     for match in _SYMBOL.finditer(body):
-        if match["name"] in names and SYMBOL.match(match["symbol"]):
+        if match["name"] in inputs and SYMBOL.match(match["symbol"]):
             place = f"[{match['place']}]" if match["place"] else ""
             symbols.setdefault(match["name"] + place, match["symbol"])
     return tuple(
@@ -78,8 +81,10 @@ def expected(
     )
 
 
-def _asserted(body: str) -> Iterator[Expected]:
+def _asserted(body: str, inputs: frozenset[str]) -> Iterator[Expected]:
     for match in _ASSERTED.finditer(body):
+        if match["name"] not in inputs:
+            continue
         size, stride = (_dimensions(match[part]) for part in ("size", "stride"))
         yield Expected(match["name"], "tensor", size=size, stride=stride)
     for match in _ALIGNED.finditer(body):

@@ -274,8 +274,8 @@ def _notes(verdict: Verdict, records_after: bool) -> Iterator[str]:
         )
     if verdict.state == "faulted" or (verdict.on_gpu and verdict.state == "running"):
         yield (
-            "On NVIDIA, `compute-sanitizer` in front of the command names the address and the "
-            "threads of a bad access."
+            "On NVIDIA, `compute-sanitizer --target-processes all` in front of the command names "
+            "the address and the threads of a bad access."
         )
     yield from _values(verdict)
     if verdict.ended.note:

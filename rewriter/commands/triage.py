@@ -206,7 +206,8 @@ def _tell(ran: Ran, verdicts: Sequence[Verdict], following: str, taken: _Steps) 
     if not ran.crashed:
         print(
             "verdict: it crashes without probes only: it depends on timing, or on where its memory "
-            "lies. On NVIDIA, `compute-sanitizer` in front of `rewriter run` looks for both."
+            "lies. On NVIDIA, `compute-sanitizer --target-processes all` in front of `rewriter "
+            "run` looks for both."
         )
     elif not verdicts:
         print(f"verdict: it crashes before its first launch: {ran.ended}")

@@ -17,7 +17,8 @@ from capture import Compiled, captured_sources
 from harness import call, call_module, events, load
 from rewriter.cli import main
 from rewriter.runtime import attach
-from rewriter.runtime.recorder import Recorder, Silent
+from rewriter.runtime.process import Silent
+from rewriter.runtime.recorder import Recorder
 
 SAMPLE = (
     Path(__file__).parent.parent / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"

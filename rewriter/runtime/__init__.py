@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .recorder import Recorder, Silent
+    from .process import Silent
+    from .recorder import Recorder
 
 
 def attach(
@@ -29,7 +30,8 @@ def attach(
     """
     import os
 
-    from .recorder import Recorder, Silent, say
+    from .process import Silent, say
+    from .recorder import Recorder
 
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
         return Silent()

@@ -9,7 +9,6 @@ transfer, and are reported at once.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import re
 import sys
@@ -27,32 +26,11 @@ from .dump import DEFAULT, Dump, Run
 from .event import Call, Event, Label, Launch, Value, first_values
 from .expected import Expected
 from .probes import Probe
+from .process import is_data_worker, read_rank, say, without_modes
 from .statistics import Record, collect, has_memory, measure
 from .text import Text, Upstream
 
 _MOST_LATER = 4096  # pairs of CUDA events that wait to be read
-
-
-def say(text: str) -> None:
-    """Write to standard error, if there is one: what cannot be said must not stop the model."""
-    with contextlib.suppress(Exception):
-        sys.stderr.write(text)
-
-
-class Silent:
-    """Takes every call and does nothing: `REWRITER_PROBE=off`."""
-
-    def begin(self, values: Any = None) -> None:
-        pass
-
-    def inputs(self, *values: Any) -> None:
-        pass
-
-    def before(self, launch: int, *values: Any) -> None:
-        pass
-
-    def after(self, launch: int, *values: Any) -> None:
-        pass
 
 
 class Recorder:
@@ -64,7 +42,7 @@ class Recorder:
         launches: list[dict[str, Any]],
         inputs: Sequence[str] = (),
     ) -> None:
-        self.rank = _rank()
+        self.rank = read_rank()
         self._quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
         self.style = (
             Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
@@ -76,6 +54,10 @@ class Recorder:
         self.expected = tuple(Expected.read(row) for row in options.get("expected", ()))
         self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = _probes(options)
+        # Most probes have none of these, and launches are many.
+        self._starts = _own(self._probes["before"], "start")
+        self._stops = _own(self._probes["after"], "stop")[::-1]
+        self._checks = {phase: _own(probes, "check") for phase, probes in self._probes.items()}
         self._shows_values = options["values"] or options["format"] == "upstream"
         wanted = os.environ.get("REWRITER_DUMP", "")
         saves = any(probe.saves for probes in self._probes.values() for probe in probes)
@@ -86,7 +68,7 @@ class Recorder:
         self._calls: dict[int, Call] = {}
         self._ended: list[Call] = []
         self._captures: list[Capture] = []
-        self._is_faulty = False
+        self._is_silent = False
         self._warned: set[str] = set()
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -94,6 +76,8 @@ class Recorder:
 
     def begin(self, values: Sequence[Any] | None = None) -> None:
         """A call of the wrapper starts in this thread; `values` are what it was called with."""
+        # Such a process is one of many, and not the one that is probed.
+        self._is_silent = self._is_silent or is_data_worker()
         self._guarded("begin", self._begin, values)
 
     def inputs(self, *values: Any) -> None:
@@ -149,6 +133,10 @@ class Recorder:
             return False
         return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured, so that nothing may be waited for."""
+        return is_capturing()
+
     def warn(self, about: str, message: str) -> None:
         """Say something once to standard error, about the first launch that it befell.
 
@@ -163,16 +151,16 @@ class Recorder:
         """Act so that it can neither stop the model nor be recorded by autograd.
 
         One thread at a time: lines never interleave. A fork inherits the recorder but is not the
-        program that is probed, nor is a DataLoader worker, which is often many processes.
+        program that is probed.
         """
-        if self._is_faulty or _is_worker():
+        if self._is_silent:
             return
         if self._pid != os.getpid():
             self.warn(about, "this process is a fork of the one that is probed, and is not")
             return
         with self._lock:
             try:
-                with torch.no_grad(), _without_modes():
+                with torch.no_grad(), without_modes():
                     act(*args)
             except Exception as error:
                 self.warn(about, f"{type(error).__name__}: {error}")
@@ -284,16 +272,16 @@ class Recorder:
         event = Event(launch, phase, call.runs[index, phase], call)
         call.runs[index, phase] += 1
         if phase == "after":
-            for probe in reversed(self._probes[phase]):
-                self._ask(probe.stop, event)
+            for act in self._stops:
+                self._ask(act, event)
         # Names first: they have to be out before anything that could fail is touched.
         for probe in self._probes[phase]:
             if not probe.reads_values:
                 self._ask(probe.at, event)
         self._read(event, launch.labels[phase], contents)
         if phase == "before" and not event.error:
-            for probe in self._probes[phase]:
-                self._ask(probe.start, event)
+            for act in self._starts:
+                self._ask(act, event)
 
     def _read(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
         for label, content in zip(labels, contents, strict=True):
@@ -301,8 +289,8 @@ class Recorder:
                 event.values += Value.read(label, content)
             except Exception as error:
                 self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
-        for probe in self._acting(event):
-            self._ask(probe.check, event)
+        for act in self._checks["before" if event.launch is None else event.phase]:
+            self._ask(act, event)
         if event.error:
             self._stop(event)
             return
@@ -339,7 +327,7 @@ class Recorder:
         """The device is faulty: nothing can be read from it any more, so say it and be still."""
         if event.launch is None:
             return  # the first launch finds it, too
-        self._is_faulty = True
+        self._is_silent = True
         self.note(event, {"error": event.error})
         earlier = " (of something before this launch)" if event.phase == "before" else ""
         say(f"{self.about(event)}: {event.error}{earlier}\n")
@@ -413,21 +401,7 @@ def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
     return result
 
 
-def _rank() -> int:
-    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdecimal() else 0
-
-
-def _is_worker() -> bool:
-    """Whether this process loads data for the one that is probed."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
-
-
-def _without_modes() -> contextlib.AbstractContextManager[Any]:
-    """Keep what probes do out of sight of the program's own `TorchDispatchMode`s."""
-    if not torch._C._len_torch_dispatch_stack():
-        return contextlib.nullcontext()
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    return _disable_current_modes()
+def _own(probes: list[Probe], method: str) -> list[Callable[[Event, Recorder], None]]:
+    """This method of those probes whose class has one of its own."""
+    inherited = getattr(Probe, method)
+    return [getattr(x, method) for x in probes if getattr(type(x), method) is not inherited]

@@ -16,10 +16,8 @@ class Names(Probe):
     when = "before"
 
     def at(self, event: Event, recorder: Recorder) -> None:
-        from ..device import is_capturing
-
         recorder.write([recorder.style.name(event)])
-        if is_capturing():
+        if recorder.is_capturing():
             recorder.warn(
                 event.about,
                 "names inside of a CUDA graph are printed when it is captured: "

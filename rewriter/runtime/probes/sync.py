@@ -17,9 +17,9 @@ class Sync(Probe):
     prompt = True
 
     def check(self, event: Event, recorder: Recorder) -> None:
-        from ..device import first_line, is_capturing, of_values, synchronize
+        from ..device import first_line, of_values, synchronize
 
-        if is_capturing():
+        if recorder.is_capturing():
             recorder.warn(
                 event.about,
                 "sync cannot wait for the device while a CUDA graph is being captured: "

@@ -20,11 +20,9 @@ class Time(Probe):
         self._started: dict[int, Any] = {}  # by thread
 
     def start(self, event: Event, recorder: Recorder) -> None:
-        from ..device import is_capturing
-
         thread = threading.get_ident()
         self._started.pop(thread, None)
-        if is_capturing():
+        if recorder.is_capturing():
             recorder.warn(
                 event.about, "launches cannot be timed while a CUDA graph is being captured"
             )

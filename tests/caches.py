@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -74,3 +75,8 @@ def cache(*arguments: object, **options: object) -> subprocess.CompletedProcess[
         command(*arguments),
         **{"cwd": ROOT, "capture_output": True, "text": True, "check": False, **options},
     )
+
+
+def heed_interrupts() -> None:
+    """For a new process: SIGINT ends it, though this one may run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

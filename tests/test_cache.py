@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -431,6 +432,18 @@ def test_builds_of_instrumented_cpp(act: Act, directory: Path) -> None:
         assert "removed 1 build of" in err
         assert (folder / "czz2.main.cpp").exists()
     assert act("restore")[2] == "restored 0 wrappers, removed 1 build of instrumented C++\n"
+    assert content(directory) == before
+
+
+def test_graphs_with_an_instrumented_text(act: Act, directory: Path) -> None:
+    """A program that compiles meanwhile keeps what it reads back from the wrapper."""
+    before = content(directory)
+    act("instrument")
+    for folder in ("fxgraph", "aotautograd"):
+        (directory / folder / "yy").mkdir(parents=True)
+        entry = pickle.dumps({"source_code": (directory / MLP).read_text()})
+        (directory / folder / "yy" / "entry").write_bytes(entry)
+    assert "removed 2 compiled graphs with probes" in act("restore")[2]
     assert content(directory) == before
 
 

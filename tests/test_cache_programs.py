@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from caches import bytes_of, cache, command, content
+from caches import bytes_of, cache, command, content, heed_interrupts
 from harness import events
 from rewriter import dump
 from rewriter.cache.state import scan
@@ -188,6 +188,7 @@ def test_stopped_in_the_middle(number: int, trained: Trained, warm: Path) -> Non
     process = subprocess.Popen(
         [*command("run", "--dir", warm, "-d", warm.parent / "dump", "--"), *program],
         stdin=subprocess.DEVNULL,
+        preexec_fn=heed_interrupts,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

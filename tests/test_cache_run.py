@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from artifacts import get
-from caches import CPP, CUDA, MLP, ROOT, cache, command, content, make
+from caches import CPP, CUDA, MLP, ROOT, cache, command, content, heed_interrupts, make
 from rewriter import edit
 from rewriter.cache import journal
 from rewriter.cache.state import scan
@@ -75,6 +75,7 @@ def started(directory: Path, python: Python) -> Iterator[Callable[..., tuple[Any
             cwd=directory.parent,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
+            preexec_fn=heed_interrupts,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

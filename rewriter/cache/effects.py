@@ -15,7 +15,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter import api, markers
@@ -26,6 +26,7 @@ from rewriter.types import Instrumented, Selection
 from rewriter.write import backup_path
 
 _LOCKS = "locks"  # Inductor's, while it builds
+_GRAPHS = ("fxgraph", "aotautograd")
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,15 @@ class Cleared:
     """What a restore did, as names in the cache.
 
     `restored` are plain again; `stripped` had been edited, and keep the edits; `left` were edited
-    and stay as they are. `products` counts the builds of instrumented C++ that were removed.
+    and stay as they are. `products` counts the builds of instrumented C++ that were removed,
+    `graphs` the compiled graphs that held the text of an instrumented wrapper.
     """
 
     restored: tuple[str, ...] = ()
     stripped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     products: int = 0
+    graphs: int = 0
 
 
 def instrument(
@@ -132,6 +135,23 @@ def clear_products(directory: Path, *, keep: Container[str] = ()) -> int:
             if is_free:
                 for file in [*source.parent.glob(f"{stem}.*"), lock]:
                     file.unlink(missing_ok=True)
+                count += 1
+    return count
+
+
+def clear_graphs(directory: Path, *, keep: Container[str] = ()) -> int:
+    """Remove compiled graphs that hold the text of an instrumented wrapper; how many those were.
+
+    A program that compiles while its wrapper is instrumented reads it back from the disk and keeps
+    it in its cache of graphs (`FxGraphCache` in torch/_inductor/codecache.py), which would write it
+    again wherever the wrapper is missing. Without the entry, the program compiles once more.
+    """
+    count = 0
+    for path in (path for name in _GRAPHS for path in sorted((directory / name).rglob("*"))):
+        if path.is_file():
+            header = markers.find_header(path.read_bytes())
+            if header is not None and header.sha256 not in keep:
+                path.unlink(missing_ok=True)
                 count += 1
     return count
 
@@ -274,5 +294,6 @@ def settle(cache: Cache, died: journal.Running) -> Cleared:
     cleared = restore(slot for slot in cache.slots if not names or slot.name in names)
     clear_temporary(cache)
     products = clear_products(cache.directory)
+    graphs = clear_graphs(cache.directory)
     journal.remove(cache.directory)
-    return Cleared(cleared.restored, cleared.stripped, cleared.left, products)
+    return replace(cleared, products=products, graphs=graphs)

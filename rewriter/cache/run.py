@@ -27,6 +27,11 @@ from rewriter.verdict import Ended
 # `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
 # `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
 _ADDRESS = re.compile(rb"(?m)^((?:// )?_frozen_param\d+ .*\bdevice\(.*) [0-9a-f]+$")
+# With this, torch compiles into a new directory each time (`fresh_cache` in compile_fx.py), and
+# takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
+_DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
+_UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+_REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE")
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,8 @@ class _Runner:
             raise refused[0].error
         self._tell(f"probes in {_wrappers(len(placed))}")
         environment = {"REWRITER_DUMP": str(self._dump), "REWRITER_COMMAND": request.command}
+        # A graph that is compiled now has the probes in it: it must not get to other machines.
+        environment |= dict.fromkeys(_REMOTE, "0")
         if request.quiet:
             environment["REWRITER_QUIET"] = "1"
         ended = self._start(environment)
@@ -187,6 +194,8 @@ class _Runner:
             name: value for name, value in os.environ.items() if not name.startswith("REWRITER_")
         }
         environment |= added
+        if environment.get(_DISABLED, "0") not in ("", "0"):
+            environment |= {_DISABLED: "0", **_UNCACHED}
         if request.pinned:
             environment[VARIABLE] = str(request.directory)
         if request.blocking:

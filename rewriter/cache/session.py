@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.cache import effects, journal
@@ -70,8 +71,9 @@ class Session:
         now = [slot for before in self._slots if (slot := look(before)) is not None]
         cleared = effects.restore(now)
         products = effects.clear_products(self._directory)
+        graphs = effects.clear_graphs(self._directory)
         self._slots = ()
-        return Cleared(cleared.restored, cleared.stripped, cleared.left, products)
+        return replace(cleared, products=products, graphs=graphs)
 
     def close(self) -> Cleared | None:
         """Restore what is not yet, and end."""

@@ -173,6 +173,8 @@ def show_cleared(cleared: Cleared) -> None:
         text += f", took the probes out of {len(cleared.stripped)} that keep other edits"
     if cleared.products:
         text += f", removed {_count(cleared.products, 'build')} of instrumented C++"
+    if cleared.graphs:
+        text += f", removed {_count(cleared.graphs, 'compiled graph')} with probes"
     message(text)
 
 
@@ -261,6 +263,11 @@ def _calls(ran: CacheRun) -> str:
     idle = [slot.short for slot, count in calls.items() if not count]
     if idle:
         lines.append(f"never called: {_count(len(idle), 'wrapper')}: {_listed(idle)}")
+    if idle and len(idle) == len(calls):
+        lines.append(
+            "a program that sets a cache directory of its own, or force_disable_caches, reads none "
+            "of these"
+        )
     lines.append(f"{_count(ran.found.launches, 'launch', 'es')} recorded")
     return printable("\n".join(lines))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 from rewriter import api
 from rewriter.cache import effects, journal, place
 from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
-from rewriter.cache.effects import Cleared
 from rewriter.cache.session import reading, writing
 from rewriter.cache.state import Cache, scan
 from rewriter.commands import _cache as text
@@ -144,7 +144,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         after = scan(cache.directory)
         held = {slot.wrapper.probes.sha256 for slot in after.slots if slot.wrapper.probes}
         products = effects.clear_products(cache.directory, keep=held)
-    cleared = Cleared(cleared.restored, cleared.stripped, cleared.left, products)
+        graphs = effects.clear_graphs(cache.directory, keep=held)
+    cleared = replace(cleared, products=products, graphs=graphs)
     if arguments.json:
         emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
     else:

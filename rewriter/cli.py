@@ -80,7 +80,8 @@ def script() -> None:
             stream.reconfigure(errors="backslashreplace")
     # CI cancels a job, a terminal goes away: what is half done is cleaned up then as on Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, signal.default_int_handler)
     code = main()
     try:
         sys.stdout.flush()

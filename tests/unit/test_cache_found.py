@@ -1,0 +1,57 @@
+"""What `rewriter cache run` reads from a dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rewriter.cache import found
+from rewriter.cache.found import Found
+
+
+def write(dump: Path, rank: int, number: int, artifact: str, rows: list[dict[str, Any]]) -> Path:
+    path = dump / f"rank{rank}" / f"run{number}"
+    path.mkdir(parents=True)
+    (dump / "manifest.json").write_text("{}")
+    (path / "run.json").write_text(json.dumps({"artifact": artifact}))
+    events = path / "events.jsonl"
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return events
+
+
+def value(launch: int, phase: str, nan: int = 0, inf: int = 0, **more: Any) -> dict[str, Any]:
+    row = {"launch": launch, "phase": phase, "kernel": "k", "arg": "buf0", "role": "out"}
+    return {**row, "dtype": "float32", "shape": [4], "numel": 4, "nan": nan, "inf": inf, **more}
+
+
+def test_nothing_recorded(tmp_path: Path) -> None:
+    assert found.read(tmp_path) == Found()
+
+
+def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
+    time = {"launch": 0, "phase": "after", "time": {"start_us": 1.0, "duration_us": 2.0}}
+    write(tmp_path, 0, 0, "a.py", [value(0, "before"), value(0, "after"), value(1, "after"), time])
+    # The tenth call comes after the second, and NaN where it was before is not the first.
+    write(tmp_path, 0, 10, "a.py", [value(0, "after", nan=9)])
+    write(tmp_path, 0, 2, "b.py", [value(3, "after", inf=2), value(4, "after", nan=1)])
+    seen = found.read(tmp_path)
+    assert seen.calls == {"a.py": 2, "b.py": 1}
+    assert seen.launches == 2 + 1 + 2
+    assert [(x.kind, x.artifact, x.run, x.row["launch"]) for x in seen.findings] == [
+        ("nan", "b.py", "rank0/run2", 4),
+        ("inf", "b.py", "rank0/run2", 3),
+    ]
+
+
+def test_iterations_are_launches_of_their_own(tmp_path: Path) -> None:
+    rows = [value(0, "after", iteration=number) for number in range(3)]
+    write(tmp_path, 0, 0, "a.py", rows)
+    assert found.read(tmp_path).launches == 3
+
+
+def test_a_last_line_that_a_crash_cut_short(tmp_path: Path) -> None:
+    events = write(tmp_path, 0, 0, "a.py", [value(0, "after"), value(1, "before", nan=1)])
+    events.write_text(events.read_text()[:-20])
+    seen = found.read(tmp_path)
+    assert (seen.launches, seen.findings) == (1, ())

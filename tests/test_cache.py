@@ -114,7 +114,7 @@ def test_list(act: Act, directory: Path) -> None:
     head, *rows = out.splitlines()
     assert head.split()[:5] == ["wrapper", "when", "graph", "language", "launches"]
     assert head.split()[-1] == "state"
-    assert [row.split()[0] for row in rows] == [Path(n).name[:14] for n in reversed(NAMES)]
+    assert [row.split()[0] for row in rows] == [Path(n).stem[:14] for n in reversed(NAMES)]
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
     assert when in rows[-1]
     assert "5 wrappers in" in err

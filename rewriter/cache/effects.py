@@ -1,4 +1,4 @@
-"""All that writes wrappers of a cache: put probes in, give the originals back, clear up.
+"""All that writes wrappers of a cache: put probes in, give the originals back.
 
 Every step is one rename or one unlink, so that a program finds a whole file at any moment, and
 whoever is stopped between two of them leaves a state that `state.py` knows. The caller holds the
@@ -8,25 +8,21 @@ lock of the cache.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter import api, markers
-from rewriter.cache import journal
+from rewriter import api
+from rewriter.cache import clear, journal
 from rewriter.cache.state import TEMPORARY, Cache, Slot, look
 from rewriter.errors import RewriterError
 from rewriter.types import Instrumented, Selection
 from rewriter.write import backup_path
-
-_LOCKS = "locks"  # Inductor's, while it builds
-_GRAPHS = ("fxgraph", "aotautograd")
 
 
 @dataclass(frozen=True)
@@ -109,57 +105,6 @@ def restore(slots: Iterable[Slot], *, overwrite: bool = False) -> Cleared:
         edited = slot.state == "edited" and slot.backup != "original"
         (stripped if edited else restored).append(slot.name)
     return Cleared(tuple(restored), tuple(stripped), tuple(left))
-
-
-def products(directory: Path, *, keep: Container[str] = ()) -> list[Path]:
-    """The sources that Inductor built from instrumented C++, less those of the originals in `keep`,
-    which are hashes. It names them by their text: only an instrumented wrapper finds them."""
-    found = []
-    for source in sorted(directory.glob("[!.][!.]/*.cpp")):
-        header = markers.find_header(source.read_bytes())
-        if header is not None and header.sha256 not in keep:
-            found.append(source)
-    return found
-
-
-def clear_products(directory: Path, *, keep: Container[str] = ()) -> int:
-    """Remove what was built from instrumented C++; how many builds that were.
-
-    A build that is in progress is left alone.
-    """
-    count = 0
-    for source in products(directory, keep=keep):
-        stem = source.name.partition(".")[0]
-        lock = directory / _LOCKS / f"{stem}.lock"
-        with _free(lock) as is_free:
-            if is_free:
-                for file in [*source.parent.glob(f"{stem}.*"), lock]:
-                    file.unlink(missing_ok=True)
-                count += 1
-    return count
-
-
-def clear_graphs(directory: Path, *, keep: Container[str] = ()) -> int:
-    """Remove compiled graphs that hold the text of an instrumented wrapper; how many those were.
-
-    A program that compiles while its wrapper is instrumented reads it back from the disk and keeps
-    it in its cache of graphs (`FxGraphCache` in torch/_inductor/codecache.py), which would write it
-    again wherever the wrapper is missing. Without the entry, the program compiles once more.
-    """
-    count = 0
-    for path in (path for name in _GRAPHS for path in sorted((directory / name).rglob("*"))):
-        if path.is_file():
-            header = markers.find_header(path.read_bytes())
-            if header is not None and header.sha256 not in keep:
-                path.unlink(missing_ok=True)
-                count += 1
-    return count
-
-
-def clear_temporary(cache: Cache) -> None:
-    """Remove what a command left that was stopped while it wrote."""
-    for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
-        path.unlink(missing_ok=True)
 
 
 def _instrument(slot: Slot, selection: Selection, *, overwrite: bool) -> Placed:
@@ -267,24 +212,6 @@ def _gone(path: Path) -> RewriterError:
     )
 
 
-@contextmanager
-def _free(lock: Path) -> Iterator[bool]:
-    """Whether nobody holds a lock of Inductor's; held meanwhile."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except FileNotFoundError:
-        yield True
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(descriptor)
-
-
 def settle(cache: Cache, died: journal.Running) -> Cleared:
     """Restore what an interrupted run left, and forget it.
 
@@ -292,8 +219,8 @@ def settle(cache: Cache, died: journal.Running) -> Cleared:
     """
     names = set(died.wrappers)
     cleared = restore(slot for slot in cache.slots if not names or slot.name in names)
-    clear_temporary(cache)
-    products = clear_products(cache.directory)
-    graphs = clear_graphs(cache.directory)
+    clear.temporary(cache)
+    products = clear.products(cache.directory)
+    graphs = clear.graphs(cache.directory)
     journal.remove(cache.directory)
     return replace(cleared, products=products, graphs=graphs)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.cache import effects, journal
+from rewriter.cache import clear, effects, journal
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
@@ -70,8 +70,8 @@ class Session:
         """Give the originals back, as far as there are any: the program may have removed some."""
         now = [slot for before in self._slots if (slot := look(before)) is not None]
         cleared = effects.restore(now)
-        products = effects.clear_products(self._directory)
-        graphs = effects.clear_graphs(self._directory)
+        products = clear.products(self._directory)
+        graphs = clear.graphs(self._directory)
         self._slots = ()
         return replace(cleared, products=products, graphs=graphs)
 

@@ -291,7 +291,7 @@ def _warn_of_unprobed(ran: CacheRun) -> None:
 def _finding(request: Request, finding: Finding) -> str:
     row = finding.row
     what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
-    where = f"in {row.get('role', '')} {row.get('arg', '')}"
+    where = f"{row.get('arg', 'a value')} ({row.get('role', '')})"
     at = f"{row['phase']} #{row['launch']} {row['kernel']}" if "launch" in row else "of the inputs"
     wrapper = Path(finding.artifact).stem[:14]
     count = row.get(finding.kind)

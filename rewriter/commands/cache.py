@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rewriter import api
-from rewriter.cache import effects, journal, place
+from rewriter.cache import clear, effects, journal, place
 from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
 from rewriter.cache.session import reading, writing
 from rewriter.cache.state import Cache, scan
@@ -107,7 +107,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     cache = reading(place.existing(arguments.dir), message)
     held = {slot.wrapper.probes.sha256 for slot in cache.slots if slot.wrapper.probes}
-    products = effects.products(cache.directory, keep=held)
+    products = clear.built(cache.directory, keep=held)
     if arguments.json:
         emit_json("cache-status", text.status_json(cache, len(products), _running(cache)))
     else:
@@ -125,7 +125,7 @@ def _instrument(arguments: argparse.Namespace) -> int:
         placed, refused = effects.instrument(chosen.slots, asked, overwrite=arguments.overwrite)
         if not placed:
             raise refused[0].error
-        effects.clear_temporary(cache)
+        clear.temporary(cache)
     text.warn_about(placed, refused, chosen.broken)
     if arguments.json:
         emit_json("cache-instrument", text.placed_json(cache.directory, placed, refused))
@@ -140,11 +140,11 @@ def _restore(arguments: argparse.Namespace) -> int:
         if arguments.globs and not wanted:
             raise _none_chosen(cache)
         cleared = effects.restore(wanted, overwrite=arguments.overwrite)
-        effects.clear_temporary(cache)
+        clear.temporary(cache)
         after = scan(cache.directory)
         held = {slot.wrapper.probes.sha256 for slot in after.slots if slot.wrapper.probes}
-        products = effects.clear_products(cache.directory, keep=held)
-        graphs = effects.clear_graphs(cache.directory, keep=held)
+        products = clear.products(cache.directory, keep=held)
+        graphs = clear.graphs(cache.directory, keep=held)
     cleared = replace(cleared, products=products, graphs=graphs)
     if arguments.json:
         emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})

@@ -1,0 +1,85 @@
+"""Clears up what instrumented wrappers led to: builds, compiled graphs, files half written."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rewriter import markers
+from rewriter.cache import journal
+from rewriter.cache.state import Cache
+
+_LOCKS = "locks"  # Inductor's, while it builds
+_GRAPHS = ("fxgraph", "aotautograd")
+
+
+def built(directory: Path, *, keep: Container[str] = ()) -> list[Path]:
+    """The sources that Inductor built from instrumented C++, less those of the originals in `keep`,
+    which are hashes. It names them by their text: only an instrumented wrapper finds them."""
+    found = []
+    for source in sorted(directory.glob("[!.][!.]/*.cpp")):
+        header = markers.find_header(source.read_bytes())
+        if header is not None and header.sha256 not in keep:
+            found.append(source)
+    return found
+
+
+def products(directory: Path, *, keep: Container[str] = ()) -> int:
+    """Remove what was built from instrumented C++; how many builds that were.
+
+    A build that is in progress is left alone.
+    """
+    count = 0
+    for source in built(directory, keep=keep):
+        stem = source.name.partition(".")[0]
+        lock = directory / _LOCKS / f"{stem}.lock"
+        with _free(lock) as is_free:
+            if is_free:
+                for file in [*source.parent.glob(f"{stem}.*"), lock]:
+                    file.unlink(missing_ok=True)
+                count += 1
+    return count
+
+
+def graphs(directory: Path, *, keep: Container[str] = ()) -> int:
+    """Remove compiled graphs that hold the text of an instrumented wrapper; how many those were.
+
+    A program that compiles while its wrapper is instrumented reads it back from the disk and keeps
+    it in its cache of graphs (`FxGraphCache` in torch/_inductor/codecache.py), which would write it
+    again wherever the wrapper is missing. Without the entry, the program compiles once more.
+    """
+    count = 0
+    for path in (path for name in _GRAPHS for path in sorted((directory / name).rglob("*"))):
+        if path.is_file():
+            header = markers.find_header(path.read_bytes())
+            if header is not None and header.sha256 not in keep:
+                path.unlink(missing_ok=True)
+                count += 1
+    return count
+
+
+def temporary(cache: Cache) -> None:
+    """Remove what a command left that was stopped while it wrote."""
+    for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _free(lock: Path) -> Iterator[bool]:
+    """Whether nobody holds a lock of Inductor's; held meanwhile."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)

@@ -115,3 +115,18 @@ def test_a_changed_graph_in_two_logs(tmp_path: Path) -> None:
     names = [one.name_a for one in found.wrappers if one.verdict == "different"]
     assert names == ["3_1_0/forward.py"]
     assert main(["diff", str(log), str(out)]) == DIFFERS
+
+
+def test_builds_of_a_cache_do_not_decide(tmp_path: Path) -> None:
+    wrapper = next(DEBUG.rglob("model__0_forward*/output_code.py")).read_bytes()
+    stem = "c" + "24" + "a" * 49
+    for name in "ab":
+        folder = tmp_path / name / "24"
+        folder.mkdir(parents=True)
+        (folder / f"{stem}.py").write_bytes(wrapper)
+        (folder / f"{stem}.main.so").write_text(name)
+        (folder.parent / "fxgraph").mkdir()
+        (folder.parent / "fxgraph" / name).write_text(name)
+    assert rewriter.diff(tmp_path / "a", tmp_path / "b").verdict == "identical"
+    (tmp_path / "a/24/notes.txt").write_text("a file of somebody's")
+    assert rewriter.diff(tmp_path / "a", tmp_path / "b").verdict == "different"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,11 @@ _CACHE = "__pycache__"
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py.
 _DEBUG = "fx_graph_runnable.py"
 
-_RECORDS = "files that tell of the compilation, such as logs and graphs, are not compared"
+# What Inductor's cache holds beside wrappers and builds, and how it names those.
+_CACHED = ("aotautograd", "fxgraph", "locks", "precompiled_headers", "triton")
+_HASHED = re.compile(r"c([a-z2-7]{2})[a-z2-7]{49}\.")
+
+_RECORDS = "files that tell of the compilation, such as logs, graphs and builds, are not compared"
 
 Sources = dict[str, bytes]
 
@@ -131,9 +136,12 @@ def _records(folder: Path) -> frozenset[Path]:
     """Files and folders in a directory that tell of a compilation: logs, and what is made of them.
 
     They have times, processes and paths of the machine in them, and say nothing more of the model.
+    Nor do the builds in a cache: their sources are in the wrappers.
     """
     found = set()
     for file in folder.rglob("*"):
+        if (name := _HASHED.match(file.name)) and file.parent.name == name[1]:
+            found |= {file, *(file.parent.parent / other for other in _CACHED)}
         if trace_page.is_page(file):
             root = trace_page.root_of(file)
             # Of several ranks there is a directory, with a list of them.

@@ -4,7 +4,9 @@ A replay runs no host code, and while a graph is captured nothing can be read. S
 captured with the model's kernels and copied into rows of our own, which are read later.
 
 Nothing of ours may stay alive in the graph's own memory pool: torch checks that. Which pool an
-allocation comes from depends on the thread and its stream, so the rows are made in another thread.
+allocation comes from depends on the thread and its stream, so the rows are made in another thread;
+and because an allocation in any thread may end a capture, they are made before there is one: a
+wrapper is run at least once before it is captured.
 """
 
 from __future__ import annotations
@@ -19,15 +21,42 @@ from .device import synchronize
 from .event import Event
 from .statistics import Record, collect, measure
 
-_ROWS = 1024  # of seven int64 each, made at once
+
+class Rows:
+    """Memory for the statistics of one wrapper, outside of every graph's pool; never freed.
+
+    `most` is how many values the wrapper has, and so how many rows a capture may need.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most + 1  # one of them counts replays
+        self._free: dict[torch.device, list[Tensor]] = {}
+
+    def reserve(self, device: torch.device) -> None:
+        """See to it that the next capture finds rows on this device. Not while there is one."""
+        free = self._free.setdefault(device, [])
+        if len(free) < self._most:
+            free += _allocate(self._most, device).unbind()
+
+    def take(self, device: torch.device) -> Tensor | None:
+        """A row of zeros; none are left where a wrapper is captured that never ran before."""
+        if device.type != "cuda":
+            self.reserve(device)
+        free = self._free.get(device)
+        return free.pop() if free else None
 
 
 class Capture:
-    """What one recording of a graph measures, in order. Its rows live as long as the process."""
+    """What one recording of a graph measures, in order.
 
-    def __init__(self) -> None:
+    `is_short` tells that there were not enough rows, so that some values are not measured.
+    """
+
+    def __init__(self, rows: Rows) -> None:
         self.events: list[tuple[Event, list[Record | None]]] = []
-        self._free: dict[torch.device, list[Tensor]] = {}
+        self.is_short = False
+        self._rows = rows
+        self._devices: set[torch.device] = set()
         self._replays: Tensor | None = None
         self._seen = 0
 
@@ -48,9 +77,8 @@ class Capture:
 
         The statistics of the last one are in the events then.
         """
-        for device in self._free:
-            if device.type != "cpu":
-                synchronize(device)
+        for device in self._devices:
+            synchronize(device)
         replays = int(self._replays) if self._replays is not None else 0
         if replays == self._seen:
             return False
@@ -69,41 +97,44 @@ class Capture:
         record = measure(tensor)
         if record is None:
             return None
-        if self._replays is None:
-            self._replays = self._row(record.values.device)[0]
-            self._replays.add_(1)
         row = self._row(record.values.device)
+        if row is None:
+            return None
         row.copy_(record.values)
         return replace(record, values=row)
 
-    def _row(self, device: torch.device) -> Tensor:
-        free = self._free.setdefault(device, [])
-        if not free:
-            free += _allocate(device).unbind()[::-1]
-        return free.pop()
+    def _row(self, device: torch.device) -> Tensor | None:
+        if self._replays is None and (counter := self._rows.take(device)) is not None:
+            self._replays = counter[0]
+            self._replays.add_(1)
+        row = self._rows.take(device)
+        self.is_short = self.is_short or row is None
+        self._devices.add(device)
+        return row
 
 
-def _allocate(device: torch.device) -> Tensor:
-    """Rows of zeros outside of every graph's pool; their memory is never handed back."""
+def _allocate(count: int, device: torch.device) -> Tensor:
+    """Rows of zeros outside of every graph's pool."""
     made: list[Tensor] = []
 
     def make() -> None:
         with torch.no_grad():
             if device.type != "cuda":
-                made.append(torch.zeros(_ROWS, 7, dtype=torch.int64, device=device))
+                made.append(torch.zeros(count, 7, dtype=torch.int64, device=device))
                 return
-            # Streams are lent in turn: this one might be one that is captured, or the caller's.
+            # Streams are lent in turn: this one might be the caller's.
             for _ in range(64):
                 stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-                with torch.cuda.stream(stream):
-                    if stream != caller and not torch.cuda.is_current_stream_capturing():
-                        made.append(torch.zeros(_ROWS, 7, dtype=torch.int64, device=device))
-                        return
+                if stream != caller:
+                    with torch.cuda.stream(stream):
+                        made.append(torch.zeros(count, 7, dtype=torch.int64, device=device))
+                    stream.synchronize()
+                    return
 
     caller = torch.cuda.current_stream(device) if device.type == "cuda" else None
     thread = threading.Thread(target=make, name="rewriter-rows")
     thread.start()
     thread.join()
     if not made:
-        raise RuntimeError("no memory could be had outside of the graph that is captured")
+        raise RuntimeError("there is no memory for what a CUDA graph measures")
     return made[0]

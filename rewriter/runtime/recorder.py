@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .capture import Capture
+from .capture import Capture, Rows
 from .device import KERNELS, first_line, is_capturing
 from .dump import DEFAULT, Dump, Run
 from .event import Call, Event, Label, Launch, Value, first_values
@@ -68,6 +68,8 @@ class Recorder:
         self._calls: dict[int, Call] = {}
         self._ended: list[Call] = []
         self._captures: list[Capture] = []
+        labels = [x for launch in self._launches.values() for x in launch.labels.values()]
+        self._rows = Rows(sum(map(len, labels), len(self._inputs)))
         self._is_silent = False
         self._warned: set[str] = set()
         self._lock = threading.RLock()
@@ -316,9 +318,14 @@ class Recorder:
                 self._ask(probe.at, event)
         call = event.call
         if call.capture is None:
-            call.capture = Capture()
+            call.capture = Capture(self._rows)
             self._captures.append(call.capture)
         call.capture.add(event, measured=self._is_measured(event))
+        if call.capture.is_short:
+            self.warn(
+                event.about,
+                "values of a CUDA graph are measured where the wrapper ran before it was captured",
+            )
 
     def _is_measured(self, event: Event) -> bool:
         return self._dumping or any(probe.measures for probe in self._acting(event))
@@ -338,7 +345,9 @@ class Recorder:
         if self._shows_values:
             for value in event.tensors:
                 value.head = first_values(value.content)
-        on_device = any(record and record.values.device.type != "cpu" for record in records)
+        devices = {record.values.device for record in records if record} - {torch.device("cpu")}
+        for device in devices:
+            self._rows.reserve(device)
         for value in event.values:
             value.content = None
         call.pending.append((event, records))
@@ -346,7 +355,7 @@ class Recorder:
             event.phase == "before" and "after" in event.launch.labels
         )
         prompt = any(probe.prompt for probe in self._acting(event))
-        if prompt or not (on_device and follows):
+        if prompt or not (devices and follows):
             self._flush(call)
 
     def _acting(self, event: Event) -> list[Probe]:

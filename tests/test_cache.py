@@ -77,7 +77,6 @@ def listed(act: Act, *arguments: object) -> dict[str, Any]:
         (["list", "--dir", "cache", "--newest", "0"], "bad-number"),
         (["instrument", "--dir", "cache", "--probe", "pint"], "unknown-probe"),
         (["run", "--dir", "file", "--", "true"], "no-cache"),
-        (["run", "--dir", "cache", "--timeout", "0", "--", "true"], "bad-number"),
         (["run", "--dir", "cache"], "no-program"),
         (["run", "--dir", "cache", "--", "no-such-program"], "no-program"),
         (["run", "--dir", "cache", "--", "train.py"], "no-program"),

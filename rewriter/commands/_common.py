@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -71,6 +72,24 @@ def add_wrapper_option(parser: argparse.ArgumentParser) -> None:
         help="of a directory or a log: only these wrappers, by name, or forward, backward, "
         "inference (may be repeated; default: all)",
     )
+
+
+def add_blocking_option(parser: argparse.ArgumentParser) -> None:
+    """Add what makes faults of a GPU show where they happen."""
+    parser.add_argument(
+        "--blocking",
+        action="store_true",
+        help="wait for each launch on a GPU, and do not cache its memory: "
+        "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+    )
+
+
+def time_limit(text: str) -> float:
+    """A number of seconds from the command line."""
+    found = float(text)
+    if not (math.isfinite(found) and found > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+    return found
 
 
 def selection(
@@ -244,6 +263,12 @@ def plain_table(rows: list[list[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def names_probes(arguments: argparse.Namespace) -> bool:
+    """Whether a probe was asked for, and not only the default one."""
+    asked = arguments.probe is not None or arguments.level is not None
+    return asked or bool(probes.LEVELS[_environment_level()])
 
 
 def _environment_level() -> str:

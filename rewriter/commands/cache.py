@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,12 +13,19 @@ from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
 from rewriter.cache.session import reading, writing
 from rewriter.cache.state import Cache, scan
 from rewriter.commands import _cache as text
-from rewriter.commands._common import add_probe_options, emit_json, message, selection
+from rewriter.commands._common import (
+    add_blocking_option,
+    add_probe_options,
+    emit_json,
+    message,
+    names_probes,
+    selection,
+    time_limit,
+)
 from rewriter.errors import DIFFERS, FAILED, OK, RewriterError
 from rewriter.types import Selection
 
 ORDER = 45
-_LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 
 
 def add(subparsers: Any) -> None:
@@ -75,13 +81,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new cache.dump)"
     )
     parser.add_argument(
-        "--timeout", metavar="S", type=float, help="stop a run of the program after S seconds"
+        "--timeout",
+        metavar="SECONDS",
+        type=time_limit,
+        help="stop a run of the program after this time, and say in which launch",
     )
-    parser.add_argument(
-        "--blocking",
-        action="store_true",
-        help="wait for each launch on a GPU and keep no memory, so that faults show where they are",
-    )
+    add_blocking_option(parser)
     parser.add_argument(
         "--quiet",
         action="store_true",
@@ -168,9 +173,9 @@ def _run(arguments: argparse.Namespace) -> int:
         pinned=arguments.dir is not None,
         dump=arguments.dump,
         overwrite=arguments.overwrite,
-        timeout=_positive("--timeout", arguments.timeout),
+        timeout=arguments.timeout,
         blocking=arguments.blocking,
-        quiet=arguments.quiet or not _names_probes(arguments),
+        quiet=arguments.quiet or not names_probes(arguments),
         redirected=arguments.json,
         command=arguments.command_line,
     )
@@ -191,26 +196,16 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     return chosen
 
 
-def _names_probes(arguments: argparse.Namespace) -> bool:
-    """Whether a probe was asked for, and not only the default one."""
-    asked = arguments.probe is not None or arguments.level is not None
-    return asked or os.environ.get(_LEVEL_VARIABLE, "0") not in ("", "0")
-
-
 def _choice(
     arguments: argparse.Namespace, globs: tuple[str, ...], kernels: tuple[str, ...] | None
 ) -> Choice:
     since = None if arguments.since is None else seconds(arguments.since)
-    newest = _positive("--newest", arguments.newest)
-    return Choice(globs, kernels, since, None if newest is None else int(newest))
-
-
-def _positive(option: str, value: float | None) -> float | None:
-    if value is not None and not value > 0:
+    newest = arguments.newest
+    if newest is not None and newest < 1:
         raise RewriterError(
-            "bad-number", f"{option} is {value:g}", hint="Expected a number greater than 0."
+            "bad-number", f"--newest is {newest}", hint="Expected a number greater than 0."
         )
-    return value
+    return Choice(globs, kernels, since, newest)
 
 
 def _running(cache: Cache) -> journal.Running | None:

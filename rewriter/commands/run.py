@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from rewriter import api, timing
 from rewriter.artifact import Artifact
 from rewriter.commands._common import (
+    add_blocking_option,
     add_model_option,
     add_probe_options,
     add_wrapper_option,
@@ -23,6 +23,7 @@ from rewriter.commands._common import (
     printable,
     selection,
     steps,
+    time_limit,
 )
 from rewriter.runner import Ran, blocking_environment, run
 from rewriter.triage import Verdict, describe, examine
@@ -37,12 +38,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="run a wrapper or a package, plain or probed")
     parser.add_argument("artifact", metavar="ARTIFACT")
     add_run_options(parser)
-    parser.add_argument(
-        "--blocking",
-        action="store_true",
-        help="wait for each launch on a GPU, and do not cache its memory: "
-        "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
-    )
+    add_blocking_option(parser)
     add_probe_options(parser)
     parser.set_defaults(act=act)
 
@@ -75,21 +71,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=seconds,
+        type=time_limit,
         help="stop it after this time, imports and compilation included, and say in which launch",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing dump")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_model_option(parser)
     add_wrapper_option(parser)
-
-
-def seconds(text: str) -> float:
-    """A time limit from the command line."""
-    found = float(text)
-    if not (math.isfinite(found) and found > 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
-    return found
 
 
 def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str:

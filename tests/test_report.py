@@ -187,6 +187,12 @@ def test_what_is_only_read_is_shown_once_on_the_page(tmp_path: Path) -> None:
     assert phases == ["before", "after"]
 
 
+def test_a_number_among_the_arguments_of_a_fault_has_no_statistics(tmp_path: Path) -> None:
+    number = {"launch": 1, "kernel": "kernel_1", "phase": "before", "arg": "s77", "role": "in"}
+    rows = [*step(0), {**number, "type": "int", "value": "8"}, *step(1, nan=4)]
+    assert "<code>int</code> = <code>8</code>" in page(report_of(tmp_path, rows))
+
+
 def test_only_the_runs_named(tmp_path: Path) -> None:
     dump = open_dump(write_dump(tmp_path / "model.dump", step(0), step(0, nan=1)))
     assert [run.name for run in model.report(dump, runs=["rank0/run0"]).runs] == ["rank0/run0"]

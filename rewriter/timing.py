@@ -6,7 +6,7 @@ The trace is a JSON file of Chrome's Trace Event Format, which chrome://tracing 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,8 +85,10 @@ def table(dump: Path) -> tuple[Timed, ...]:
     return tuple(sorted(made, key=lambda timed: -timed.total))
 
 
-def lines(timed: tuple[Timed, ...]) -> list[list[str]]:
-    """The table as cells; the first row is the head."""
+def lines(
+    timed: tuple[Timed, ...], name: Callable[[str], str] = lambda artifact: artifact
+) -> list[list[str]]:
+    """The table as cells; the first row is the head. `name` is what a wrapper is called in it."""
     several = len({each.artifact for each in timed}) > 1
     rows = [["#", "kernel", "runs", "total µs", "mean µs", "share", "clock"]]
     rows += [
@@ -103,7 +105,7 @@ def lines(timed: tuple[Timed, ...]) -> list[list[str]]:
     ]
     if not several:
         return rows
-    names = ["wrapper", *(each.artifact for each in timed)]
+    names = ["wrapper", *(name(each.artifact) for each in timed)]
     return [[name, *row] for name, row in zip(names, rows, strict=True)]
 
 

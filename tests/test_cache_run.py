@@ -359,3 +359,59 @@ def test_an_edit_of_an_instrumented_wrapper_is_left(directory: Path, python: Pyt
     path = directory / MLP
     assert edit.strip(path.read_bytes()).source.endswith(b"# x\n")
     assert not (directory / journal.NAME).exists()
+
+
+# Leaves what a wrapper records that is called twice.
+RECORD = f"""
+import os, pathlib, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import dumps
+dump = pathlib.Path(os.environ["REWRITER_DUMP"])
+launches = [dumps.launch(0, "cpp_fused_add_0", [dumps.value("x")], [dumps.value("buf0", "out")]),
+            dumps.launch(1, "extern_kernels.mm", [dumps.value("buf0")])]
+for run in range(2):
+    time = {{"start_us": 2.5, "duration_us": 30.0}}
+    launches[1][1][-1:] = [{{"launch": 1, "kernel": "extern_kernels.mm", "phase": "after",
+                             "time": {{**time, "clock": "host"}}}}]
+    dumps.write(dump, launches, run=run, artifact={Path(MLP).name!r})
+"""
+
+
+def test_times_are_shown_and_traced(directory: Path, python: Python) -> None:
+    done = run(directory, "--probe", "time,names", *python(RECORD))
+    assert done.returncode == 0, done.stderr
+    assert "1  extern_kernels.mm  2     60.0      30.0     100.0%  host" in done.stderr
+    trace = directory.parent / "dump" / "trace.json"
+    assert f"trace for Perfetto or chrome://tracing: {trace}" in done.stderr
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [event["dur"] for event in events if event["ph"] == "X"] == [30.0, 30.0]
+    done = run(directory, "--json", "--overwrite", "--probe", "time", *python(RECORD))
+    found = json.loads(done.stdout)
+    assert [(x["launch"], x["runs"], x["total_us"]) for x in found["times"]] == [(1, 2, 60.0)]
+    assert found["trace"] == str(trace)
+
+
+def test_no_times_where_nobody_asked(directory: Path, python: Python) -> None:
+    found = json.loads(run(directory, "--json", *python("pass")).stdout)
+    assert (found["times"], found["trace"], found["next"]) == ([], None, "")
+
+
+def test_a_dump_that_cannot_be_read(directory: Path, python: Python) -> None:
+    """It is said, and the rest of the report is there."""
+    damage = "(dump / 'rank0/run0/events.jsonl').write_text('{}\\n\"time\"\\n')\n"
+    before = content(directory)
+    done = run(directory, "--json", "--probe", "time", *python(RECORD + damage + "os.abort()"))
+    assert done.returncode == 1, done.stderr
+    assert "line 2 is no JSON object" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["ended"]["signal"], found["verdicts"], found["times"]) == ("SIGABRT", [], [])
+    assert content(directory) == before
+
+
+def test_inputs_that_do_not_fit_are_a_finding(directory: Path, python: Python) -> None:
+    row = {"phase": "inputs", "arg": "x", "role": "in", "unexpected": "size [9], expected [8]"}
+    add = f"(dump / 'rank0/run0/events.jsonl').open('a').write({json.dumps(row) + chr(10)!r})"
+    done = run(directory, "--json", "--probe", "inputs", *python(RECORD + add))
+    assert done.returncode == 1
+    assert "unexpected input x: size [9], expected [8], rank0/run0, " in done.stderr
+    assert [one["kind"] for one in json.loads(done.stdout)["findings"]] == ["unexpected"]

@@ -12,12 +12,13 @@ from typing import Literal
 from rewriter.dump import EVENTS, RunDump, open_dump
 from rewriter.types import Json
 
-Kind = Literal["nan", "inf"]
+Kind = Literal["nan", "inf", "unexpected"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The first value that holds a NaN, or an infinity: the row of its event."""
+    """The first value that holds a NaN, or an infinity, or the first input that is not what its
+    wrapper expects: the row of its event."""
 
     kind: Kind
     artifact: str
@@ -41,7 +42,7 @@ def read(dump: Path) -> Found:
     calls: Counter[str] = Counter()
     first: dict[Kind, Finding] = {}
     launches = 0
-    kinds: tuple[Kind, ...] = ("nan", "inf")
+    kinds: tuple[Kind, ...] = ("nan", "inf", "unexpected")
     for run in sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank)):
         calls[run.artifact] += 1
         current: tuple[object, object] | None = None

@@ -162,6 +162,7 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from rewriter.cache.run import Request, run
+    from rewriter.commands import _cache_run as report
 
     asked = _selection(arguments)
     globs = tuple(x for x in (arguments.wrappers or "").split(",") if x)
@@ -180,13 +181,14 @@ def _run(arguments: argparse.Namespace) -> int:
         command=arguments.command_line,
     )
     ran = run(request, message)
-    verdicts = text.verdicts(ran, blocking=request.blocking)
+    found = report.read(request, ran)
     if arguments.json:
-        emit_json("cache-run", text.ran_json(request, ran, verdicts))
-    text.show_ran(request, ran, verdicts)
+        emit_json("cache-run", report.as_json(request, ran, found))
+    report.show(request, ran, found)
     if ran.interrupted:
         return FAILED
-    return OK if ran.ended.code == 0 else DIFFERS
+    unexpected = any(finding.kind == "unexpected" for finding in ran.found.findings)
+    return DIFFERS if ran.ended.code != 0 or unexpected else OK
 
 
 def _selection(arguments: argparse.Namespace) -> Selection:

@@ -1,0 +1,185 @@
+"""The text and the JSON of `rewriter cache run`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter import timing
+from rewriter.cache.found import Finding
+from rewriter.cache.run import CacheRun, Request
+from rewriter.commands._cache import count, edited, listed, placed_json, warn_about
+from rewriter.commands._common import message, plain_table, printable
+from rewriter.errors import RewriterError
+from rewriter.timing import Timed
+from rewriter.triage import describe, examine
+from rewriter.types import Json
+from rewriter.verdict import Verdict
+
+_SHORT = 14  # characters of a hash
+_SHOWN = 30  # launches in a table of times
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is read from a dump for the report: where a program that did not end well was, and how
+    long launches took."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    times: tuple[Timed, ...] = ()
+    trace: Path | None = None
+
+
+def read(request: Request, ran: CacheRun) -> Read:
+    """Read the dump of a run, and write its trace if launches were timed.
+
+    What cannot be read is said: the rest of the report does not depend on it.
+    """
+    if ran.dump is None:
+        return Read()
+    try:
+        verdicts: tuple[Verdict, ...] = ()
+        if ran.ended.code != 0:
+            verdicts = examine(ran.dump, ran.ended, blocking=request.blocking)
+        times = timing.table(ran.dump) if "time" in request.selection.probes else ()
+        return Read(verdicts, times, timing.write_trace(ran.dump) if times else None)
+    except RewriterError as error:
+        message(f"warning: {error.message}")
+        return Read()
+
+
+def show(request: Request, ran: CacheRun, found: Read) -> None:
+    """The report, on standard error: standard output is the program's."""
+    warn_about(ran.placed, ran.refused, ran.broken)
+    _warn_of_unprobed(ran)
+    for cleared in ran.cleared:
+        if cleared.left:
+            message("warning: " + edited(cleared.left))
+    if ran.placed:
+        message(_calls(ran))
+    if found.times:
+        message(_times(found.times))
+    for finding in ran.found.findings:
+        message(_finding(finding))
+    if ran.interrupted:
+        message("interrupted; the cache is as it was")
+    elif ran.ended.code != 0:
+        message(f"{shlex.join(request.program)}: {ran.ended}")
+        if ran.placed and not found.verdicts:
+            message("no launch was recorded as running when it ended")
+    for verdict in found.verdicts:
+        message(printable(describe(verdict, next_command=_again(request, verdict))))
+    if ran.dump is not None:
+        message(f"dump: {ran.dump}; see it with: rewriter report {shlex.quote(str(ran.dump))}")
+    if found.trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {found.trace}")
+
+
+def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
+    return {
+        "directory": str(request.directory),
+        "program": list(request.program),
+        "command": request.command,
+        "ended": ran.ended.json(),
+        "interrupted": ran.interrupted,
+        "runs": ran.runs,
+        "wrappers": [
+            {
+                "wrapper": one.slot.name,
+                "graph": one.slot.wrapper.graph,
+                "launches": len(one.result.plan.probed),
+                "calls": ran.found.calls.get(one.slot.path.name, 0),
+            }
+            for one in ran.placed
+        ],
+        "refused": placed_json(request.directory, (), ran.refused)["refused"],
+        "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in ran.unprobed],
+        "launches": ran.found.launches,
+        "findings": [
+            {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": x.row}
+            for x in ran.found.findings
+        ],
+        "left": [name for cleared in ran.cleared for name in cleared.left],
+        "dump": None if ran.dump is None else str(ran.dump),
+        "verdicts": [verdict.json() for verdict in found.verdicts],
+        "next": _again(request, found.verdicts[0]) if found.verdicts else "",
+        "times": [timed.json() for timed in found.times],
+        "trace": None if found.trace is None else str(found.trace),
+    }
+
+
+def _calls(ran: CacheRun) -> str:
+    """How often each wrapper was called; those that were not only in sum."""
+    calls = {one.slot: ran.found.calls.get(one.slot.path.name, 0) for one in ran.placed}
+    rows = [["wrapper", "graph", "launches", "calls"]]
+    rows += [
+        [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
+        for one in ran.placed
+        if (number := calls[one.slot])
+    ]
+    lines = [plain_table(rows)] if len(rows) > 1 else []
+    idle = [slot.short for slot, number in calls.items() if not number]
+    if idle:
+        lines.append(f"never called: {count(len(idle), 'wrapper')}: {listed(idle)}")
+    if idle and len(idle) == len(calls):
+        lines.append(
+            "a program that sets a cache directory of its own, or force_disable_caches, reads none "
+            "of these"
+        )
+    lines.append(f"{count(ran.found.launches, 'launch', 'es')} recorded")
+    return printable("\n".join(lines))
+
+
+def _warn_of_unprobed(ran: CacheRun) -> None:
+    frozen = [one.slot.short for one in ran.unprobed if one.frozen]
+    new = [one.slot.short for one in ran.unprobed if not one.frozen]
+    if frozen:
+        message(
+            f"warning: not probed: {listed(frozen)}: the weights are frozen, and their addresses "
+            "are in the text, so that each process makes a wrapper of its own. `rewriter run FILE "
+            "--constants` runs one alone."
+        )
+    if new:
+        message(
+            f"warning: not probed: {listed(new)}: the program compiled it only in its last run. "
+            "Run the command again."
+        )
+
+
+def _times(times: Sequence[Timed]) -> str:
+    """The launches that took longest."""
+    shown = tuple(times[:_SHOWN])
+    table = plain_table(timing.lines(shown, name=lambda artifact: Path(artifact).stem[:_SHORT]))
+    rest = times[_SHOWN:]
+    if rest:
+        share = sum(timed.share for timed in rest)
+        table += f"\n{count(len(rest), 'launch', 'es')} more, {share:.1%} of the time"
+    return printable(table)
+
+
+def _finding(finding: Finding) -> str:
+    row = finding.row
+    wrapper = Path(finding.artifact).stem[:_SHORT]
+    if finding.kind == "unexpected":
+        text = f"unexpected input {row.get('arg', '')}: {row['unexpected']}"
+        return printable(f"{text}, {finding.run}, {wrapper}")
+    what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
+    where = f"{row.get('arg', 'a value')} ({row.get('role', '')})"
+    at = f"{row['phase']} #{row['launch']} {row['kernel']}" if "launch" in row else "of the inputs"
+    count = row.get(finding.kind)
+    return printable(f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}")
+
+
+def _again(request: Request, verdict: Verdict) -> str:
+    """The command that would tell more."""
+    words = ["rewriter", "cache", "run"]
+    if request.pinned:
+        words += ["--dir", str(request.directory)]
+    words += ["--wrappers", f"{Path(verdict.artifact).stem[:_SHORT]}*"]
+    words += shlex.split(verdict.wants[0])
+    words += ["--blocking"] * request.blocking
+    if request.timeout is not None:
+        words += ["--timeout", f"{request.timeout:g}"]
+    return shlex.join([*words, "--", *request.program])

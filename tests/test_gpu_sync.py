@@ -214,7 +214,7 @@ def test_times_are_those_of_the_stream_and_wait_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     for _ in range(2):  # what takes long is only done once
-        warm = attach(options_of("time"), [row_of()])
+        warm = attach(options_of("time"), [row_of(before=[], after=[])])
         warm.begin()
         warm.before(12)
         torch.cuda._sleep(_CYCLES)
@@ -222,7 +222,7 @@ def test_times_are_those_of_the_stream_and_wait_for_nothing(
         warm._finish()
     capfd.readouterr()
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
-    recorder = attach(options_of("time"), [row_of()])
+    recorder = attach(options_of("time"), [row_of(before=[], after=[])])
     own = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     stream = torch.cuda.Stream()  # to make the first one may wait for what runs
     recorder.begin()

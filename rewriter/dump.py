@@ -91,11 +91,15 @@ class RunDump:
         rows = [json.loads(line) for line in data.split(b"\n") if line]
         return [row for row in rows if not _is_timing(row)]
 
+    def events(self) -> Iterator[Json]:
+        """Every row, whichever step it belongs to, in the order of the file."""
+        return (row for _, row in _rows(self.path / EVENTS))
+
     def having(self, field: str) -> Iterator[Json]:
-        """The rows that have a field, whichever step they belong to, in the order of the file."""
+        """Those of the `events` that have a field."""
         # Most files have none, and they may be long.
         if f'"{field}"'.encode() in (self.path / EVENTS).read_bytes():
-            yield from (row for _, row in _rows(self.path / EVENTS) if field in row)
+            yield from (row for row in self.events() if field in row)
 
     def _steps(self) -> Iterator[Step]:
         position = 0
@@ -123,6 +127,11 @@ class Dump:
     path: Path
     manifest: Json
     runs: tuple[RunDump, ...]
+
+
+def is_recorded(dump: Path) -> bool:
+    """Whether a dump has an event: a program may end before it leaves one."""
+    return next(dump.glob(f"rank*/run*/{EVENTS}"), None) is not None
 
 
 def open_dump(path: str | Path) -> Dump:

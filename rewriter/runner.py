@@ -18,6 +18,8 @@ from typing import IO, Any
 
 from rewriter import api
 from rewriter.artifact import Artifact
+from rewriter.dump import is_recorded, open_dump
+from rewriter.dump_directory import dump_directory, require_free
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Ended
@@ -41,10 +43,10 @@ class Ran:
     """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
 
     `code` is that of the contract: 0 it ran, 1 the wrapper crashed, or was given what it does not
-    expect. `outputs` describe what it
-    returned, with a digest of the bytes; `random_globals` were filled with random values because
-    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
-    `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own.
+    expect. `outputs` describe what it returned, with a digest of the bytes; `random_globals` were
+    filled with random values because only Inductor's loader knows theirs. `signal` is the signal
+    that ended the process, if one did; `timed_out` says that it was stopped at the time limit.
+    `exit_code` is the process's own.
     """
 
     path: Path
@@ -168,7 +170,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         dumps = selection is not None or wrapper.probes is not None
         if dumps and dump is not None:
-            _require_free(Path(dump), overwrite=overwrite)
+            require_free(Path(dump), overwrite=overwrite)
         file, source = _prepare(artifact, selection, Path(scratch), report)
         if dumps:
             name = artifact.path if artifact.package else wrapper.path
@@ -222,7 +224,8 @@ def run(
             hint="`rewriter doctor` says whether torch can be imported.",
             code=FAILED,
         )
-    events = tuple(read_events(target)) if target else ()
+    runs = open_dump(target).runs if target and is_recorded(target) else ()
+    events = tuple(row for each in runs for row in each.events())
     return Ran(
         path=wrapper.path,
         code=int(code != 0 or any("unexpected" in row for row in events)),
@@ -279,16 +282,6 @@ def _prepare(
     # Running it checks it.
     patch.rebuild(artifact, probed, built, check=False, runs_here=True, report=report)
     return built, probed[0].result.source
-
-
-def read_events(dump: Path) -> list[Json]:
-    """The rows of every `events.jsonl` in a dump; a last row that a crash cut short is left out."""
-    rows = []
-    for file in _event_files(dump):
-        for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                rows.append(json.loads(line))
-    return rows
 
 
 def _event_files(dump: Path) -> list[Path]:
@@ -389,50 +382,3 @@ def _launches_begun(dump: Path) -> int:
         return int(json.loads(lines[-1]).get("launch", -1)) + 1 if lines else 0
     except ValueError:
         return 0
-
-
-def dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
-    """The directory to dump to, made now. One that holds something is only replaced if asked to."""
-    try:
-        if wanted is None:
-            return _new_directory(Path(f"{artifact.stem}.dump"))
-        path = Path(wanted).absolute()
-        if _require_free(path, overwrite=overwrite):
-            shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RewriterError(
-            "unwritable",
-            f"cannot make the dump directory {error.filename}: {error.strerror}",
-            hint="Pass another path with -d.",
-        ) from error
-    return path
-
-
-def _new_directory(path: Path) -> Path:
-    number = 1
-    while True:
-        try:
-            (made := path if number == 1 else Path(f"{path}-{number}")).mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return made.absolute()
-
-
-def _require_free(path: Path, *, overwrite: bool) -> bool:
-    """Whether a dump has to make room. Raises where it must not, or where there is no dump."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return False
-    is_dump = path.is_dir() and (path / "manifest.json").is_file()
-    if not is_dump:
-        raise RewriterError(
-            "exists", f"{path} exists and is no dump", hint="Pass another path with -d."
-        )
-    if not overwrite:
-        raise RewriterError(
-            "exists",
-            f"{path} holds a dump already",
-            hint="Pass --overwrite, or another path with -d.",
-        )
-    return True

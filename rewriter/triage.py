@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.comparison import dataflow
-from rewriter.dump import EVENTS, Dump, RunDump, Step, open_dump
+from rewriter.dump import EVENTS, Dump, RunDump, Step, is_recorded, open_dump
 from rewriter.errors import RewriterError
 from rewriter.types import Json, Launch
 from rewriter.verdict import Argument, Ended, Producer, State, Verdict, describe
@@ -29,7 +29,7 @@ def examine(dump: Path, ended: Ended, *, blocking: bool = False) -> tuple[Verdic
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    if next(dump.glob(f"rank*/run*/{EVENTS}"), None) is None:
+    if not is_recorded(dump):
         return ()
     opened = open_dump(dump)
     stops = [stop for runs in _processes(opened) if (stop := _stop(runs)) is not None]

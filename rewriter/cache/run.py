@@ -19,8 +19,9 @@ from rewriter.cache.place import VARIABLE
 from rewriter.cache.program import Signals
 from rewriter.cache.session import Session, Tell, writing
 from rewriter.cache.state import Cache, Slot, scan
+from rewriter.dump_directory import dump_directory
 from rewriter.errors import RewriterError
-from rewriter.runner import blocking_environment, dump_directory
+from rewriter.runner import blocking_environment
 from rewriter.types import Selection
 from rewriter.verdict import Ended
 
@@ -31,6 +32,7 @@ _ADDRESS = re.compile(rb"(?m)^((?:// )?_frozen_param\d+ .*\bdevice\(.*) [0-9a-f]
 # takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
 _DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
 _UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+_MANY = 50  # wrappers from which on it is said that they take a while
 _REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE")
 
 
@@ -170,6 +172,11 @@ class _Runner:
     def _probed(self, cache: Cache, chosen: Chosen) -> tuple[CacheRun, Cache]:
         """Run the program with probes in some wrappers of the cache; the cache afterwards."""
         request = self._request
+        if len(chosen.slots) > _MANY:
+            self._tell(
+                f"instrumenting {_wrappers(len(chosen.slots))}, which takes a while; --wrappers, "
+                "--since or --newest choose fewer"
+            )
         placed, refused = self._session.place(
             chosen.slots, request.selection, overwrite=request.overwrite
         )

@@ -411,3 +411,24 @@ def test_processes_of_one_rank_share_no_run_and_spawned_data_workers_write_nothi
     for pid, rows in found["rank0"]:
         values.setdefault(pid, []).append([row["max"] for row in rows])
     assert sorted(values.values()) == [[[0.0, 0.0]] * 20, [[1.0, 1.0]] * 20, [[7.0, 7.0]]]
+
+
+def test_many_calls_look_for_a_free_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    tried: list[str] = []
+    mkdir = Path.mkdir
+
+    def note(self: Path, *args: Any, **options: Any) -> None:
+        tried.append(self.name)
+        mkdir(self, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", note)
+    one, other = (attach(options_of("names"), [row_of()], []) for _ in range(2))
+    for _ in range(20):
+        one.begin()
+    other.begin()
+    other.begin()
+    runs = [name for name in tried if name.startswith("run")]
+    assert runs == [*(f"run{i}" for i in range(20)), *(f"run{i}" for i in range(22))]

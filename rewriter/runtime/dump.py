@@ -38,6 +38,7 @@ class Dump:
         self._rank = rank
         self._options = options
         self._table = table
+        self._next = 0  # the first run that may be free
 
     def start(self) -> Run:
         """A new directory for one call of the wrapper."""
@@ -59,14 +60,14 @@ class Dump:
     def _make_directory(self) -> Path:
         ranked = self._root / f"rank{self._rank}"
         ranked.mkdir(parents=True, exist_ok=True)
-        number = 0
         while True:
+            path = ranked / f"run{self._next}"
+            self._next += 1
             try:
-                (path := ranked / f"run{number}").mkdir()
+                path.mkdir()
             except FileExistsError:
-                number += 1
-            else:
-                return path
+                continue
+            return path
 
     def _write_manifest(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)

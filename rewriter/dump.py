@@ -231,7 +231,8 @@ def _wrong_row(row: Json) -> str:
     for name, sound in _ROW.items():
         if name in row and not sound(row[name]):
             return f"{name} {row[name]!r:.40}"
-    if "arg" in row and "dtype" not in row and "type" not in row:
+    # Of an unexpected input that is no value, such as None, nothing else is known.
+    if "arg" in row and not row.keys() & {"dtype", "type", "unexpected"}:
         return "an argument without a type"
     return "" if "dtype" not in row or "shape" in row else "a tensor without a shape"
 

@@ -18,6 +18,7 @@ from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.cpp.runtime import text
+from rewriter.dump import open_dump
 from rewriter.expected import HARNESSES, dimension, row
 from rewriter.runtime import attach
 from rewriter.runtime.expected import Expected, Symbols, compare
@@ -307,6 +308,8 @@ def test_both_runtimes_say_and_dump_the_same(
         dumped.append(
             [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
         )
+        # What is no value has a row that readers take, too.
+        assert list(open_dump(tmp_path / language).runs[0].events()) == dumped[-1]
     assert said[0].out == "".join(f"[rewriter 0] inputs {text}\n" for text in wrong) * 2
     assert said[1] == said[0]
     assert dumped[1] == dumped[0]
@@ -340,6 +343,23 @@ def test_what_is_not_known_is_said_once(
             "expects, which is not checked: a (anything), b (dtype, size, stride), c (device, "
             "size)\n"
         )
+
+
+def test_an_input_that_cannot_be_described_is_not_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise ValueError("no text")
+
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    options = options_of("inputs", expected=["a - -", "b int -"], reads_inputs=False)
+    runtime = attach(options, [launch_of()], ["a", "b"])
+    runtime.begin()
+    runtime.inputs(Mute(), 3)
+    rows = (tmp_path / "rank0/run0/events.jsonl").read_text().splitlines()
+    assert [json.loads(row)["arg"] for row in rows] == ["b"]
+    assert "warning: inputs a: ValueError: no text" in capfd.readouterr().err
 
 
 # Real wrappers.

@@ -249,8 +249,7 @@ class Recorder:
         if self._reads_inputs:
             self._read(event, self._inputs, contents)
         elif event.call.directory is not None:
-            for label, content in zip(self._inputs, contents, strict=True):
-                event.values += Value.read(label, content)
+            self._take(event, self._inputs, contents)
             event.call.directory.write(event)
         read = {value.label.name for value in event.values}
         for name, found in event.unexpected.items():
@@ -286,11 +285,7 @@ class Recorder:
                 self._ask(act, event)
 
     def _read(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
-        for label, content in zip(labels, contents, strict=True):
-            try:
-                event.values += Value.read(label, content)
-            except Exception as error:
-                self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
+        self._take(event, labels, contents)
         for act in self._checks["before" if event.launch is None else event.phase]:
             self._ask(act, event)
         if event.error:
@@ -303,6 +298,13 @@ class Recorder:
         for probe in readers:
             self._ask(probe.at, event)
         self._measure(event.call, event)
+
+    def _take(self, event: Event, labels: tuple[Label, ...], contents: tuple[Any, ...]) -> None:
+        for label, content in zip(labels, contents, strict=True):
+            try:
+                event.values += Value.read(label, content)
+            except Exception as error:
+                self.warn(f"{event.about} {label.name}", f"{type(error).__name__}: {error}")
 
     def _capture(self, event: Event, readers: list[Probe]) -> None:
         """Inside of a CUDA graph: nothing can be read before a replay."""

@@ -6,6 +6,7 @@ that lies beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,8 @@ _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
 def examine(dump: Path, ended: Ended, *, blocking: bool = False) -> tuple[Verdict, ...]:
-    """The verdicts of a program that ended like this: one for each process whose record stops at a
-    launch, the likeliest culprit first. Empty where the dump names no launch.
+    """The verdicts of a program that ended like this: one for each process or thread whose record
+    stops at a launch, the likeliest culprit first. Empty where the dump names no launch.
 
     `blocking` says that each launch was waited for (`CUDA_LAUNCH_BLOCKING=1`).
 
@@ -32,15 +33,25 @@ def examine(dump: Path, ended: Ended, *, blocking: bool = False) -> tuple[Verdic
     if not is_recorded(dump):
         return ()
     opened = open_dump(dump)
-    stops = [stop for runs in _processes(opened) if (stop := _stop(runs)) is not None]
-    if any(stop.state != "after" for stop in stops):
-        # A process that was through with its launches is not the one that died.
-        stops = [stop for stop in stops if stop.state != "after" or not stop.is_last]
-    if len(stops) > 1:
-        stops = _waiting(stops)
-    order: tuple[State, ...] = ("faulted", "running", "earlier", "after", "waiting")
-    stops.sort(key=lambda stop: (order.index(stop.state), stop.time))
-    return tuple(_Examiner(opened, stop, ended, blocking).verdict() for stop in stops)
+    stops: list[_Stop] = []
+    for process in _processes(opened):
+        found = [_stop(opened, runs) for runs in process]
+        stops += _candidates([stop for stop in found if stop is not None])
+    stops = _likely(_waiting(stops))
+    verdicts = [_Examiner(opened, stop, ended, blocking).verdict() for stop in stops]
+    within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
+    return tuple(_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
+
+
+def _among_threads(verdict: Verdict, within: int) -> Verdict:
+    """A verdict that says how many threads of its process were within a call."""
+    if within < 2 or verdict.state not in ("running", "after"):
+        return verdict
+    note = (
+        f"{within} threads of the process were within a call: the record does not tell which of "
+        "them ended the program, or whether it was another one."
+    )
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 @dataclass(frozen=True)
@@ -57,26 +68,23 @@ class _Stop:
     def facts(self) -> Json:
         return self.run.table.get(self.step.launch or 0, {})
 
-    @property
-    def is_last(self) -> bool:
-        """Whether no launch comes after it in the wrapper."""
-        return self.step.launch == max(self.run.table, default=None)
 
-
-def _processes(dump: Dump) -> Iterable[list[RunDump]]:
-    """The calls of each process, in the order of their last events."""
-    found: dict[tuple[int, object], list[RunDump]] = {}
+def _processes(dump: Dump) -> Iterator[list[list[RunDump]]]:
+    """The calls of each thread of each process, in the order of their last events."""
+    found: dict[tuple[int, object], dict[object, list[RunDump]]] = {}
     for run in dump.runs:
-        found.setdefault((run.rank, run.facts.get("pid")), []).append(run)
-    return [sorted(runs, key=lambda run: (_time(run), run.number)) for runs in found.values()]
+        threads = found.setdefault((run.rank, run.facts.get("pid")), {})
+        threads.setdefault(run.facts.get("thread"), []).append(run)
+    for threads in found.values():
+        yield [sorted(runs, key=lambda x: (_time(x), x.number)) for runs in threads.values()]
 
 
 def _time(run: RunDump) -> int:
     return (run.path / EVENTS).stat().st_mtime_ns
 
 
-def _stop(runs: Sequence[RunDump]) -> _Stop | None:
-    """Where a process stopped: at its first fault, or else in its last call."""
+def _stop(dump: Dump, runs: Sequence[RunDump]) -> _Stop | None:
+    """Where a thread stopped: at its first fault, or else in its last call."""
     for run in runs:
         faults = (row for row in run.having("error") if "launch" in row)
         if (row := next(faults, None)) is not None:
@@ -88,19 +96,59 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     if not run.steps or run.steps[-1].launch is None:
         return None
     step = run.steps[-1]
-    ran = any(row.get("phase") == "after" for row in run.rows(step))
-    return _Stop(run, step, "after" if ran else "running", _time(run))
+    stop = _Stop(run, step, "running", _time(run))
+    if any(row.get("phase") == "after" for row in run.rows(step)):
+        return replace(stop, state="over" if _is_last(dump, stop) else "after")
+    return stop if "after" in stop.facts else replace(stop, state="begun")
+
+
+def _is_last(dump: Dump, stop: _Stop) -> bool:
+    """Whether no launch comes after it in a call: one that is not probed may."""
+    if stop.step.launch != max(stop.run.table, default=None) or stop.facts.get("repeats"):
+        return False
+    launches, _ = _located(dump.path / stop.run.artifact)
+    return not launches or stop.step.launch == max(launches)
+
+
+def _candidates(stops: Sequence[_Stop]) -> list[_Stop]:
+    """Of the threads of a process, the one that was heard of last, and those within a call."""
+    last = max(stops, key=lambda stop: stop.time, default=None)
+    return [stop for stop in stops if stop is last or stop.state not in ("over", "begun")]
 
 
 def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
-    """Which of several processes only wait: they are in a collective, and others are elsewhere."""
+    """Which of several ranks only wait: they are in a collective, and others are elsewhere."""
 
     def waits(stop: _Stop) -> bool:
-        return stop.state == "running" and stop.facts.get("kind") == "collective"
+        return stop.state in ("running", "begun") and stop.facts.get("kind") == "collective"
 
-    if all(map(waits, stops)) and len({stop.step.launch for stop in stops}) == 1:
-        return list(stops)
-    return [replace(stop, state="waiting") if waits(stop) else stop for stop in stops]
+    def is_elsewhere(other: _Stop, stop: _Stop) -> bool:
+        if other.run.rank == stop.run.rank:
+            return False
+        return not waits(other) or other.step.launch != stop.step.launch
+
+    return [
+        replace(stop, state="waiting")
+        if waits(stop) and any(is_elsewhere(other, stop) for other in stops)
+        else stop
+        for stop in stops
+    ]
+
+
+def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
+    """The likeliest culprit first, without those who cannot be one."""
+    over = {stop.run.rank: stop for stop in sorted(stops, key=lambda stop: stop.time)}
+    if any(stop.state not in ("over", "waiting") for stop in stops):
+        # Who was through with its launches is not the one that died.
+        over = {}
+    kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
+    order: tuple[State, ...] = (
+        "faulted", "running", "begun", "earlier", "after", "over", "waiting"
+    )  # fmt: skip
+    return sorted(
+        kept,
+        key=lambda x: (order.index(x.state), -x.time if x.state == "over" else x.time),
+    )
 
 
 class _Examiner:
@@ -125,7 +173,7 @@ class _Examiner:
         pinned = "sync" in probes or stop.state in ("faulted", "waiting")
         # What was read before a launch stays on the device until it is over: after a fault, the
         # record may lack the launch that was running.
-        pinned = pinned or (self._blocking and stop.state == "running")
+        pinned = pinned or (self._blocking and stop.state in ("running", "begun"))
         pid = self._run.facts.get("pid")
         made = Verdict(
             rank=self._run.rank,
@@ -148,7 +196,7 @@ class _Examiner:
             asynchronous=on_gpu and not pinned and not self._ended.timed_out,
             on_gpu=on_gpu,
         )
-        return replace(made, notes=tuple(_notes(made, "after" in facts)))
+        return replace(made, notes=tuple(_notes(made)))
 
     def _on_gpu(self, arguments: Iterable[Argument]) -> bool:
         devices = {str(argument.row.get("device", "cpu")) for argument in arguments}
@@ -259,7 +307,7 @@ def _located(copy: Path) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
         return {}, ()
 
 
-def _notes(verdict: Verdict, records_after: bool) -> Iterator[str]:
+def _notes(verdict: Verdict) -> Iterator[str]:
     if verdict.asynchronous:
         yield (
             "Launches on a GPU are asynchronous: a fault of one shows at a later one. "
@@ -267,12 +315,12 @@ def _notes(verdict: Verdict, records_after: bool) -> Iterator[str]:
         )
     elif verdict.state == "earlier":
         yield "No probed launch was found faulty: what ran before it and is not probed may be."
-    elif verdict.state == "running" and not records_after:
+    elif verdict.state == "begun":
         yield (
             f"With these probes nothing is recorded after a launch: what stands between "
             f"#{verdict.launch} and the next one may have been reached."
         )
-    if verdict.state == "faulted" or (verdict.on_gpu and verdict.state == "running"):
+    if verdict.state == "faulted" or (verdict.on_gpu and verdict.state in ("running", "begun")):
         yield (
             "On NVIDIA, `compute-sanitizer --target-processes all` in front of the command names "
             "the address and the threads of a bad access."

@@ -13,9 +13,11 @@ from rewriter.dump import label
 from rewriter.types import Json
 
 # `running`: it began and did not end. `faulted`: the device was found faulty right after it.
-# `earlier`: the device was faulty before it, and no probe says since when. `after`: it ended, and
-# nothing was recorded since. `waiting`: it waits for other ranks, which are elsewhere.
-State = Literal["running", "faulted", "earlier", "after", "waiting"]
+# `begun`: it began, and nothing is recorded of how launches end. `earlier`: the device was faulty
+# before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
+# `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
+# are elsewhere.
+State = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
 
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
 _SHOWN = ("min", "max", "mean", "nan", "inf")
@@ -158,7 +160,13 @@ class Verdict:
             launch += f" (line {self.line})"
         how = str(self.ended)
         if self.ended.timed_out:
-            ends = {"running": "in", "after": "after", "waiting": "and waiting for other ranks in"}
+            ends = {
+                "running": "in",
+                "begun": "in or after",
+                "after": "after",
+                "over": "in no launch, after the last one of a call,",
+                "waiting": "and waiting for other ranks in",
+            }
             return f"{how} {ends.get(self.state, 'at')} {launch}"
         if self.state == "faulted":
             return f"{launch} faulted: {_first_line(self.error)}"
@@ -166,15 +174,21 @@ class Verdict:
             return f"the device was faulty before {launch}: {_first_line(self.error)}"
         if self.state == "after":
             return f"the program ended after {launch}, before another one began: {how}"
+        if self.state == "over":
+            return f"the program ended in no launch, after the last one of a call, {launch}: {how}"
+        if self.state == "begun":
+            return f"the program ended in or after {launch}: {how}"
         if self.state == "waiting":
             return f"waits for other ranks in {launch}: {how}"
         return f"the program ended in {launch}: {how}"
 
     @property
     def wants(self) -> tuple[str, str]:
-        """The options of the run that would tell more, and what it would tell."""
+        """The options of the run that would tell more, and what it would tell; empty if none."""
         if self.asynchronous or self.state == "earlier":
             return "--probe names,sync", "which launch the device faults in"
+        if self.state == "over":
+            return "", ""
         sync = ",sync" if self.on_gpu else ""
         if self.state != "after" and not any(x.is_measured for x in self.arguments):
             return f"--probe names,print{sync}", "what it is given, and from which launch"

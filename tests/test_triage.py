@@ -116,13 +116,75 @@ def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     assert verdict.launch == 2
 
 
-def test_a_launch_that_ended_is_not_the_one(tmp_path: Path) -> None:
-    (verdict,) = examine(write(tmp_path, launches(last="both")), Ended(3))
-    assert verdict.state == "after"
-    assert verdict.headline == (
-        "the program ended after launch #2 extern_kernels.mm (line 102), before another one "
-        "began: exit code 3"
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_launch_that_ended_is_not_the_one(repeats: bool, tmp_path: Path) -> None:
+    """Nor is the last one of a loop the last of the call."""
+    found = launches(last="both")
+    found[2][0]["repeats"] = repeats
+    (verdict,) = examine(
+        write(tmp_path, found if repeats else [*found[:2], (found[2][0], [])]), Ended(3)
     )
+    assert verdict.state == "after"
+    assert verdict.headline.startswith("the program ended after launch #")
+    assert verdict.headline.endswith(", before another one began: exit code 3")
+
+
+def test_after_the_last_launch_of_a_call_none_was_running(tmp_path: Path) -> None:
+    dump = write(tmp_path, launches(last="both"))
+    (verdict,) = examine(dump, Ended(3))
+    assert verdict.state == "over"
+    assert verdict.headline == (
+        "the program ended in no launch, after the last one of a call, launch #2 "
+        "extern_kernels.mm (line 102): exit code 3"
+    )
+    assert verdict.wants == ("", "")
+    (verdict,) = examine(dump, Ended(None, timed_out=True, message="still running after 9 s"))
+    assert verdict.headline.startswith("still running after 9 s in no launch, after the last one")
+
+
+def test_the_last_launch_that_is_probed_may_not_be_the_last(tmp_path: Path) -> None:
+    """The copy of the wrapper has more."""
+    source = Path(__file__).parent.parent / "fixtures/artifacts"
+    wrapper = next(source.glob("cpu-torch2.1*/mlp/python/output_code.py"))
+    dump = write(tmp_path, launches(last="both"))
+    (dump / "output_code.py").write_bytes(wrapper.read_bytes())
+    assert len(rewriter.open(wrapper).launches) > 3
+    assert [verdict.state for verdict in examine(dump, ABORTED)] == ["after"]
+
+
+def test_without_rows_after_launches_it_may_have_ended(tmp_path: Path) -> None:
+    found = launches()
+    del found[2][0]["after"]
+    (verdict,) = examine(write(tmp_path, found), ABORTED)
+    assert verdict.state == "begun"
+    assert "the program ended in or after launch #2" in verdict.headline
+
+
+def test_of_two_threads_the_one_in_a_launch_is_named(tmp_path: Path) -> None:
+    """Though the other one was heard of later; where it was within a call, too, so is that."""
+    for run, last in enumerate(("before", "both")):
+        write(tmp_path, launches(last=last), run=run)
+        facts(tmp_path, run=run, pid=7, thread=run)
+        stopped(tmp_path, 100 + run, run=run)
+    (verdict,) = examine(tmp_path, ABORTED)
+    assert (verdict.run, verdict.state, verdict.notes) == ("rank0/run0", "running", ())
+    write(tmp_path, launches(), run=2)
+    facts(tmp_path, run=2, pid=7, thread=1)
+    stopped(tmp_path, 102, run=2)
+    both = examine(tmp_path, ABORTED)
+    assert [verdict.run for verdict in both] == ["rank0/run0", "rank0/run2"]
+    assert all(x.notes[-1].startswith("2 threads of the process were within") for x in both)
+
+
+def test_threads_of_which_only_names_are_recorded(tmp_path: Path) -> None:
+    """The backward of a GPU is in a thread of its own: the forward's last launch is none."""
+    for run in range(2):
+        found = launches()
+        del found[2][0]["after"]
+        write(tmp_path, found, run=run)
+        facts(tmp_path, run=run, pid=7, thread=run)
+        stopped(tmp_path, 100 + run, run=run)
+    assert [(x.run, x.state) for x in examine(tmp_path, ABORTED)] == [("rank0/run1", "begun")]
 
 
 def test_a_value_that_changed_since_it_was_written(tmp_path: Path) -> None:
@@ -284,7 +346,8 @@ def test_each_process_has_a_verdict(tmp_path: Path) -> None:
 
 def collective(rank: int, tmp_path: Path) -> None:
     name = "torch.ops._c10d_functional.wait_tensor.default"
-    waits = dumps.launch(3, name, [dumps.value("buf2")], when="before", kind="collective")
+    facts = {"kind": "collective", "after": [["in", "buf2"]]}
+    waits = dumps.launch(3, name, [dumps.value("buf2")], when="before", **facts)
     write(tmp_path, [*launches(last="both"), waits], rank=rank)
 
 
@@ -299,6 +362,12 @@ def test_ranks_that_wait_are_not_guilty(tmp_path: Path) -> None:
         (1, "running"), (2, "waiting"), (0, "waiting")
     ]  # fmt: skip
     assert "waits for other ranks in launch #3" in verdicts[1].headline
+
+
+def test_a_rank_that_died_between_calls_lets_others_wait(tmp_path: Path) -> None:
+    collective(0, tmp_path)
+    write(tmp_path, launches(last="both"), rank=1)
+    assert [(x.rank, x.state) for x in examine(tmp_path, ABORTED)] == [(1, "over"), (0, "waiting")]
 
 
 def test_ranks_that_all_wait_hang_there(tmp_path: Path) -> None:

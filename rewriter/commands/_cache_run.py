@@ -123,7 +123,7 @@ def _calls(ran: CacheRun) -> str:
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
         lines.append(f"never called: {count(len(idle), 'wrapper')}: {listed(idle)}")
-    if idle and len(idle) == len(calls):
+    if idle and len(idle) == len(calls) and ran.ended.code == 0:
         lines.append(
             "a program that sets a cache directory of its own, or force_disable_caches, reads none "
             "of these"
@@ -173,7 +173,9 @@ def _finding(finding: Finding) -> str:
 
 
 def _again(request: Request, verdict: Verdict) -> str:
-    """The command that would tell more."""
+    """The command that would tell more, if one would."""
+    if not verdict.wants[0]:
+        return ""
     words = ["rewriter", "cache", "run"]
     if request.pinned:
         words += ["--dir", str(request.directory)]

@@ -81,7 +81,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str:
-    """The command that runs the same once more, with other options for the probes."""
+    """The command that runs the same once more, with other options for the probes, if any."""
+    if not options:
+        return ""
     words = ["rewriter", "run", arguments.artifact]
     for option in ("args", "constants", "seed", "timeout"):
         if (value := getattr(arguments, option)) not in (None, 0):

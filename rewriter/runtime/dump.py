@@ -49,6 +49,7 @@ class Dump:
             "version": 1,
             "artifact": self._options["artifact"],
             "pid": os.getpid(),
+            "thread": threading.get_ident(),
             "started": time.time(),
             # A file that was instrumented by an earlier version does not say.
             "outputs": self._options.get("outputs", {}),

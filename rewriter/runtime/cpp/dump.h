@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -212,6 +213,7 @@ class Dump {
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
     json.key("artifact").string(options_.artifact);
     json.key("pid").number(static_cast<int64_t>(getpid()));
+    json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
     write_outputs(json, options_.outputs);
     json.key("launches").open('[');

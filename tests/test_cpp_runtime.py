@@ -1148,11 +1148,16 @@ int cuGetErrorString(int code, const char** text) {
   return 0;
 }
 int cuStreamIsCapturing(void* stream, int* state) { *state = !!getenv("CAPTURE"); return 0; }
-int cuEventCreate(int** event, unsigned flags) { *event = malloc(sizeof(int)); return 0; }
+int events_alive, most_alive;
+int cuEventCreate(int** event, unsigned flags) {
+  *event = malloc(sizeof(int));
+  if (++events_alive > most_alive) most_alive = events_alive;
+  return 0;
+}
 int cuEventRecord(int* event, void* stream) { *event = ++clock_of; return 0; }
 int cuEventSynchronize(int* event) { return 0; }
 int cuEventElapsedTime(float* ms, int* from, int* to) { *ms = *to - *from; return 0; }
-int cuEventDestroy_v2(int* event) { free(event); return 0; }
+int cuEventDestroy_v2(int* event) { --events_alive; free(event); return 0; }
 int aoti_torch_get_current_cuda_stream(int device, void** stream) { *stream = 0; return 0; }
 """
 ON_A_DEVICE = """
@@ -1221,6 +1226,31 @@ def test_events_of_the_device_time_launches(on_a_device: Callable[..., Any]) -> 
     assert starts == pytest.approx([0, 2000, 4000], abs=0.01)
     # They are read when the call is over.
     assert ["time" in row for row in rows] == [False] * 6 + [True] * 3
+
+
+def test_events_of_the_device_go_with_the_call(
+    on_a_device: Callable[..., Any], built: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Also in a loop: only so many wait to be read."""
+    more = """
+native.begin()
+for _ in range(5000):
+    native.before(12)
+    native.after(12)
+native.end()
+cuda = ctypes.CDLL(sys.argv[3])
+alive, most = (ctypes.c_int.in_dll(cuda, name).value for name in ("events_alive", "most_alive"))
+sys.exit(f"{alive} {most}")
+"""
+    driver = str(tmp_path / "libcuda.so.1")
+    ran = subprocess.run(
+        [sys.executable, "-c", ON_A_DEVICE + more, str(HERE), str(built()), driver, "time"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=HERE.parent,
+    )
+    assert ran.stderr.strip() == f"0 {2 * 4096}"
 
 
 def test_nothing_waits_while_a_graph_is_captured(on_a_device: Callable[..., Any]) -> None:

@@ -66,8 +66,10 @@ struct Running {
   explicit Running(Recorder& from) : recorder(from) {}
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() {
+  ~Running() { catch_up(); }
+  void catch_up() {
     for (auto& act : later) act();
+    later.clear();
   }
 
   Recorder& recorder;
@@ -78,8 +80,7 @@ struct Running {
   int64_t started = clock_ns();
   // For the probe `time`: the launch that runs, and since when; events of the device.
   int64_t issued = -1;
-  void* mark = nullptr;
-  void* zero = nullptr;
+  std::shared_ptr<void> mark, zero;
   double zero_us = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <memory>
 
 #include "../device.h"
 #include "../recorder.h"
@@ -28,7 +29,7 @@ class Time : public Probe {
     int64_t now = clock_ns();
     if (call.issued < 0) return;
     double issued = double(call.issued - call.started) / 1000;
-    void *mark = call.mark, *stopped = mark ? record() : nullptr;
+    Mark mark = std::move(call.mark), stopped = mark ? record() : nullptr;
     if (!stopped) {
       report(event, recorder, call.run.get(), issued, double(now - call.issued) / 1000, "host");
       return;
@@ -47,30 +48,33 @@ class Time : public Probe {
       about.launch = launch;
       about.phase = phase;
       about.iteration = iteration;
-      recorder.act(about.about(), [&] { read(about, recorder, call, mark, stopped); });
+      recorder.act(about.about(), [&] { read(about, recorder, call, mark.get(), stopped.get()); });
     });
+    if (call.later.size() >= most) call.catch_up();
   }
 
  private:
-  static void* record() {
+  using Mark = std::shared_ptr<void>;  // an event of the device
+  static constexpr std::size_t most = 4096;  // pairs of them that wait to be read
+
+  static Mark record() {
     static const auto create = find_driver<int (*)(void**, unsigned)>("cuEventCreate");
     static const auto issue = find_driver<int (*)(void*, void*)>("cuEventRecord");
+    static const auto destroy = find_driver<int (*)(void*)>("cuEventDestroy_v2");
     void *event = nullptr, *stream = nullptr;
-    if (!create || !issue || !has_device() || !current_stream(&stream)) return nullptr;
-    if (create(&event, 0) || issue(event, stream)) return nullptr;
-    return event;
+    if (!create || !issue || !destroy || !has_device() || !current_stream(&stream)) return nullptr;
+    if (create(&event, 0)) return nullptr;
+    Mark mark(event, [](void* made) { destroy(made); });
+    return issue(event, stream) ? nullptr : mark;
   }
 
   static void read(Event& event, Recorder& recorder, Running& call, void* mark, void* stopped) {
     static const auto wait = find_driver<int (*)(void*)>("cuEventSynchronize");
     static const auto between =
         find_driver<int (*)(float*, void*, void*)>("cuEventElapsedTime");
-    static const auto destroy = find_driver<int (*)(void*)>("cuEventDestroy_v2");
     float start = 0, duration = 0;
-    if (!wait || !between || !destroy || wait(stopped)) return;
-    if (between(&start, call.zero, mark) || between(&duration, mark, stopped)) return;
-    if (mark != call.zero) destroy(mark);
-    destroy(stopped);
+    if (!wait || !between || wait(stopped)) return;
+    if (between(&start, call.zero.get(), mark) || between(&duration, mark, stopped)) return;
     double from = call.zero_us + double(start) * 1000;
     report(event, recorder, call.run.get(), from, double(duration) * 1000, "cuda");
   }

@@ -15,9 +15,7 @@ from rewriter.comparison import dataflow
 from rewriter.dump import EVENTS, Dump, RunDump, Step, is_recorded, open_dump
 from rewriter.errors import RewriterError
 from rewriter.types import Json, Launch
-from rewriter.verdict import Argument, Ended, Producer, State, Verdict, describe
-
-__all__ = ["Ended", "Verdict", "describe", "examine"]
+from rewriter.verdict import Argument, Ended, Producer, State, Verdict
 
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 

@@ -26,7 +26,8 @@ from harness import events, load
 from models import MODELS
 from rewriter.errors import RewriterError
 from rewriter.runtime import attach
-from rewriter.triage import Ended, describe, examine
+from rewriter.triage import examine
+from rewriter.verdict import Ended, describe
 from test_cpp_runtime import options_of, row_of
 
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,8 @@ from rewriter import timing
 from rewriter.cli import main
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
-from rewriter.triage import Ended, describe, examine
+from rewriter.triage import examine
+from rewriter.verdict import Ended, describe
 
 SCHEMAS = Path(__file__).parent.parent / "docs/schemas"
 ABORTED = Ended(None, int(signal.SIGABRT))

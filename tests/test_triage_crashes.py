@@ -198,7 +198,7 @@ def test_a_kernel_of_a_package(deadly_package: Packaged, capfd: pytest.CaptureFi
     [
         (["a.py", "b.py"], "several-artifacts"),
         (["--seed", "3", "--", "python"], "idle-options"),
-        (["--", "no-such-program"], "no-command"),
+        (["--", "no-such-program"], "no-program"),
         (["no-such-file.py"], "unreadable"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

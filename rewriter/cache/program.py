@@ -54,7 +54,7 @@ def require(program: Sequence[str]) -> None:
         raise RewriterError(
             "no-program",
             "no program was named",
-            hint="Put it behind --, as in `rewriter cache run -- python train.py`.",
+            hint="Put it behind --, as you would type it: -- python train.py.",
         )
     if shutil.which(program[0]) is None:
         hint = "Check the name and PATH."

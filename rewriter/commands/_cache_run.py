@@ -14,9 +14,9 @@ from rewriter.commands._cache import count, edited, listed, placed_json, warn_ab
 from rewriter.commands._common import message, plain_table, printable
 from rewriter.errors import RewriterError
 from rewriter.timing import Timed
-from rewriter.triage import describe, examine
+from rewriter.triage import examine
 from rewriter.types import Json
-from rewriter.verdict import Verdict
+from rewriter.verdict import Verdict, describe
 
 _SHORT = 14  # characters of a hash
 _SHOWN = 30  # launches in a table of times

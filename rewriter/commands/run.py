@@ -26,8 +26,9 @@ from rewriter.commands._common import (
     time_limit,
 )
 from rewriter.runner import Ran, blocking_environment, run
-from rewriter.triage import Verdict, describe, examine
+from rewriter.triage import examine
 from rewriter.types import Json, Launch, Selection
+from rewriter.verdict import Verdict, describe
 
 ORDER = 40
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")

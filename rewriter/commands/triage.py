@@ -22,12 +22,13 @@ from typing import Any
 
 from rewriter import api, probes
 from rewriter.artifact import Artifact
+from rewriter.cache import program
 from rewriter.commands._common import emit_json, message, printable, steps
 from rewriter.commands.run import add_run_options, again, judge
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.runner import Ran, blocking_environment, run, watch
-from rewriter.triage import Ended, Verdict, describe
 from rewriter.types import Json, Selection
+from rewriter.verdict import Ended, Verdict, describe
 
 ORDER = 46
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
@@ -226,10 +227,7 @@ def _nothing(arguments: argparse.Namespace, taken: _Steps) -> int:
 def _program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """The same for a program: the last step goes through Inductor's cache."""
     _refuse(arguments)
-    if not command:
-        raise RewriterError(
-            "no-command", "nothing stands after --", hint="Write the program and its arguments."
-        )
+    program.require(command)
     taken = _Steps(quiet=arguments.json)
     plain = _start(arguments, command, taken, "as it is", {})
     blocking = _start(arguments, command, taken, _WAITING, blocking_environment())
@@ -288,7 +286,7 @@ def _start(
         )
     except OSError as error:
         raise RewriterError(
-            "no-command",
+            "no-program",
             f"cannot start {command[0]}: {error.strerror}",
             hint="Write after -- what starts the program, such as python train.py.",
         ) from error

@@ -70,6 +70,7 @@ def write(
     rank: int = 0,
     run: int = 0,
     artifact: str = "output_code.py",
+    pid: int = 1,
 ) -> Path:
     """Add one call of a wrapper to a dump."""
     path = dump / f"rank{rank}" / f"run{run}"
@@ -77,7 +78,7 @@ def write(
     manifest = {"format": "rewriter.dump", "version": 1, "artifact": artifact, "torch": "2.13.0"}
     (dump / "manifest.json").write_text(json.dumps(manifest))
     table = {row["launch"]: row for row, _ in launches}
-    facts = {"format": "rewriter.run", "version": 1, "artifact": artifact}
+    facts = {"format": "rewriter.run", "version": 1, "artifact": artifact, "pid": pid}
     (path / "run.json").write_text(json.dumps({**facts, "launches": list(table.values())}))
     rows = [{"phase": "inputs", **row} for row in inputs]
     rows += [row for _, found in launches for row in found]

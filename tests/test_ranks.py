@@ -283,6 +283,32 @@ def test_fewer_calls_are_said_and_are_no_fault(dump: Callable[..., Path]) -> Non
     assert "rank0/run1 has no counterpart" in describe_ranks.line(found, found.replicas[0])
 
 
+@pytest.mark.parametrize("name", ["f", "f{}"], ids=["one name", "a name for each rank"])
+def test_calls_of_another_start_are_no_counterparts(name: str, tmp_path: Path) -> None:
+    """The program was started again, and one rank had come further than the other."""
+    starts = {0: [(11, 3), (13, 2)], 1: [(12, 2), (14, 2)]}
+    for rank, processes in starts.items():
+        calls = [(pid, step) for pid, steps in processes for step in range(steps)]
+        for run, (pid, step) in enumerate(calls):
+            launches, given = plain(data=float(step))
+            where = {"rank": rank, "run": run, "pid": pid}
+            dumps.write(tmp_path, launches, inputs=given, artifact=name.format(rank), **where)
+    found = compare_ranks(tmp_path)
+    (comparison,) = found.comparisons
+    assert found.first is None
+    assert [(run.a[-1], run.b[-1]) for run in comparison.runs] == [
+        *zip("0123", "0134", strict=True)
+    ]
+    assert comparison.unpaired == ("B rank0/run2",)
+    # Where they were not started as often, calls go by their order.
+    run = tmp_path / "rank1/run3/run.json"
+    run.write_text(run.read_text().replace('"pid": 14', '"pid": 15'))
+    (comparison,) = compare_ranks(tmp_path).comparisons
+    assert [(run.a[-1], run.b[-1]) for run in comparison.runs] == [
+        *zip("0123", "0123", strict=True)
+    ]
+
+
 def test_data_are_told_where_the_inputs_were_not_recorded(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([(call(1), [])], [(call(5), [])]))
     assert found.first is None
@@ -459,7 +485,7 @@ def test_wrappers_may_have_a_name_for_each_rank(tmp_path: Path) -> None:
         calls = [(call(), inputs(), "f"), (back, [value("g", mean=3)], "b")]
         calls += [(call(), inputs(), "f"), (last, [value("g", mean=3)], "b")]
         for run, (launches, given, name) in enumerate(calls):
-            options = {"rank": rank, "run": run, "artifact": f"{name}{rank}.py"}
+            options: Any = {"rank": rank, "run": run, "artifact": f"{name}{rank}.py"}
             dumps.write(tmp_path / "dump", launches, inputs=given, **options)
     found = compare_ranks(tmp_path / "dump")
     assert where(found) == (1, "launch", "rank1/run3", "#0 k_back_0")

@@ -92,12 +92,40 @@ def _pair_runs(
         return [(a[0], b[0])]
     # One rank may be compared with another, and several with themselves.
     ranked = any(len({run.rank for run in runs}) > 1 for runs in (a, b))
-    pairs = align([_run_keys(run, ranked) for run in a], [_run_keys(run, ranked) for run in b])
+    # Wrappers of another device have other names, and come in the same order.
+    names = [list(dict.fromkeys(run.artifact for run in runs)) for runs in (a, b)]
+    by_order = set(names[0]) != set(names[1])
+    starts = [
+        _starts(runs, ranked, known if by_order else sorted(known))
+        for runs, known in zip((a, b), names, strict=True)
+    ]
+    # The first start of a program is no counterpart of its second.
+    same = set(starts[0].values()) == set(starts[1].values())
+    keys = [
+        [_run_keys(run, ranked, start[run.name][2] if same else 0) for run in runs]
+        for runs, start in zip((a, b), starts, strict=True)
+    ]
+    pairs = align(*keys)
     return [(None if i is None else a[i], None if j is None else b[j]) for i, j, *_ in pairs]
 
 
-def _run_keys(run: RunDump, ranked: bool) -> tuple[Hashable, ...]:
-    rank = run.rank if ranked else 0
+def _starts(
+    runs: Sequence[RunDump], ranked: bool, wrappers: Sequence[str]
+) -> dict[str, tuple[int, int, int]]:
+    """For each run its rank and wrapper, and in the how manieth process that had both it ran."""
+    processes: dict[tuple[int, int], list[object]] = {}
+    starts = {}
+    for run in runs:
+        which = (run.rank if ranked else 0, wrappers.index(run.artifact))
+        known = processes.setdefault(which, [])
+        if (pid := run.facts.get("pid")) not in known:
+            known.append(pid)
+        starts[run.name] = (*which, known.index(pid))
+    return starts
+
+
+def _run_keys(run: RunDump, ranked: bool, start: int) -> tuple[Hashable, ...]:
+    rank = (run.rank if ranked else 0, start)
     kernels = tuple(step.kernel for step in run.steps)
     names = tuple(map(canonical, kernels))
     return (

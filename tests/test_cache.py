@@ -25,6 +25,7 @@ from rewriter import cli
 from rewriter.cache import effects, journal, place
 from rewriter.cache.journal import Journal
 from rewriter.cache.state import TEMPORARY, scan
+from rewriter.errors import RewriterError
 
 HEAVY = ("torch", "numpy", "triton")
 
@@ -471,6 +472,19 @@ def test_a_run_in_progress_is_shown(act: Act, directory: Path) -> None:
     mine.remove()
     assert listed(act)["running"] is None
     assert not (directory / journal.NAME).exists()
+
+
+def test_a_disk_that_is_full(act: Act, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No journal is left that says nothing."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = content(directory)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(RewriterError, match="No space left"):
+        Journal(directory, "rewriter cache run -- python train.py").write([MLP])
+    assert content(directory) == before
 
 
 @pytest.mark.parametrize("written", ["whole", "cut", "list"])

@@ -361,6 +361,19 @@ def test_an_edit_of_an_instrumented_wrapper_is_left(directory: Path, python: Pyt
     assert not (directory / journal.NAME).exists()
 
 
+def test_a_program_that_cannot_be_started(directory: Path, tmp_path: Path) -> None:
+    """Nor is one run whose options could be meant for this command."""
+    (tmp_path / "script").write_text("echo ran")
+    (tmp_path / "script").chmod(0o755)
+    before = content(directory)
+    for words in (["--", tmp_path / "script"], [sys.executable, "--json"], ["echo"]):
+        done = run(directory, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error[no-program]" in done.stderr
+        assert not (tmp_path / "dump").exists()
+        assert content(directory) == before
+
+
 # Leaves what a wrapper records that is called twice.
 RECORD = f"""
 import os, pathlib, sys
@@ -405,6 +418,16 @@ def test_a_dump_that_cannot_be_read(directory: Path, python: Python) -> None:
     assert "line 2 is no JSON object" in done.stderr
     found = json.loads(done.stdout)
     assert (found["ended"]["signal"], found["verdicts"], found["times"]) == ("SIGABRT", [], [])
+    assert content(directory) == before
+
+
+def test_a_dump_that_cannot_be_written(directory: Path, python: Python) -> None:
+    """The program ran, and what it recorded is reported."""
+    before = content(directory)
+    done = run(directory, "--json", *python(RECORD + f"(dump / {Path(MLP).name!r}).mkdir()"))
+    assert done.returncode == 0, done.stderr
+    assert "warning: cannot copy the wrappers to " in done.stderr
+    assert json.loads(done.stdout)["launches"] == 4
     assert content(directory) == before
 
 

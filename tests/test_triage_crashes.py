@@ -19,6 +19,7 @@ import torch
 
 import comparisons
 import rewriter
+from caches import MLP, make
 from capture import Compiled, Packaged, package_case
 from harness import load
 from models import models_for
@@ -286,6 +287,41 @@ def test_a_program_that_dies(
     assert "f32[8, 8] stride [8, 1]  cpu  min 1 max 1" in verdict
     assert "written by #" in verdict
     assert not list((tmp_path / "cache").rglob("*.orig"))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_program_that_crashes_without_probes_only(
+    as_json: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(make(tmp_path / "cache", [MLP])))
+    program = ["sh", "-c", 'test -n "$REWRITER_DUMP" || kill -9 $$']
+    assert main(["triage", *["--json"] * as_json, "--", *program]) == 1
+    output = capfd.readouterr()
+    said = output.err if as_json else output.out
+    assert "verdict: it crashes without probes only" in said
+    assert said.count("crashed: signal SIGKILL") == 2
+    assert "--blocking" in said
+    if as_json:
+        found = json.loads(output.out)
+        assert [step["crashed"] for step in found["steps"]] == [True, True]
+        assert (found["run"]["ended"]["code"], found["run"]["next"]) == (0, "")
+
+
+def test_one_object_where_the_cache_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(make(tmp_path / "cache", [MLP])))
+    assert main(["cache", "instrument"]) == 0
+    capfd.readouterr()
+    assert main(["triage", "--json", "--", "sh", "-c", "exit 3"]) == 2
+    output = capfd.readouterr()
+    assert "error[cache-instrumented]" in output.err
+    found = json.loads(output.out)
+    assert [step["how"] for step in found["steps"]] == ["crashed: exit code 3"] * 2
+    assert found["run"] is None
 
 
 def test_a_program_that_ends_well(capfd: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ class Journal:
             "wrappers": sorted(wrappers),
         }
         temporary = self._path.with_name(f"{NAME}.{os.getpid()}")
+        descriptor = None
         try:
             # Locked before it has its name: nobody finds it unlocked.
             descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
@@ -60,6 +61,9 @@ class Journal:
             os.write(descriptor, json.dumps(facts).encode())
             os.replace(temporary, self._path)
         except OSError as error:
+            if descriptor is not None:
+                os.close(descriptor)
+                temporary.unlink(missing_ok=True)
             raise RewriterError(
                 "unwritable",
                 f"cannot write {self._path}: {error.strerror}",

@@ -78,12 +78,19 @@ def run(
     sys.stderr.flush()
     # At a terminal, the program stays in the group that Ctrl-C goes to and that may read from it.
     grouped = not (sys.stdin is not None and sys.stdin.isatty())
-    process = subprocess.Popen(
-        program,
-        env=dict(environment),
-        stdout=sys.stderr if quiet else None,
-        preexec_fn=_prepare(grouped),
-    )
+    try:
+        process = subprocess.Popen(
+            program,
+            env=dict(environment),
+            stdout=sys.stderr if quiet else None,
+            preexec_fn=_prepare(grouped),
+        )
+    except OSError as error:
+        raise RewriterError(
+            "no-program",
+            f"cannot start {program[0]}: {error.strerror}",
+            hint="Check that it runs without `rewriter`: a script needs a first line with #!.",
+        ) from error
 
     def send(number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

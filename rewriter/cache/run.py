@@ -114,9 +114,12 @@ def _read(dump: Path, placed: Iterable[Placed], tell: Tell) -> Found:
     except RewriterError as error:
         tell(f"warning: {error.message}")
         return Found()
-    for one in placed:
-        if one.slot.path.name in result.calls:
-            (dump / one.slot.path.name).write_bytes(one.result.source)
+    try:
+        for one in placed:
+            if one.slot.path.name in result.calls:
+                (dump / one.slot.path.name).write_bytes(one.result.source)
+    except OSError as error:
+        tell(f"warning: cannot copy the wrappers to {dump}: {error.strerror}")
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from dataclasses import replace
 from typing import Any
@@ -164,6 +165,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from rewriter.cache.run import Request, run
     from rewriter.commands import _cache_run as report
 
+    if arguments.program and "--" not in shlex.split(arguments.command_line):
+        raise RewriterError(
+            "no-program",
+            f"{arguments.program[0]!r} does not stand behind --",
+            hint="Put -- in front of the program: options after it are the program's own.",
+        )
     asked = _selection(arguments)
     globs = tuple(x for x in (arguments.wrappers or "").split(",") if x)
     request = Request(

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,10 @@ from rewriter.verdict import Ended, Verdict, describe
 
 ORDER = 46
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
+_UNPROBED = (
+    "verdict: it crashes without probes only: it depends on timing, or on where its memory lies. "
+    "On NVIDIA, `compute-sanitizer --target-processes all` in front of {} looks for both."
+)
 _WAITING = "each launch waited for, no memory cached"
 
 
@@ -205,11 +209,7 @@ def _tell(ran: Ran, verdicts: Sequence[Verdict], following: str, taken: _Steps) 
     for verdict in verdicts:
         print(printable(describe(verdict, next_command=following)))
     if not ran.crashed:
-        print(
-            "verdict: it crashes without probes only: it depends on timing, or on where its memory "
-            "lies. On NVIDIA, `compute-sanitizer --target-processes all` in front of `rewriter "
-            "run` looks for both."
-        )
+        print(_UNPROBED.format("`rewriter run`"))
     elif not verdicts:
         print(f"verdict: it crashes before its first launch: {ran.ended}")
 
@@ -242,12 +242,13 @@ def _program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     words += ["--json"] * arguments.json
     taken.say(f"{len(taken.done) + 1}. {shlex.join(['rewriter', *words, '--', *command])}")
     sys.stdout.flush()
-    if not arguments.json:
-        return main([*words, "--", *command]) or DIFFERS
-    with redirect_stdout(io.StringIO()) as said:
+    with redirect_stdout(io.StringIO()) if arguments.json else nullcontext() as said:
         code = main([*words, "--", *command])
-    if said.getvalue():
-        emit_json("triage", {"steps": taken.json(), "run": json.loads(said.getvalue())})
+    if code == OK:
+        taken.say(_UNPROBED.format("the program"))
+    if said is not None:
+        ran = said.getvalue()
+        emit_json("triage", {"steps": taken.json(), "run": json.loads(ran) if ran else None})
     return code or DIFFERS
 
 

@@ -1089,8 +1089,15 @@ def test_quiet_prints_nothing_and_dumps_everything(
 
 @pytest.mark.parametrize(
     ("rank", "local", "directory"),
-    [("", "", 0), ("x", "2", 0), ("", "2", 2), ("3", "2", 3)],
-    ids=["neither", "no number", "only the local one", "both"],
+    [
+        ("", "", 0),
+        ("x", "2", 0),
+        ("\u0663", "2", 0),
+        ("9" * 5000, "2", 0),
+        ("", "2", 2),
+        ("3", "2", 3),
+    ],
+    ids=["neither", "no number", "digits of another script", "huge", "only the local one", "both"],
 )
 def test_ranks(
     rank: str, local: str, directory: int, both: Callable[..., Both], monkeypatch: Any

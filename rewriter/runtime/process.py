@@ -35,7 +35,7 @@ class Silent:
 def read_rank() -> int:
     """The number of this process in its job, 0 if it has none."""
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdecimal() else 0
+    return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else 0
 
 
 def is_data_worker() -> bool:

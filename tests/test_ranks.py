@@ -291,8 +291,15 @@ def test_calls_of_another_start_are_no_counterparts(name: str, tmp_path: Path) -
         calls = [(pid, step) for pid, steps in processes for step in range(steps)]
         for run, (pid, step) in enumerate(calls):
             launches, given = plain(data=float(step))
-            where = {"rank": rank, "run": run, "pid": pid}
-            dumps.write(tmp_path, launches, inputs=given, artifact=name.format(rank), **where)
+            dumps.write(
+                tmp_path,
+                launches,
+                inputs=given,
+                rank=rank,
+                run=run,
+                artifact=name.format(rank),
+                pid=pid,
+            )
     found = compare_ranks(tmp_path)
     (comparison,) = found.comparisons
     assert found.first is None
@@ -301,8 +308,8 @@ def test_calls_of_another_start_are_no_counterparts(name: str, tmp_path: Path) -
     ]
     assert comparison.unpaired == ("B rank0/run2",)
     # Where they were not started as often, calls go by their order.
-    run = tmp_path / "rank1/run3/run.json"
-    run.write_text(run.read_text().replace('"pid": 14', '"pid": 15'))
+    last = tmp_path / "rank1/run3/run.json"
+    last.write_text(last.read_text().replace('"pid": 14', '"pid": 15'))
     (comparison,) = compare_ranks(tmp_path).comparisons
     assert [(run.a[-1], run.b[-1]) for run in comparison.runs] == [
         *zip("0123", "0123", strict=True)

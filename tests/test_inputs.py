@@ -446,6 +446,7 @@ def checked(function: Callable[..., Any], *args: Any) -> str:
     return ""
 
 
+@pytest.mark.exhaustive
 def test_jit_cpp_wrappers_are_checked_before_they_assert(
     compiled_cpp: Compile, tmp_path: Path, apart: Apart
 ) -> None:

@@ -336,10 +336,11 @@ class Data(torch.utils.data.Dataset):
 if __name__ == "__main__":
     table = sys.argv[1]
     torch.multiprocessing.spawn(work, (table,), nprocs=2)
-    loader = torch.utils.data.DataLoader(
-        Data(table), num_workers=1, multiprocessing_context="spawn"
-    )
-    assert len(list(loader)) == 2
+    for start in ("spawn", "fork"):
+        loader = torch.utils.data.DataLoader(
+            Data(table), num_workers=1, multiprocessing_context=start
+        )
+        assert len(list(loader)) == 2
     work(7, table, 1)
 """
 
@@ -373,6 +374,7 @@ def run_program(
     return found
 
 
+@pytest.mark.exhaustive
 def test_ranks_write_apart_and_forked_data_workers_nothing(
     mlp_wrapper: Path, tmp_path: Path
 ) -> None:
@@ -401,7 +403,7 @@ def test_ranks_write_apart_and_forked_data_workers_nothing(
     assert found["rank0"][0][0] != found["rank1"][0][0]
 
 
-def test_processes_of_one_rank_share_no_run_and_spawned_data_workers_write_nothing(
+def test_processes_of_one_rank_share_no_run_and_data_workers_write_nothing(
     tmp_path: Path,
 ) -> None:
     table = json.dumps([options_of("print"), [row_of()]])

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,6 +212,13 @@ def _gone(path: Path) -> RewriterError:
     )
 
 
+def clear_up(directory: Path, cleared: Cleared, *, keep: Container[str] = ()) -> Cleared:
+    """Remove what instrumented wrappers led to, less that of originals in `keep`; for a restore."""
+    products = clear.products(directory, keep=keep)
+    graphs = clear.graphs(directory, keep=keep)
+    return replace(cleared, products=products, graphs=graphs)
+
+
 def settle(cache: Cache, died: journal.Running) -> Cleared:
     """Restore what an interrupted run left, and forget it.
 
@@ -220,7 +227,6 @@ def settle(cache: Cache, died: journal.Running) -> Cleared:
     names = set(died.wrappers)
     cleared = restore(slot for slot in cache.slots if not names or slot.name in names)
     clear.temporary(cache)
-    products = clear.products(cache.directory)
-    graphs = clear.graphs(cache.directory)
+    cleared = clear_up(cache.directory, cleared)
     journal.remove(cache.directory)
-    return replace(cleared, products=products, graphs=graphs)
+    return cleared

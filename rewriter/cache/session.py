@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from rewriter.cache import clear, effects, journal
+from rewriter.cache import effects, journal
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
@@ -69,11 +68,9 @@ class Session:
     def restore(self) -> Cleared:
         """Give the originals back, as far as there are any: the program may have removed some."""
         now = [slot for before in self._slots if (slot := look(before)) is not None]
-        cleared = effects.restore(now)
-        products = clear.products(self._directory)
-        graphs = clear.graphs(self._directory)
+        cleared = effects.clear_up(self._directory, effects.restore(now))
         self._slots = ()
-        return replace(cleared, products=products, graphs=graphs)
+        return cleared
 
     def close(self) -> Cleared | None:
         """Restore what is not yet, and end."""

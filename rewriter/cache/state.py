@@ -69,6 +69,11 @@ class Cache:
     foreign: tuple[str, ...]
     temporary: tuple[Path, ...]
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The hashes of the originals of those wrappers that have probes."""
+        return frozenset(slot.wrapper.probes.sha256 for slot in self.slots if slot.wrapper.probes)
+
 
 def scan(directory: Path) -> Cache:
     """Read every wrapper of a cache. Raises `RewriterError` where a file cannot be read."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.cache.choose import Chosen
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Running
 from rewriter.cache.state import Cache, Slot
-from rewriter.commands._common import message, plain_table, printable
+from rewriter.commands._common import message, plain_table, printable, warn_about
 from rewriter.types import Json, Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table
@@ -100,22 +101,13 @@ def status_json(cache: Cache, products: int, running: Running | None) -> Json:
     }
 
 
-def warn_about(
+def warn_about_all(
     placed: Sequence[Placed], refused: Sequence[Refused], broken: Sequence[tuple[str, str]]
 ) -> None:
     """Name what has no probes though it was asked for."""
     for one in placed:
-        for skipped in one.result.plan.skipped:
-            launch = skipped.launch
-            message(
-                f"warning: {one.slot.name}: launch #{launch.index} {launch.kernel} (line "
-                f"{launch.line}) is not instrumented in full: {skipped.reason}"
-            )
-        for call in one.result.plan.unrecognised:
-            message(
-                f"warning: {one.slot.name}: unrecognised call at line {call.line}, not "
-                f"instrumented: {call.text}"
-            )
+        # What is missing in one wrapper may be in another.
+        warn_about(replace(one.result.plan, unmatched=()), f"{one.slot.name}: ")
     unmatched = [set(one.result.plan.unmatched) for one in placed]
     for part in sorted(set.intersection(*unmatched) if unmatched else ()):
         message(f"warning: there is no {part}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from rewriter import timing
 from rewriter.cache.found import Finding
 from rewriter.cache.run import CacheRun, Request
-from rewriter.commands._cache import count, edited, listed, placed_json, warn_about
+from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
 from rewriter.commands._common import message, plain_table, printable
 from rewriter.errors import RewriterError
 from rewriter.timing import Timed
@@ -52,7 +52,7 @@ def read(request: Request, ran: CacheRun) -> Read:
 
 def show(request: Request, ran: CacheRun, found: Read) -> None:
     """The report, on standard error: standard output is the program's."""
-    warn_about(ran.placed, ran.refused, ran.broken)
+    warn_about_all(ran.placed, ran.refused, ran.broken)
     _warn_of_unprobed(ran)
     for cleared in ran.cleared:
         if cleared.left:

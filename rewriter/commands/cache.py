@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from dataclasses import replace
 from typing import Any
 
 from rewriter import api
@@ -112,13 +111,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     cache = reading(place.existing(arguments.dir), message)
-    held = {slot.wrapper.probes.sha256 for slot in cache.slots if slot.wrapper.probes}
-    products = clear.built(cache.directory, keep=held)
+    products = clear.built(cache.directory, keep=cache.held)
     if arguments.json:
         emit_json("cache-status", text.status_json(cache, len(products), _running(cache)))
     else:
         text.show_status(cache, len(products), _running(cache))
-    return DIFFERS if held else OK
+    return DIFFERS if cache.held else OK
 
 
 def _instrument(arguments: argparse.Namespace) -> int:
@@ -132,7 +130,7 @@ def _instrument(arguments: argparse.Namespace) -> int:
         if not placed:
             raise refused[0].error
         clear.temporary(cache)
-    text.warn_about(placed, refused, chosen.broken)
+    text.warn_about_all(placed, refused, chosen.broken)
     if arguments.json:
         emit_json("cache-instrument", text.placed_json(cache.directory, placed, refused))
     else:
@@ -147,11 +145,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             raise _none_chosen(cache)
         cleared = effects.restore(wanted, overwrite=arguments.overwrite)
         clear.temporary(cache)
-        after = scan(cache.directory)
-        held = {slot.wrapper.probes.sha256 for slot in after.slots if slot.wrapper.probes}
-        products = clear.products(cache.directory, keep=held)
-        graphs = clear.graphs(cache.directory, keep=held)
-    cleared = replace(cleared, products=products, graphs=graphs)
+        cleared = effects.clear_up(cache.directory, cleared, keep=scan(cache.directory).held)
     if arguments.json:
         emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
     else:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from rewriter import commands
+from rewriter.commands._common import message
 from rewriter.errors import FAILED, OK, RewriterError
 from rewriter.version import __version__
 
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except RewriterError as error:
-        print(f"rewriter: error[{error.slug}]: {error}", file=sys.stderr)
+        message(f"rewriter: error[{error.slug}]: {error}")
         return error.code
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; what was found is as it is.

@@ -165,6 +165,10 @@ def _run_files(path: Path) -> Iterator[Path]:
 
 def _open_run(events: Path) -> RunDump:
     path = events.parent
+    try:
+        events.open("rb").close()
+    except OSError as error:
+        raise _corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
     facts = _read_json(path / RUN)

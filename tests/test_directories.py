@@ -409,3 +409,19 @@ def test_operators_go_along(tmp_path: Path) -> None:
     ]
     kernels = {launch.kernel for launch in rewriter.open(out / "customop").launches}
     assert any("torch.ops." in kernel for kernel in kernels)
+
+
+def test_names_of_folders_do_not_act_on_the_terminal(
+    debug: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = next(debug.rglob("model__1_backward*"))
+    odd.rename(odd.with_name("\x1b[31mred"))
+    for command in (
+        ["list", str(debug)],
+        ["instrument", str(debug), "--check"],
+        ["instrument", str(debug)],
+    ):
+        assert main(command) in (OK, DIFFERS, BAD_INPUT)
+        said = "".join(capsys.readouterr())
+        assert "\x1b" not in said
+        assert "\\x1b[31mred/output_code.py" in said

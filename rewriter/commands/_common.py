@@ -129,7 +129,7 @@ def emit_json(kind: str, content: Json) -> None:
 
 def message(text: str) -> None:
     """Say something to the person, not to the pipe."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def printable(text: str) -> str:

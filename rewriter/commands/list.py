@@ -14,6 +14,7 @@ from rewriter.commands._common import (
     emit_json,
     message,
     plain_table,
+    printable,
 )
 from rewriter.errors import DIFFERS, OK
 from rewriter.types import Json, Launch
@@ -52,9 +53,9 @@ def act(arguments: argparse.Namespace) -> int:
     else:
         for wrapper in artifact.wrappers:
             if len(artifact.wrappers) > 1:
-                print(_head(wrapper))
+                print(printable(_head(wrapper)))
             if wrapper.launches:
-                print(_table(wrapper.launches))
+                print(printable(_table(wrapper.launches)))
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for call in unrecognised:

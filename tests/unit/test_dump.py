@@ -75,6 +75,15 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path, damaged: str) ->
     assert error.value.slug == "corrupt-dump"
 
 
+def test_events_that_cannot_be_read(tmp_path: Path) -> None:
+    events = two_launches(tmp_path) / "rank0/run0/events.jsonl"
+    events.unlink()
+    events.mkdir()
+    with pytest.raises(RewriterError, match=r"events.jsonl: cannot be read") as error:
+        open_dump(tmp_path)
+    assert error.value.slug == "corrupt-dump"
+
+
 @pytest.mark.parametrize("what", ["missing", "a file", "empty"])
 def test_what_is_no_dump(tmp_path: Path, what: str) -> None:
     path = tmp_path / "dump"

@@ -153,7 +153,7 @@ def test_warm_and_aborted(trained: Trained, warm: Path) -> None:
     assert found["ended"]["signal"] == "SIGABRT"
     assert graphs(found) == [("backward", 1), ("backward", 2), ("forward", 1), ("forward", 2)]
     (verdict,) = found["verdicts"]
-    assert verdict["state"] == "after"
+    assert verdict["state"] == "over"
     assert verdict["launch"] == 4
     assert content(warm) == before
 

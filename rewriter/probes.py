@@ -66,7 +66,7 @@ def phases(selection: Selection) -> dict[Phase, bool]:
         probe = registry()[name]
         if probe.when == "inputs":
             continue
-        when = selection.when or probe.when
+        when = probe.when if probe.spans else selection.when or probe.when
         both: tuple[Phase, ...] = ("before", "after")
         for phase in both:
             if when in (phase, "both"):

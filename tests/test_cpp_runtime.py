@@ -1029,6 +1029,15 @@ def test_sync_writes_what_comes_before_and_prints_nothing(both: Callable[..., Bo
     assert "error" not in str(runtimes.rows())
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_times_are_measured_whatever_the_side(when: str, both: Callable[..., Both]) -> None:
+    runtimes = both("time", when=when)
+    x = torch.ones(3)
+    runtimes.each(lambda runtime: (runtime.before(12, x), runtime.after(12, x)))
+    for rows in runtimes.rows():
+        assert [row["time"]["clock"] for row in rows if "time" in row] == ["host"]
+
+
 def test_times_are_rows_of_their_own(both: Callable[..., Both]) -> None:
     runtimes = both("names", "print", "time", rows=[row_of(), row_of(13, repeats=True)])
     said = runtimes.each(

@@ -95,6 +95,20 @@ def test_a_real_wrapper_with_every_probe_is_bit_equal_and_timed(
         ends.append(row["time"]["start_us"] + row["time"]["duration_us"])
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_launch_is_timed_on_both_its_sides(
+    when: Any, mlp_wrapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    args = torch.load(mlp_wrapper.parent / "inputs.pt")
+    source = rewriter.instrument(mlp_wrapper, rewriter.select("print,time", when=when)).source
+    call_module(load(source, tmp_path), args)
+    rows = [row for row in events(tmp_path / "dump") if "launch" in row]
+    assert {row["phase"] for row in rows if "arg" in row} == {when}
+    launches = [launch.index for launch in rewriter.open(mlp_wrapper).launches]
+    assert [row["launch"] for row in rows if "time" in row] == launches
+
+
 # --- Faults -------------------------------------------------------------------------------------
 
 FAULT = "CUDA error: an illegal memory access was encountered"

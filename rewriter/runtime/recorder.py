@@ -406,7 +406,8 @@ def _probes(options: dict[str, Any]) -> dict[str, list[Probe]]:
     result: dict[str, list[Probe]] = {"inputs": [], "before": [], "after": []}
     for name in options["probes"]:
         probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
-        when = probe.when if probe.when == "inputs" else options["when"] or probe.when
+        is_fixed = probe.spans or probe.when == "inputs"
+        when = probe.when if is_fixed else options["when"] or probe.when
         for phase in ("before", "after") if when == "both" else (when,):
             result[phase].append(probe)
     return result

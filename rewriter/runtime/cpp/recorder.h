@@ -36,6 +36,7 @@ struct Values {
 class Probe {
  public:
   const char* when = "both";
+  bool spans = false;
   const Values* values = nullptr;  // how it reads them, if it does
   bool measures = false;
   bool saves = false;
@@ -365,7 +366,8 @@ class Recorder {
       if (end == std::string::npos) end = names.size();
       if (auto probe = make_probe(names.substr(start, end - start))) {
         bool checks = !std::strcmp(probe->when, "inputs");
-        std::string when = wanted.empty() || checks ? probe->when : wanted;
+        bool fixed = checks || probe->spans || wanted.empty();
+        std::string when = fixed ? probe->when : wanted;
         if (checks) checkers_.push_back(probe.get());
         if (when == "before" || when == "both") before_.push_back(probe.get());
         if (when == "after" || when == "both") after_.push_back(probe.get());

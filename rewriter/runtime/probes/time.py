@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 class Time(Probe):
     summary = "measure how long each launch runs: CUDA events on a GPU, the clock elsewhere"
+    spans = True
 
     def __init__(self) -> None:
         self._started: dict[int, Any] = {}  # by thread

@@ -13,6 +13,8 @@ namespace inductor_rewriter {
 
 class Time : public Probe {
  public:
+  Time() { spans = true; }
+
   void start(Event& event, Recorder& recorder, Running& call) override {
     call.mark = nullptr;
     call.issued = -1;

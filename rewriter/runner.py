@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,10 +22,12 @@ from rewriter.artifact import Artifact
 from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
 from rewriter.errors import BAD_INPUT, FAILED, RewriterError
+from rewriter.signals import Signals
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Ended
 
 # What to do about a problem that the host reports.
+_POLL = 0.1  # seconds
 _HINTS = {
     "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
     "--args: the wrapper's own get_args() then fills them with random values.",
@@ -340,30 +343,34 @@ def watch(
     look: Callable[[], None] | None = None,
 ) -> int | None:
     """Run a program and wait for it, at most `timeout` seconds: then it is killed with all that it
-    started. `look` is called ten times a second meanwhile.
+    started, as it is if this process is told to end. `look` is called ten times a second meanwhile.
 
     Gives its exit code, negative for a signal, `None` for the time limit.
     """
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=stdout,
-        stderr=stderr,
-        # A group of its own, to be ended with all that it starts.
-        start_new_session=True,
-    )
-    deadline = None if timeout is None else time.monotonic() + timeout
-    try:
-        while look and process.poll() is None and not _is_over(deadline):
-            look()
-            time.sleep(0.1)
-        return process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with Signals() as signals:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=stdout,
+            stderr=stderr,
+            # A group of its own, to be ended with all that it starts.
+            start_new_session=True,
+        )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not _is_over(deadline):
+                with suppress(subprocess.TimeoutExpired):
+                    left = _POLL if deadline is None else deadline - time.monotonic()
+                    return process.wait(max(0.0, min(_POLL, left)))
+                if signals.received:
+                    raise KeyboardInterrupt
+                if look:
+                    look()
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _is_over(deadline: float | None) -> bool:

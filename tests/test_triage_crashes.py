@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +22,7 @@ import torch
 
 import comparisons
 import rewriter
-from caches import MLP, make
+from caches import MLP, heed_interrupts, make
 from capture import Compiled, Packaged, package_case
 from harness import load
 from models import models_for
@@ -287,6 +290,24 @@ def test_a_program_that_dies(
     assert "f32[8, 8] stride [8, 1]  cpu  min 1 max 1" in verdict
     assert "written by #" in verdict
     assert not list((tmp_path / "cache").rglob("*.orig"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_program_ends_with_this_one(number: int) -> None:
+    """It is in a group of its own: nobody else would tell it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rewriter", "triage", "--", "sh", "-c", "echo $$ >&2; sleep 60"],
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
+        text=True,
+    )
+    assert process.stderr is not None
+    program = int(process.stderr.readline())
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    with pytest.raises(ProcessLookupError):
+        os.kill(program, 0)
 
 
 @pytest.mark.parametrize("as_json", [False, True])

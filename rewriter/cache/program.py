@@ -11,41 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
-from typing import Any
 
 from rewriter.errors import RewriterError
+from rewriter.signals import Signals
 from rewriter.verdict import Ended
 
 _GRACE = 10.0  # seconds that the program has for its own cleaning up
 _POLL = 0.1
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-
-
-class Signals:
-    """Notes the signals that end programs instead of acting on them, as long as it is entered.
-
-    Nothing is cut short by one: whoever waits or goes on to a next step asks `received`.
-    """
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # `nohup` has it ignored: it stays so, here and in the program.
-            if (before := signal.getsignal(number)) is not signal.SIG_IGN:
-                self._before[number] = before
-                signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received.append(number)
 
 
 def require(program: Sequence[str]) -> None:

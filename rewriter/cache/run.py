@@ -16,12 +16,12 @@ from rewriter.cache.choose import Choice, Chosen, choose
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.found import Found
 from rewriter.cache.place import VARIABLE
-from rewriter.cache.program import Signals
 from rewriter.cache.session import Session, Tell, writing
 from rewriter.cache.state import Cache, Slot, scan
 from rewriter.dump_directory import dump_directory
 from rewriter.errors import RewriterError
 from rewriter.runner import blocking_environment
+from rewriter.signals import Signals
 from rewriter.types import Selection
 from rewriter.verdict import Ended
 

@@ -243,6 +243,8 @@ def cut(path: Path, lines: int, rest: str = "") -> None:
     ("lines", "rest", "where", "says"),
     [
         # By lines: 2 inputs; #0 before, after, after; #1 before, after, after; #2 …
+        pytest.param(0, "", "#0 k_w_0", "before the first launch", id="before anything"),
+        pytest.param(0, '{"ph', "#0 k_w_0", "before the first launch", id="in the first line"),
         pytest.param(5, "", "#1 k_x_1", "after #0 k_w_0", id="between launches"),
         pytest.param(6, "", "#2 k_y_2", "after #1 k_x_1", id="in a launch that is not the last"),
         pytest.param(10, "", "#2 k_y_2", "in #2 k_y_2", id="in the last launch"),
@@ -275,6 +277,17 @@ def test_the_first_rank_may_be_the_one_that_ended(dump: Callable[..., Path]) -> 
     found = compare_ranks(path)
     assert (first(found).rank, found.odd) == (0, (0,))
     assert describe_ranks.verdict(found).startswith("different: rank 0 parts from ranks 1, 2 after")
+
+
+def test_the_first_rank_may_have_recorded_nothing(dump: Callable[..., Path]) -> None:
+    path = dump([plain()], [plain()], [plain()])
+    cut(path / "rank0/run0/events.jsonl", 0)
+    (path / "rank0/run0").rename(path / "rank0/run7")
+    dumps.write(path, *plain()[:1], inputs=plain()[1], rank=0, run=0)
+    for rank in (1, 2):
+        dumps.write(path, plain()[0], inputs=plain()[1], rank=rank, run=1)
+    found = compare_ranks(path)
+    assert (first(found).rank, first(found).reason, found.odd) == (0, "ended", (0,))
 
 
 def test_fewer_calls_are_said_and_are_no_fault(dump: Callable[..., Path]) -> None:

@@ -243,17 +243,16 @@ def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Part
     last = (ours.runs[-1].name, reference.runs[-1].name)
     for run in comparison.runs:
         for side, name, other in (("a", run.a, run.b), ("b", run.b, run.a)):
-            final = _final(run, side)
-            if name not in last or final is None:
+            final, missing = _final(run, side), _tail(run, side)
+            if name not in last or not (final or missing):
                 continue
-            missing = _tail(run, side)
             known = {row.get("kernel") for row in runs[name].table.values()}
             goes_on = bool(missing) and missing[0].place.kernel in known
             is_cut = runs[name].cut and not runs[other].cut
             if goes_on or is_cut or _is_stopped(run, side, runs):
-                at = (runs[run.b].number, final.b.step if final.b else -1, 1)
-                shown = missing[0] if goes_on else final
-                place = getattr(final, side)
+                at = (runs[run.b].number, final.b.step if final and final.b else -1, 1)
+                shown = missing[0] if goes_on or final is None else final
+                place = getattr(final, side) if final else None
                 yield Parting("ended", runs[name].rank, name, at, shown, ended=place)
 
 

@@ -21,6 +21,7 @@ _ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
 SUFFIX = ".log"
+_UNKNOWN: Json = {}  # of an entry whose object cannot be read
 
 
 def is_log(path: Path) -> bool:
@@ -35,7 +36,11 @@ def is_log(path: Path) -> bool:
 def read(path: Path) -> tuple[Traced, ...]:
     """The sources in a log, in its order; one that is there twice is given once."""
     try:
-        found = [_traced(path, about, payload) for about, payload in _entries(path)]
+        found = [
+            _traced(path, about, payload)
+            for about, payload in _entries(path)
+            if payload or about is not _UNKNOWN  # the last line of a program that was killed
+        ]
     except OSError as error:
         raise RewriterError(
             "unreadable",
@@ -72,7 +77,7 @@ def _wanted(line: bytes) -> Json | None:
     try:
         about = json.loads(line[head.end() :])
     except (ValueError, RecursionError):
-        return None  # the last line of a program that was killed
+        return _UNKNOWN
     dump = about.get("graph_dump")
     is_wrapper = isinstance(dump, dict) and dump.get("name") == "inductor_aot_wrapper_code"
     return about if is_wrapper or "inductor_output_code" in about else None
@@ -97,6 +102,8 @@ def _traced(path: Path, about: Json, text: bytes) -> Traced:
 
 
 def _damage(about: Json, text: bytes) -> str:
+    if about is _UNKNOWN:
+        return "the line before its text, which says what it is, was cut short or edited"
     expected = about.get("has_payload")
     if expected is None:
         named = about.get("inductor_output_code")

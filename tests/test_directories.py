@@ -191,6 +191,17 @@ def test_a_log_that_was_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert sorted(contents(out)) == ["0_0_0/forward.py", "0_1_0/forward.py"]
 
 
+def test_an_entry_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    text = log_in(LOG).read_bytes()
+    log.write_bytes(text.replace(b'"inductor_output_code": ', b'"inductor_output_code" ', 1))
+    artifact = rewriter.open(log)
+    assert len(artifact.wrappers) == len(rewriter.open(LOG).wrappers) - 1
+    ((name, error),) = artifact.damaged
+    assert (name, error.slug) == ("no_frame/forward.py", "damaged-trace")
+    assert "the line before its text" in error.message
+
+
 def test_a_page_that_was_cut_short(tmp_path: Path) -> None:
     pages = Path(shutil.copytree(TRACES / "pages", tmp_path / "pages"))
     page = next(pages.rglob("*_13.html"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,12 +38,15 @@ def open_directory(path: Path) -> Artifact:
     for file in sorted(file for file in path.rglob("*") if file.suffix in _SEARCHED):
         if not file.is_file():
             continue
-        if trace_page.is_page(file):
+        name = str(file.relative_to(path))
+        readable, is_page = os.access(file, os.R_OK), trace_page.is_page(file)
+        if is_page and readable:
             pages.append(file)
         elif file.suffix == trace_log.SUFFIX and trace_log.is_log(file):
             logs.append(file)
-        elif file.suffix in SUFFIXES:
-            name = str(file.relative_to(path))
+        elif file.suffix == trace_log.SUFFIX and not readable:
+            unread.append((name, "a log that may not be read"))
+        elif is_page or file.suffix in SUFFIXES:
             try:
                 data = b"PK" if file.suffix == ".pt2" else read(file)
                 if what := unsupported(data):

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,6 +212,29 @@ def test_a_page_that_was_cut_short(tmp_path: Path) -> None:
     assert [(name, error.slug) for name, error in artifact.damaged] == [
         ("0_0_0/forward.py", "damaged-trace")
     ]
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = Path(shutil.copytree(TRACES / "pages", tmp_path / "pages"))
+    log = Path(shutil.copy(log_in(LOG), tmp_path / "own.log"))
+    page = next(pages.rglob("*_13.html"))
+    open_ = Path.open
+
+    def refuse(self: Path, *args: Any, **options: Any) -> Any:
+        if self in (log, page):
+            raise PermissionError(13, "Permission denied")
+        return open_(self, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: self.open("rb").read())
+    monkeypatch.setattr("os.access", lambda path, mode: path not in (log, page))
+    artifact = rewriter.open(tmp_path)
+    assert [wrapper.graph for wrapper in artifact.wrappers] == ["backward"]
+    assert artifact.unread == (("own.log", "a log that may not be read"),)
+    ((name, error),) = artifact.damaged
+    assert (name, error.slug) == (str(page.relative_to(tmp_path)), "unreadable")
 
 
 def test_an_entry_without_its_text_names_the_file(tmp_path: Path) -> None:

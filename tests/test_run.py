@@ -18,6 +18,8 @@ import rewriter
 from capture import Compiled
 from rewriter.cli import main
 
+exhaustive = pytest.mark.exhaustive
+
 
 def rewriter_json(capfd: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
     """Run a command with `--json`; its exit code and its object."""
@@ -191,16 +193,19 @@ def test_custom_operators_are_imported(
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("raise ValueError('broken model')", "ValueError: broken model"),
-        ("import os; os.abort()", "SIGABRT"),
-        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
-        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
-        (
+        pytest.param(
+            "raise ValueError('broken model')", "ValueError: broken model", id="exception"
+        ),
+        pytest.param("import os; os.abort()", "SIGABRT", id="abort", marks=exhaustive),
+        pytest.param("import os; os.kill(os.getpid(), 9)", "SIGKILL", id="kill"),
+        pytest.param("import ctypes; ctypes.string_at(0)", "SIGSEGV", id="segfault"),
+        pytest.param(
             "import resource as r; r.setrlimit(r.RLIMIT_AS, (1 << 34,) * 2); torch.empty(1 << 40)",
             "can't allocate memory",
+            id="out of memory",
+            marks=exhaustive,
         ),
     ],
-    ids=["exception", "abort", "kill", "segfault", "out of memory"],
 )
 def test_a_crash_names_the_launch_that_was_running(
     how: str, says: str, mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ from rewriter.errors import RewriterError
 from rewriter.types import Json, Launch
 from rewriter.verdict import Argument, Ended, Producer, State, Verdict
 
+_ON_GPU = ("triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda")
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -201,7 +202,7 @@ class _Examiner:
         named = str(self._dump.manifest.get("device", "cpu"))
         kind = str(self._stop.facts.get("kind", ""))
         # A launch that a GPU runs, whatever the record says of its arguments.
-        return named != "cpu" or devices > {"cpu"} or kind.startswith(("triton", "cuda"))
+        return named != "cpu" or bool(devices - {"cpu"}) or kind in _ON_GPU
 
     def _arguments(self) -> Iterator[Argument]:
         """What it was given as it was then; what else it has, as far as that is known."""

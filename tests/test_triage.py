@@ -286,6 +286,17 @@ def test_faults_of_a_gpu_are_asynchronous(
     assert any("--probe names,sync" in note for note in verdict.notes) == asynchronous
 
 
+@pytest.mark.parametrize(
+    ("kind", "device", "on_gpu"),
+    [("cpp", "cpu", False), ("combo", "cpu", True), ("extern_out", "cuda:0", True)],
+)
+def test_what_runs_on_a_gpu(kind: str, device: str, on_gpu: bool, tmp_path: Path) -> None:
+    read = dumps.value("x", device=device)
+    dump = dumps.write(tmp_path, [dumps.launch(0, "k", [read], [], when="before", kind=kind)])
+    (verdict,) = examine(dump, ABORTED)
+    assert verdict.on_gpu == on_gpu
+
+
 def test_indices_out_of_bounds_are_noted(tmp_path: Path) -> None:
     index = dumps.value("idx", dtype="int64", shape=[4], min=0, max=9)
     plain = dumps.launch(0, "cpp_fused_add_0", [X, index])

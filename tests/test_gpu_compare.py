@@ -76,7 +76,7 @@ def test_the_fault_is_found(model: str, factor: str, probe: str, tmp_path: Path)
     dumps = (
         dump(source, tmp_path / f"{source.parent.name}.dump", probe) for source in (wrong, path)
     )
-    comparison = rewriter.compare(*dumps)
+    comparison = rewriter.compare(*dumps, tolerances=TOLERANCES[model])
     assert comparison.culprits[0].place.launch == index
     state = "numeric" if factor == "1.25" else "non-finite"
     assert comparison.culprits[0].state == state

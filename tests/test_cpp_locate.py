@@ -656,7 +656,7 @@ def test_list_json_has_the_schema_of_the_contract(
 ) -> None:
     assert main(["list", "--json", "--strict", str(fixture.path)]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert list(listed) == ["format", "version", "launches", "unrecognised"]
+    assert list(listed) == ["format", "version", "launches", "unrecognised", "wrappers", "damaged"]
     launches = plain(fixture).launches
     assert [one["kernel"] for one in listed["launches"]] == [one.kernel for one in launches]
     assert {tuple(one) for one in listed["launches"]} == {

@@ -35,6 +35,11 @@ class Ended:
     timed_out: bool = False
     message: str = ""
 
+    @classmethod
+    def of(cls, code: int) -> Ended:
+        """From the code of a process that ended by itself, negative for a signal."""
+        return cls(code) if code >= 0 else cls(None, signal=-code)
+
     def __str__(self) -> str:
         """In a line."""
         if self.timed_out:

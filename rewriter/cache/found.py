@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rewriter.dump import EVENTS, RunDump, open_dump
+from rewriter.dump import EVENTS, RunDump, is_recorded, open_dump
 from rewriter.types import Json
 
 Kind = Literal["nan", "inf", "unexpected"]
@@ -37,7 +37,7 @@ class Found:
 
 def read(dump: Path) -> Found:
     """Go through a dump once, in the order in which the calls began."""
-    if next(dump.glob(f"rank*/run*/{EVENTS}"), None) is None:
+    if not is_recorded(dump):
         return Found()
     calls: Counter[str] = Counter()
     first: dict[Kind, Finding] = {}

@@ -92,8 +92,7 @@ def run(
         send(signal.SIGKILL)  # what it started and left
     if timed_out:
         return Ended(None, timed_out=True, message=f"stopped at the time limit of {timeout:g} s")
-    code = process.returncode
-    return Ended(code) if code >= 0 else Ended(None, signal=-code)
+    return Ended.of(process.returncode)
 
 
 def _prepare(grouped: bool) -> Callable[[], None]:

@@ -295,5 +295,5 @@ def _start(
     if code is None:
         ended = Ended(None, 0, True, f"still running after {arguments.timeout:g} s")
     elif code:
-        ended = Ended(code if code > 0 else None, max(0, -code))
+        ended = Ended.of(code)
     return taken.add(name, ended, time.perf_counter() - started)

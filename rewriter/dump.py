@@ -65,6 +65,11 @@ class RunDump:
         """The wrapper that was called."""
         return str(self.facts.get("artifact", ""))
 
+    @property
+    def sha256(self) -> str:
+        """The hash of that wrapper without probes; empty in a dump of an early version."""
+        return str(self.facts.get("sha256", ""))
+
     @cached_property
     def table(self) -> dict[int, Json]:
         """What was known of each probed launch, by its index: `kernel`, `kind`, `line`, …"""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -270,7 +272,10 @@ def test_a_comparison_of_numbers_beyond_every_type(tmp_path: Path) -> None:
 
 def test_an_impossible_name_of_an_artifact_gives_no_sources(tmp_path: Path) -> None:
     root = write_dump(tmp_path / "x.dump", step(0), artifact="x" * 5000)
-    assert sources.of_dump(root, open_dump(root).manifest) == {}
+    (folder,) = root.glob("rank0/run0")
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "artifact": "x" * 5000}))
+    assert sources.of_dump()(open_dump(root).runs[0]) == {}
 
 
 class Elements(HTMLParser):
@@ -306,7 +311,8 @@ def hostile_report(folder: Path) -> Report:
     table = [{**entry(0, HOSTILE), "scope": HOSTILE, "source_nodes": [HOSTILE]}]
     write_run(root / "rank0/run0", rows, table)
     (root / "manifest.json").write_text(json.dumps({"artifact": HOSTILE, "command": HOSTILE}))
-    return model.report(open_dump(root), sources={HOSTILE: HOSTILE + "\ud800"})
+    kernels = {HOSTILE: HOSTILE + "\ud800"}
+    return model.report(open_dump(root), sources=lambda run: kernels)
 
 
 def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
@@ -319,7 +325,7 @@ def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
     assert HOSTILE.split("\u2028")[0] in elements.texts["code"]
     run, sources = scripts(text)
     assert HOSTILE in run["strings"]
-    assert list(sources) == [HOSTILE]
+    assert sources == ["", HOSTILE + "?"]
 
 
 MARKS = "\u202e\u2066\u2069\u200f\u061c"
@@ -327,15 +333,17 @@ MARKS = "\u202e\u2066\u2069\u200f\u061c"
 
 def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path) -> None:
     kernel = f"k{MARKS}k"
-    report = report_of(tmp_path, step(0, kernel=kernel, nan=1, device=kernel))
-    report = replace(report, title=kernel, sources={kernel: f"x = 1  # {kernel}"})
+    rows = step(0, kernel=kernel, nan=1, device=kernel)
+    dump = open_dump(write_dump(tmp_path / "model.dump", rows))
+    report = model.report(dump, sources=lambda run: {kernel: f"x = 1  # {kernel}"})
+    report = replace(report, title=kernel)
     text = page(report, command=kernel)
     assert not set(MARKS) & set(text)
     shown = r"k\u202e\u2066\u2069\u200f\u061ck"
     assert shown in Elements(text).texts["bdi"]
     run, sources_ = scripts(text)
     assert shown in run["strings"]
-    assert sources_ == {shown: f"x = 1  # {shown}"}
+    assert sources_ == ["", f"x = 1  # {shown}"]
 
 
 def test_words_from_right_to_left_are_isolated(tmp_path: Path) -> None:
@@ -380,9 +388,78 @@ def test_the_same_dump_gives_the_same_page(tmp_path: Path) -> None:
 def test_sources_are_stored_once_and_only_of_kernels_that_ran(tmp_path: Path) -> None:
     rows = [r for index in range(50) for r in step(index, kernel="again")]
     dump = open_dump(write_dump(tmp_path / "model.dump", rows))
-    report = model.report(dump, sources={"again": "int twelve;", "never": "int thirteen;"})
+    kernels = {"again": "int twelve;", "never": "int thirteen;"}
+    report = model.report(dump, sources=lambda run: kernels)
     assert page(report).count("int twelve;") == 1
     assert "int thirteen;" not in page(report)
+
+
+WRAPPER = """\
+from torch._inductor.async_compile import AsyncCompile
+async_compile = AsyncCompile()
+cpp_fused_log_0 = async_compile.cpp_pybinding(['const float*', 'float*'], '''
+// {what}
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0) {{}}
+''')
+async_compile.wait(globals())
+del async_compile
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((8, 32), (32, 1), torch.float32)
+    cpp_fused_log_0(arg0_1, buf0)
+    return (buf0, )
+"""
+
+
+def two_wrappers(root: Path, names: Sequence[str], *, hashed: bool = True) -> Path:
+    """A dump of two wrappers that both hold `cpp_fused_log_0`, each called once."""
+    rows = step(0, kernel="cpp_fused_log_0", nan=1)
+    write_dump(root, rows, rows, artifact=names[0])
+    for number, name in enumerate(names):
+        source = WRAPPER.format(what=f"source {number}").encode()
+        (root / name).write_bytes(source)
+        file = root / f"rank0/run{number}/run.json"
+        facts = {**json.loads(file.read_text()), "artifact": name}
+        if hashed:
+            facts["sha256"] = hashlib.sha256(source).hexdigest()
+        file.write_text(json.dumps(facts))
+    return root
+
+
+@pytest.mark.parametrize("hashed", [True, False], ids=["hashed", "of an early version"])
+def test_sources_belong_to_the_wrapper_that_was_called(tmp_path: Path, hashed: bool) -> None:
+    dump = open_dump(two_wrappers(tmp_path / "x.dump", ["a.py", "b.py"], hashed=hashed))
+    report = model.report(dump, sources=sources.of_dump())
+    for number, run in enumerate(report.runs):
+        assert f"// source {number}" in run.launches[0].source
+    assert dict(report.facts)["Artifact"] == "a.py, b.py"
+    assert "2 wrappers" in page(report)
+    assert "// source 0" in page(report)
+    assert "// source 1" in page(report)
+    report = model.report(dump, runs=["rank0/run1"], sources=sources.of_dump())
+    assert dict(report.facts)["Artifact"] == "b.py"
+    assert "// source 0" not in page(report)
+
+
+def test_of_two_wrappers_with_one_name_the_hash_tells(tmp_path: Path) -> None:
+    dump = open_dump(two_wrappers(tmp_path / "x.dump", ["a.py", "a.py"]))
+    found = [sources.of_dump()(run) for run in dump.runs]
+    assert found[0] == {}  # the copy is of the other one
+    assert "// source 1" in found[1]["cpp_fused_log_0"]
+
+
+def test_a_comparison_has_the_sources_of_the_wrappers_that_were_called(tmp_path: Path) -> None:
+    from rewriter.comparison.compare import compare
+
+    a = two_wrappers(tmp_path / "a.dump", ["a.py", "b.py"])
+    b = two_wrappers(tmp_path / "b.dump", ["a.py", "b.py"])
+    text = comparison_page(compare(a, b))
+    *runs, found = scripts(text)
+    shown = [found[run["facts"][0][6]] for run in runs]
+    assert ["// source 0" in shown[0], "// source 1" in shown[1]] == [True, True]
+    assert "2 wrappers" in text
 
 
 def run_report(*arguments: object) -> int:
@@ -469,7 +546,7 @@ def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert value["histogram"]["counts"] == torch.histc(saved, 40).long().tolist()
     assert value["histogram"]["low"] == saved.min().item()
     sources = scripts(output.read_text(encoding="utf-8"))[-1]
-    assert "cpp_fused_gelu_0" in sources
+    assert any("cpp_fused_gelu_0" in source or "tmp" in source for source in sources)
     assert run_report(dump, "--no-histograms", "--json") == 0
     assert '"histogram"' not in capsys.readouterr().out
 

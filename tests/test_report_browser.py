@@ -91,7 +91,8 @@ def open_page(browser: Browser, tmp_path: Path, complaints: list[str]) -> Iterat
 def long_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("long")
     dump = write_dump(folder / "long.dump", many(LAUNCHES, 7_000))
-    return page_text(model.report(open_dump(dump), sources={"triton_poi_fused_add_16": "x = 1"}))
+    kernels = {"triton_poi_fused_add_16": "x = 1"}
+    return page_text(model.report(open_dump(dump), sources=lambda run: kernels))
 
 
 @pytest.fixture(scope="module")

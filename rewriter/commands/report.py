@@ -67,9 +67,7 @@ def act(arguments: argparse.Namespace) -> int:
         )
     dump = open_dump(arguments.dump)
     kernels = (
-        sources.of_dump(dump.path, dump.manifest)
-        if arguments.artifact is None
-        else sources.of_artifact(arguments.artifact)
+        sources.of_dump() if arguments.artifact is None else sources.of_artifact(arguments.artifact)
     )
     report = model.report(
         dump,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
 from rewriter.comparison import describe
 from rewriter.comparison.types import (
@@ -15,8 +15,9 @@ from rewriter.comparison.types import (
     RunComparison,
     TensorComparison,
 )
+from rewriter.dump import RunDump
 from rewriter.reporting.findings import counted
-from rewriter.reporting.model import facts, number, reading, used
+from rewriter.reporting.model import facts, number, of_wrappers, reading
 from rewriter.reporting.types import (
     Difference,
     Finding,
@@ -24,6 +25,7 @@ from rewriter.reporting.types import (
     Reading,
     Report,
     Run,
+    Sources,
     TensorDifference,
 )
 from rewriter.types import Json
@@ -32,14 +34,28 @@ _STATISTICS = ("min", "max", "mean", "std")
 _LISTED = 5
 
 
+@dataclass(frozen=True)
+class Side:
+    """The calls of one of the two dumps, by name, and where the sources of their kernels are."""
+
+    runs: Mapping[str, RunDump] = field(default_factory=dict)
+    sources: Sources = lambda run: {}
+
+    def kernels(self, run: str) -> Mapping[str, str]:
+        return self.sources(self.runs[run]) if run in self.runs else {}
+
+    def artifact(self, run: str) -> str:
+        return self.runs[run].artifact if run in self.runs else ""
+
+
 def report(
-    comparison: Comparison, sources: Mapping[str, str] | None = None, verdict: str = ""
+    comparison: Comparison, sides: tuple[Side, Side] = (Side(), Side()), verdict: str = ""
 ) -> Report:
-    """The report of a comparison. `sources` are the kernels' sources of dump A, by name.
+    """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
 
     `verdict` is said instead of what the comparison comes to by itself.
     """
-    runs = tuple(_run(run) for run in comparison.runs)
+    runs = tuple(_run(run, sides) for run in comparison.runs)
     found = tuple(finding for run in runs for finding in run.findings)
     if comparison.unpaired:
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
@@ -49,17 +65,19 @@ def report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
         verdict=_sentence(verdict or describe.verdict(comparison)),
-        facts=_both(comparison),
+        facts=_both(comparison, sides),
         findings=found,
         runs=runs,
-        sources=used(sources or {}, runs),
         compares=True,
     )
 
 
-def _both(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+def _both(comparison: Comparison, sides: tuple[Side, Side]) -> tuple[tuple[str, str], ...]:
     """What the manifests say: once where both say the same."""
-    a, b = dict(facts(comparison.manifest_a)), dict(facts(comparison.manifest_b))
+    called_a = [sides[0].runs[run.a] for run in comparison.runs if run.a in sides[0].runs]
+    called_b = [sides[1].runs[run.b] for run in comparison.runs if run.b in sides[1].runs]
+    a = dict(facts(of_wrappers(comparison.manifest_a, called_a)))
+    b = dict(facts(of_wrappers(comparison.manifest_b, called_b)))
     lines = [("Dump A", str(comparison.a)), ("Dump B", str(comparison.b))]
     for name in dict.fromkeys([*a, *b]):
         if a.get(name) == b.get(name):
@@ -71,10 +89,15 @@ def _both(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     return tuple(lines)
 
 
-def _run(run: RunComparison) -> Run:
+def _run(run: RunComparison, sides: tuple[Side, Side]) -> Run:
     name = run.a if run.a == run.b else f"{run.a} and {run.b}"
-    launches = tuple(_launch(launch, at) for at, launch in enumerate(run.launches))
-    return Run(name, "", "", launches, tuple(_findings(name, launches)))
+    kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
+    launches = tuple(
+        _launch(launch, at, kernels[0 if launch.a else 1]) for at, launch in enumerate(run.launches)
+    )
+    called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
+    artifact = " and ".join(filter(None, called))
+    return Run(name, artifact, "", launches, tuple(_findings(name, launches)))
 
 
 def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
@@ -124,7 +147,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def _launch(compared: LaunchComparison, position: int) -> Launch:
+def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str]) -> Launch:
     place = compared.place
     return Launch(
         position=position,
@@ -151,6 +174,7 @@ def _launch(compared: LaunchComparison, position: int) -> Launch:
                 *(_tensor(tensor, written=True) for tensor in compared.results),
             ),
         ),
+        source=sources.get(place.kernel, ""),
     )
 
 

@@ -121,9 +121,10 @@ def _finite(number: Number | None) -> Number | str | None:
     return number
 
 
-def compact(run: Run) -> Json:
-    """A run for the page's script, which has the same order of fields."""
-    strings = _Strings()
+def compact(run: Run, sources: Strings) -> Json:
+    """A run for the page's script, which has the same order of fields. The sources of its kernels
+    are added to those of the page."""
+    strings = Strings()
     tables: dict[tuple[Any, ...], int] = {}
     launches = []
     for launch in run.launches:
@@ -134,6 +135,7 @@ def compact(run: Run) -> Json:
             launch.line,
             strings[", ".join(launch.source_nodes)],
             strings[", ".join(launch.origins)],
+            sources[launch.source],
         )
         row: list[Any] = [
             tables.setdefault(facts, len(tables)),
@@ -147,7 +149,7 @@ def compact(run: Run) -> Json:
     return {"facts": list(tables), "launches": launches, "strings": strings.all}
 
 
-class _Strings(dict[str, int]):
+class Strings(dict[str, int]):
     """Numbers strings from 0, which is the empty one."""
 
     def __init__(self) -> None:
@@ -180,7 +182,7 @@ def distinct(readings: Sequence[Reading]) -> list[Reading]:
     ]
 
 
-def _compact_reading(reading: Reading, strings: _Strings) -> list[Any]:
+def _compact_reading(reading: Reading, strings: Strings) -> list[Any]:
     row = [
         strings[reading.phase],
         strings[reading.role],
@@ -214,7 +216,7 @@ def _compact_bins(bins: Bins | None) -> list[Any] | int:
     return [_short(bins.low), _short(bins.high), list(bins.counts), bins.left_out]
 
 
-def _compact_difference(difference: Difference, strings: _Strings) -> list[Any]:
+def _compact_difference(difference: Difference, strings: Strings) -> list[Any]:
     return [
         strings[difference.state],
         strings[difference.inputs],
@@ -228,7 +230,7 @@ def _compact_difference(difference: Difference, strings: _Strings) -> list[Any]:
     ]
 
 
-def _compact_tensor(tensor: TensorDifference, strings: _Strings) -> list[Any]:
+def _compact_tensor(tensor: TensorDifference, strings: Strings) -> list[Any]:
     metrics = tensor.metrics
     return [
         strings[tensor.name],

@@ -19,6 +19,7 @@ from rewriter.reporting.types import (
     Reading,
     Report,
     Run,
+    Sources,
     Statistics,
 )
 from rewriter.runtime.text import short_dtype
@@ -29,12 +30,12 @@ def report(
     dump: Dump,
     *,
     runs: Sequence[str] = (),
-    sources: Mapping[str, str] | None = None,
+    sources: Sources | None = None,
     histogram: Histogram | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
-    `sources` are the kernels' sources by name. Raises `RewriterError` where a name is no run's.
+    `sources` gives the kernels' sources of a run. Raises `RewriterError` where a name is no run's.
     """
     known = {run.name: run for run in dump.runs}
     if unknown := [name for name in runs if name not in known]:
@@ -43,26 +44,29 @@ def report(
             f"{dump.path} has no run {unknown[0]}",
             hint=f"Its runs: {_listed(known)}.",
         )
-    chosen = tuple(read_run(known[name], histogram) for name in (runs or known))
+    called = [known[name] for name in (runs or known)]
+    chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in called)
     found = findings.merged([run.findings for run in chosen])
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
         verdict=findings.verdict(found, chosen),
-        facts=facts(dump.manifest),
+        facts=facts(of_wrappers(dump.manifest, called)),
         findings=found,
         runs=chosen,
-        sources=used(sources or {}, chosen),
     )
 
 
-def read_run(dumped: RunDump, histogram: Histogram | None) -> Run:
-    """A run with its findings. `histogram` is asked for the tensors that have a file.
+def read_run(
+    dumped: RunDump, histogram: Histogram | None, sources: Mapping[str, str] | None = None
+) -> Run:
+    """A run with its findings. `histogram` is asked for the tensors that have a file; `sources` are
+    those of the wrapper's kernels, by name.
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
     try:
-        launches = [launch(dumped, step, histogram) for step in dumped.steps]
+        launches = [launch(dumped, step, histogram, sources or {}) for step in dumped.steps]
         if launches and _is_unfinished(dumped, launches[-1]):
             launches[-1] = replace(launches[-1], unfinished=True)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -118,7 +122,9 @@ def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
     return any(role != "in" for role, _ in expected[max(reached, default=len(expected)) + 1 :])
 
 
-def launch(dumped: RunDump, step: Step, histogram: Histogram | None) -> Launch:
+def launch(
+    dumped: RunDump, step: Step, histogram: Histogram | None, sources: Mapping[str, str]
+) -> Launch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.table.get(-1 if step.launch is None else step.launch, {})
     expressions = {
@@ -152,6 +158,7 @@ def launch(dumped: RunDump, step: Step, histogram: Histogram | None) -> Launch:
         source_nodes=tuple(map(str, facts.get("source_nodes", ()))),
         origins=tuple(map(str, facts.get("origins", ()))),
         readings=tuple(readings),
+        source=sources.get(step.kernel, ""),
     )
 
 
@@ -192,16 +199,20 @@ def facts(manifest: Json) -> tuple[tuple[str, str], ...]:
     )
     said = ((name, manifest.get(key)) for key, name in names)
     return tuple(
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, _listed(map(str, value)) if isinstance(value, list) else str(value))
         for name, value in said
         if value not in (None, "", [])
     )
 
 
-def used(sources: Mapping[str, str], runs: Iterable[Run]) -> dict[str, str]:
-    """The sources of kernels that ran, in the order in which they first did."""
-    kernels = dict.fromkeys(launch.kernel for run in runs for launch in run.launches)
-    return {kernel: sources[kernel] for kernel in kernels if kernel in sources}
+def of_wrappers(manifest: Json, runs: Iterable[RunDump]) -> Json:
+    """A manifest, with the wrappers that were called: the first process to write it knew one."""
+    called = list(dict.fromkeys((run.artifact, run.sha256) for run in runs if run.artifact))
+    if not called or (len(called) == 1 and called[0][0] == manifest.get("artifact")):
+        return manifest
+    hashes = {"sha256": [sha for _, sha in called]} if all(sha for _, sha in called) else {}
+    others = {key: value for key, value in manifest.items() if key != "sha256"}
+    return {**others, **hashes, "artifact": [artifact for artifact, _ in called]}
 
 
 def _statistics(row: Json) -> Statistics | None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from rewriter.dump import RunDump, open_dump
+from rewriter.errors import RewriterError
 from rewriter.reporting import compared, encode, findings, plot, sources
 from rewriter.reporting.types import Launch, Report, Run
 from rewriter.types import Json
@@ -83,6 +85,7 @@ def page(report: Report, *, command: str = "") -> str:
     style, script = _asset("page.css"), _asset("page.js")
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
+    kernels = encode.Strings()
     text = _template().render(
         report=report,
         runs=[_run(run, number, report) for number, run in enumerate(report.runs)],
@@ -92,8 +95,8 @@ def page(report: Report, *, command: str = "") -> str:
         rows=_rows(report.runs[at], columns) if report.runs else [],
         static=_STATIC,
         culprit=_culprit(report),
-        data=[_script(encode.compact(run)) for run in report.runs],
-        sources=_script(report.sources),
+        data=[_script(encode.compact(run, kernels)) for run in report.runs],
+        sources=_script(kernels.all),
         style=Markup(style),
         script=Markup(script),
         policy=(
@@ -115,20 +118,33 @@ def comparison_page(
     command: str = "",
     verdict: str = "",
 ) -> str:
-    """The page of a comparison; sources of kernels come from the wrapper that dump A holds.
+    """The page of a comparison; sources of kernels come from the wrappers that the dumps hold.
 
     `verdict` is said instead of what the comparison comes to by itself.
     """
-    found = sources.of_dump(comparison.a, comparison.manifest_a)
-    return page(compared.report(comparison, found, verdict), command=command)
+    found = sources.of_dump()
+    sides = (
+        compared.Side(_runs(comparison.a), found),
+        compared.Side(_runs(comparison.b), found),
+    )
+    return page(compared.report(comparison, sides, verdict), command=command)
+
+
+def _runs(dump: Path) -> dict[str, RunDump]:
+    """The runs of a dump by name; none if it is not there any more."""
+    try:
+        return {run.name: run for run in open_dump(dump).runs}
+    except RewriterError:
+        return {}
 
 
 def _summary(report: Report) -> str:
     """What and how much, in one line."""
     facts = dict(report.facts)
     count = sum(run.count for run in report.runs)
+    called = {run.artifact for run in report.runs if run.artifact}
     parts = [
-        facts.get("Artifact", ""),
+        facts.get("Artifact", "") if len(called) < 2 else f"{len(called):,} wrappers",
         f"torch {facts['torch']}" if "torch" in facts else "",
         facts.get("Device", ""),
         findings.counted(count, "launch", "launches"),
@@ -164,7 +180,7 @@ def _culprit(report: Report) -> Json | None:
     for finding in report.findings:
         if finding.severity == "finding" and finding.launch is not None:
             launch = finding.launch
-            lines = report.sources.get(launch.kernel, "").splitlines()
+            lines = launch.source.splitlines()
             return {
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
                 "launch": launch,

@@ -1,34 +1,59 @@
-"""Finds the sources of the kernels that a report shows."""
+"""Finds the sources of the kernels that a run launched: those of the wrapper that it called.
+
+Two wrappers of one program may both have a `cpp_fused_log_0`, so that a name says nothing without
+its wrapper.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from rewriter.dump import RunDump
+from rewriter.dump_wrappers import copy_of, plain_hash, wrapper_of
 from rewriter.errors import RewriterError
-from rewriter.types import Json
+from rewriter.reporting.types import Sources
 
 
-def of_artifact(path: str | Path) -> dict[str, str]:
-    """The source of each kernel of an artifact, by name. Raises `RewriterError` if it is none."""
+def of_artifact(path: str | Path) -> Sources:
+    """The sources in an artifact, which may have several wrappers. A run has those of the wrapper
+    with its hash, or else its name; if there is only one wrapper, of that.
+
+    Raises `RewriterError` if it is no artifact.
+    """
     from rewriter import api
     from rewriter.kernel_source import kernel_sources
 
-    found: dict[str, str] = {}
-    for wrapper in api.open(path).wrappers:
-        found = {**kernel_sources(wrapper), **found}
-    return found
+    wrappers = api.open(path).wrappers
+    kernels = [kernel_sources(wrapper) for wrapper in wrappers]
+    hashes = {plain_hash(one.source): found for one, found in zip(wrappers, kernels, strict=True)}
+    names = {one.path.name: found for one, found in zip(wrappers, kernels, strict=True)}
+    if len(names) < len(wrappers):
+        names = {}  # two have one name: only the hash tells
+    default = kernels[0] if len(kernels) == 1 else {}
+
+    def find(run: RunDump) -> Mapping[str, str]:
+        return hashes.get(run.sha256) or names.get(Path(run.artifact).name) or default
+
+    return find
 
 
-def of_dump(path: Path, manifest: Json) -> dict[str, str]:
-    """The same of the copy of the wrapper that `rewriter run` puts into a dump, if it is there.
+def of_dump() -> Sources:
+    """The sources in the copies of wrappers that dumps hold; a run without a copy has none."""
+    from rewriter.kernel_source import kernel_sources
 
-    `path` is the dump, or a directory in it.
-    """
-    name = Path(str(manifest.get("artifact", ""))).name
-    for folder in (path, *path.absolute().parents[:2]) if name else ():
-        try:
-            if (folder / name).is_file() and (folder / "manifest.json").is_file():
-                return of_artifact(folder / name)
-        except (RewriterError, OSError):
-            return {}  # a report does without: what ran is in the events
-    return {}
+    known: dict[Path, Mapping[str, str]] = {}
+
+    def find(run: RunDump) -> Mapping[str, str]:
+        path = copy_of(run)
+        if path is None:
+            return {}
+        if path not in known:
+            try:
+                wrapper = wrapper_of(run)
+                known[path] = {} if wrapper is None else kernel_sources(wrapper)
+            except RewriterError:
+                known[path] = {}  # a report does without: what ran is in the events
+        return known[path]
+
+    return find

@@ -6,12 +6,12 @@ Made from a dump or from a comparison of two; shown as a page or as JSON. No I/O
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rewriter.dump import label
+from rewriter.dump import RunDump, label
 from rewriter.types import Json
 
 Number = int | float
@@ -143,7 +143,8 @@ def _excess(tensor: TensorDifference) -> float:
 @dataclass(frozen=True)
 class Launch:
     """A launch as it ran: the `position`-th step of its run. `index` is `None` for
-    the inputs and the outputs of the call, whose `kernel` says so in words.
+    the inputs and the outputs of the call, whose `kernel` says so in words. `source` is that of its
+    kernel in the wrapper that was called, empty where it is not known.
     """
 
     position: int
@@ -158,6 +159,7 @@ class Launch:
     readings: tuple[Reading, ...]
     difference: Difference | None = None
     unfinished: bool = False
+    source: str = ""
 
     def __str__(self) -> str:
         return f"the {self.label}" if self.index is None else f"{self.label} {self.kernel}"
@@ -227,7 +229,7 @@ class Run:
 class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
 
-    `sources` are the sources of the kernels, by name. `compares` tells a comparison.
+    `compares` tells a comparison.
     """
 
     title: str
@@ -236,7 +238,6 @@ class Report:
     facts: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...]
     runs: tuple[Run, ...]
-    sources: dict[str, str]
     compares: bool = False
 
     @property
@@ -255,6 +256,8 @@ class Report:
         )
 
 
+# Gives the sources of the kernels of the wrapper that a run called, by name.
+Sources = Callable[[RunDump], Mapping[str, str]]
 # Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
 # why there is none.
 Histogram = Callable[[Path, Reading], Bins | str | None]

@@ -48,6 +48,8 @@ class Dump:
             "format": "rewriter.run",
             "version": 1,
             "artifact": self._options["artifact"],
+            # Of the wrapper without probes: others may have the same name.
+            "sha256": self._options["sha256"],
             "pid": os.getpid(),
             "thread": threading.get_ident(),
             "started": time.time(),

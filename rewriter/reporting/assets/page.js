@@ -53,9 +53,10 @@
     const word = (index) => data.strings[index];
     state.run = number;
     state.launches = data.launches.map(([fact, index, iteration, readings, difference], position) => {
-      const [kernel, kind, scope, line, nodes, origins] = data.facts[fact];
+      const [kernel, kind, scope, line, nodes, origins, source] = data.facts[fact];
       const launch = { position, index, iteration, kernel: word(kernel), kind: word(kind), scope: word(scope) };
       launch.line = line;
+      launch.source = source;
       launch.nodes = word(nodes);
       launch.origins = word(origins);
       launch.label = index === null ? launch.kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
@@ -275,7 +276,7 @@
     const bars = make("div", undefined, "bars");
     for (const value of launch.readings) if (value.bins) bars.append(histogram(value));
     if (bars.childElementCount) yield bars;
-    const source = sourceOf(launch.kernel);
+    const source = sourceOf(launch);
     if (source) {
       const box = make("details");
       const pre = make("pre");
@@ -286,9 +287,9 @@
     }
   }
 
-  function sourceOf(kernel) {
+  function sourceOf(launch) {
     sources ??= JSON.parse(byId("sources").textContent);
-    return Object.hasOwn(sources, kernel) ? sources[kernel] : "";
+    return sources[launch.source] || "";
   }
 
   function scrolled(content, label) {

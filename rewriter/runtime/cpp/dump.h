@@ -211,7 +211,7 @@ class Dump {
     clock_gettime(CLOCK_REALTIME, &now);
     Json json(true);
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
-    json.key("artifact").string(options_.artifact);
+    json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
     json.key("pid").number(static_cast<int64_t>(getpid()));
     json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));

@@ -56,3 +56,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"rewriter.{_HOMES.get(name, 'api')}"), name)
     raise AttributeError(f"module 'rewriter' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,69 +2,71 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import pkgutil
 import shlex
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 
 from rewriter import commands
-from rewriter.commands._common import message
+from rewriter.commands._parser import Parser
 from rewriter.errors import FAILED, OK, RewriterError
+from rewriter.terminal import message
 from rewriter.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1, 2 or 3, as the README explains them."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    arguments = parser().parse_args(argv)
-    arguments.command_line = shlex.join(["rewriter", *argv])
+    arguments = None
     try:
+        arguments = parser().parse_args(argv)
+        arguments.command_line = shlex.join(["rewriter", *argv])
         code: int = arguments.act(arguments)
         sys.stdout.flush()
         return code
     except RewriterError as error:
-        message(f"rewriter: error[{error.slug}]: {error}")
+        _show(error)
         return error.code
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; what was found is as it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(getattr(arguments, "found", OK))
     except KeyboardInterrupt:
-        print("rewriter: interrupted", file=sys.stderr)
+        message("rewriter: interrupted")
         return FAILED
     except (OSError, MemoryError) as error:
-        print(f"rewriter: {type(error).__name__}: {error}", file=sys.stderr)
+        message(f"rewriter: {type(error).__name__}: {error}")
         return FAILED
     except Exception:
         # A defect of this program: not a finding, which a plain traceback's exit code would say.
-        traceback.print_exc()
-        print("rewriter: this is a defect of rewriter itself; please report it", file=sys.stderr)
+        message(*traceback.format_exc().rstrip().split("\n"))
+        message("rewriter: this is a defect of rewriter itself; please report it")
         return FAILED
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line. Each file in `rewriter/commands/` adds its command."""
-    top = argparse.ArgumentParser(
+def parser() -> Parser:
+    """The whole command line. A command's options are added once they are needed."""
+    top = Parser(
         prog="rewriter",
         description="Instrument what PyTorch Inductor already generated.",
-        epilog="Exit codes: 0 done or same, 1 differs or a finding, 2 wrong input or request, "
-        "3 the toolchain or this program failed.",
+        epilog="`rewriter COMMAND --help` shows the options of a command, and examples.\n\n"
+        "exit codes: 0 done or same, 1 differs or a finding, 2 wrong input or request,\n"
+        "            3 the toolchain or this program failed",
     )
     top.add_argument("--version", action="version", version=f"inductor-rewriter {__version__}")
-    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
-    found = [
-        import_module(f"{commands.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(commands.__path__)
-        if not module.name.startswith("_")
-    ]
-    for command in sorted(found, key=lambda command: command.ORDER):
-        command.add(subparsers)
+    commands.add_to(top)
     return top
+
+
+def _show(error: RewriterError) -> None:
+    """An error, its further lines indented: whatever it quotes, none passes for a message."""
+    first, *rest = f"{error.message}\n{error.hint}".rstrip().split("\n")
+    message(
+        f"rewriter: error[{error.slug}]: {first}",
+        *(line if line.startswith("  ") else f"  {line}" for line in rest),
+    )
 
 
 def script() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rewriter import cli
+from rewriter.commands._parser import Parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,11 +24,8 @@ ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def subcommands() -> dict[str, argparse.ArgumentParser]:
-    action = next(
-        action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction)
-    )
-    return dict(action.choices)
+def subcommands() -> dict[str, Parser]:
+    return {name: parser.filled() for name, parser in cli.parser().subparsers().items()}
 
 
 def options() -> Iterator[tuple[str, str]]:

@@ -1,0 +1,48 @@
+"""The commands. Each is a module of its name here, which is imported when it is needed.
+
+Their names, and what `rewriter --help` says of them, stand here, so that the help of one command,
+or of all, imports no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rewriter.commands._parser import Parser
+
+SUMMARIES: Mapping[str, str] = {
+    "list": "list the kernel launches of an artifact",
+    "instrument": "put probes around the launches",
+    "strip": "take the probes out again",
+    "run": "run a wrapper or a package, plain or probed",
+    "cache": "probe programs through Inductor's cache",
+    "triage": "find out which launch crashes, with what, and what to do next",
+    "report": "show a dump as one self-contained HTML file",
+    "compare": "compare two dumps and name the first launch that went wrong",
+    "diff": "compare two artifacts, launch by launch",
+    "doctor": "check this machine, and an artifact against it",
+    "demo": "the whole tour on a small real model",
+}
+
+
+def add_to(parser: Parser) -> None:
+    """Add every command to the parser of the whole command line."""
+    choice = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in SUMMARIES.items():
+        add_command(choice, name, summary, _filler(name))
+
+
+def add_command(choice: object, name: str, summary: str, fill: Callable[[Parser], None]) -> None:
+    """Add one command; `fill` adds its options when they are needed."""
+    text = f"{summary[0].upper()}{summary[1:]}."
+    choice.add_parser(name, help=summary, description=text, fill=fill)  # type: ignore[attr-defined]
+
+
+def _filler(name: str) -> Callable[[Parser], None]:
+    def fill(parser: Parser) -> None:
+        import_module(f"{__name__}.{name}").add(parser)
+
+    return fill

@@ -12,17 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import api, probes, textdiff, write
+from rewriter import probes
+from rewriter.commands._parser import Parser
 from rewriter.errors import RewriterError
+from rewriter.package import ROUTES
 from rewriter.types import Json, Plan, Selection
 
 _LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 _KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
+_WHICH = "which wrappers"
 
 
-def add_probe_options(parser: argparse.ArgumentParser) -> None:
+def add_probe_options(parser: Parser) -> None:
     """Add PROBES, the same for every command that takes them."""
-    group = parser.add_argument_group("probes")
+    group = parser.group("probes")
     known = "; ".join(f"{name}: {probe.summary}" for name, probe in probes.registry().items())
     group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=known)
     group.add_argument(
@@ -50,9 +54,9 @@ def add_probe_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model_option(parser: argparse.ArgumentParser) -> None:
+def add_model_option(parser: Parser) -> None:
     """Add the choice among the models of a package."""
-    parser.add_argument(
+    parser.group(_WHICH).add_argument(
         "--model",
         dest="models",
         metavar="NAME",
@@ -61,9 +65,9 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_wrapper_option(parser: argparse.ArgumentParser) -> None:
+def add_wrapper_option(parser: Parser) -> None:
     """Add the choice among the wrappers of a directory or a log."""
-    parser.add_argument(
+    parser.group(_WHICH).add_argument(
         "--wrapper",
         dest="wrappers",
         metavar="GLOB",
@@ -74,9 +78,34 @@ def add_wrapper_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_blocking_option(parser: argparse.ArgumentParser) -> None:
+def add_package_options(parser: Parser) -> None:
+    """Add what only packages have: how they are built again, and checked."""
+    group = parser.group("packages (.pt2)")
+    group.add_argument(
+        "--route",
+        choices=ROUTES,
+        help="link: compile the wrapper, keep kernels and weights; full: compile all; sources: the "
+        "loader compiles (default: the first that serves)",
+    )
+    group.add_argument(
+        "--no-rebuild",
+        action="store_true",
+        help="compile nothing: write a directory with the sources and a build script",
+    )
+    group.add_argument("--no-check", action="store_true", help="do not load the result")
+    group.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="for the check: import this first, it registers the custom operators",
+    )
+
+
+def add_blocking_option(parser: Parser) -> None:
     """Add what makes faults of a GPU show where they happen."""
-    parser.add_argument(
+    parser.group("the run").add_argument(
         "--blocking",
         action="store_true",
         help="wait for each launch on a GPU, and do not cache its memory: "
@@ -112,6 +141,8 @@ def selection(
     if not names.strip(","):
         _refuse_idle_options(arguments)
         return None
+    from rewriter import api
+
     return api.select(
         names,
         kernels=kernels,
@@ -202,6 +233,8 @@ def deliver(
     `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
     the difference, and unless a place is named writes nothing; `--check` never does.
     """
+    from rewriter import write
+
     to_stdout = arguments.output == "-"
     if to_stdout and (arguments.json or arguments.diff):
         raise RewriterError(
@@ -227,27 +260,30 @@ def deliver(
     return Delivered(changed, str(target), diff=diff)
 
 
-def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
+def add_output_options(parser: Parser, default: str) -> None:
     """Add the options of a command that writes a changed artifact."""
-    where = parser.add_mutually_exclusive_group()
+    group = parser.group("output")
+    where = group.add_mutually_exclusive_group()
     where.add_argument(
         "-o", "--output", metavar="OUT", help=f"file to write, - for standard output ({default})"
     )
     where.add_argument(
         "--in-place",
         action="store_true",
-        help=f"replace the file, keep it beside as *{write.BACKUP}",
+        help="replace the file, keep it beside as *.orig",
     )
-    parser.add_argument("--diff", action="store_true", help="print what changes instead of writing")
-    parser.add_argument(
+    group.add_argument("--diff", action="store_true", help="print what changes instead of writing")
+    group.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if something would change"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    group.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    group.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def unified(path: Path, before: bytes, after: bytes) -> str:
     """A unified diff of two versions of a file; a carriage return shows as it is."""
+    from rewriter import textdiff
+
     return textdiff.unified(
         before.decode("utf-8", "replace"),
         after.decode("utf-8", "replace"),

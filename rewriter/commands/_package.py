@@ -28,33 +28,6 @@ from rewriter.probes import phases
 from rewriter.types import Json, Selection
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what only packages have: how they are built again, and checked."""
-    from rewriter.package.recipe import ROUTES
-
-    group = parser.add_argument_group("packages (.pt2)")
-    group.add_argument(
-        "--route",
-        choices=ROUTES,
-        help="link: compile the wrapper, keep kernels and weights; full: compile all; sources: the "
-        "loader compiles (default: the first that serves)",
-    )
-    group.add_argument(
-        "--no-rebuild",
-        action="store_true",
-        help="compile nothing: write a directory with the sources and a build script",
-    )
-    group.add_argument("--no-check", action="store_true", help="do not load the result")
-    group.add_argument(
-        "--import",
-        dest="imports",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="for the check: import this first, it registers the custom operators",
-    )
-
-
 def refuse_options(arguments: argparse.Namespace) -> None:
     """An option for packages would do nothing to another artifact."""
     names = ("route", "no_rebuild", "no_check", "imports", "models")

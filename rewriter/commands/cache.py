@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from typing import Any
+from collections.abc import Callable
 
 from rewriter import api
 from rewriter.cache import clear, effects, journal, place
@@ -13,6 +13,7 @@ from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
 from rewriter.cache.session import reading, writing
 from rewriter.cache.state import Cache, scan
 from rewriter.commands import _cache as text
+from rewriter.commands import add_command
 from rewriter.commands._common import (
     add_blocking_option,
     add_probe_options,
@@ -22,77 +23,124 @@ from rewriter.commands._common import (
     selection,
     time_limit,
 )
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, FAILED, OK, RewriterError
 from rewriter.types import Selection
 
-ORDER = 45
+_WRAPPERS = "wrappers of the cache"
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("cache", help="probe programs through Inductor's cache")
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listed = actions.add_parser("list", help="list the wrappers of a cache, newest first")
-    _add_choice(listed, positional=True)
-    listed.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these")
-    listed.set_defaults(act=_list)
-    status = actions.add_parser("status", help="show what is instrumented; exit 1 if anything is")
-    status.set_defaults(act=_status)
-    put = actions.add_parser("instrument", help="put probes into wrappers, until they are restored")
-    _add_choice(put, positional=True)
-    put.set_defaults(act=_instrument)
-    back = actions.add_parser("restore", help="give the originals back, byte for byte")
-    back.add_argument("globs", metavar="GLOB", nargs="*", help="only wrappers of these names")
-    back.set_defaults(act=_restore)
-    run = actions.add_parser("run", help="run a program with probes in its wrappers, then restore")
-    _add_choice(run, positional=False)
-    _add_run_options(run)
-    run.set_defaults(act=_run)
-    for action in (put, back, run):
-        action.add_argument(
-            "--overwrite",
-            action="store_true",
-            help="lose edits that were made since, backups that are not ours"
-            + (", an existing dump" if action is run else ""),
-        )
-    for action in (put, run):
-        add_probe_options(action)
-    for action in (listed, status, put, back, run):
-        action.add_argument(
-            "--dir",
-            metavar="DIR",
-            help=f"the cache (default: where torch puts it: ${place.VARIABLE}, or "
-            "torchinductor_USER in the directory for temporary files)",
-        )
-        action.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _add_choice(parser: argparse.ArgumentParser, *, positional: bool) -> None:
-    what = "only wrappers of these names, such as 'c24mei*'"
-    if positional:
-        parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
-    else:
-        parser.add_argument("--wrappers", metavar="GLOB[,GLOB…]", help=what)
-    parser.add_argument("--since", metavar="SPAN", help="only those made in the last 10m, 2h, 3d")
-    parser.add_argument("--newest", metavar="N", type=int, help="only the newest of them")
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new cache.dump)"
+def add(parser: Parser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for name, (summary, fill) in _ACTIONS.items():
+        add_command(actions, name, summary, fill)
+    parser.add_examples(
+        ("what is in the cache", "rewriter cache list --newest 10"),
+        ("the first NaN of a program", "rewriter cache run -- python train.py"),
+        ("the cache as it was, whatever happened", "rewriter cache restore"),
     )
-    parser.add_argument(
+
+
+def _add_list(parser: Parser) -> None:
+    _add_choice(parser, positional=True)
+    parser.group(_WRAPPERS).add_argument(
+        "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these"
+    )
+    _add_common(parser, _list)
+    parser.add_examples(
+        ("the newest wrappers", "rewriter cache list --newest 5"),
+        ("those that launch a kernel", "rewriter cache list --since 10m --kernels '*softmax*'"),
+    )
+
+
+def _add_status(parser: Parser) -> None:
+    _add_common(parser, _status)
+    parser.add_examples(("has anything probes?", "rewriter cache status"))
+
+
+def _add_instrument(parser: Parser) -> None:
+    _add_choice(parser, positional=True)
+    add_probe_options(parser)
+    _add_common(parser, _instrument, overwrite=_EDITS)
+    parser.add_examples(
+        (
+            "names and values of every program that uses these wrappers",
+            "rewriter cache instrument --probe print --since 10m",
+        ),
+    )
+
+
+def _add_restore(parser: Parser) -> None:
+    parser.add_argument("globs", metavar="GLOB", nargs="*", help="only wrappers of these names")
+    _add_common(parser, _restore, overwrite=_EDITS)
+    parser.add_examples(("all originals back", "rewriter cache restore"))
+
+
+def _add_run(parser: Parser) -> None:
+    parser.takes = "-- COMMAND ..."
+    parser.add_argument("program", metavar="COMMAND", nargs="*", help="-- and the program to run")
+    add_probe_options(parser)
+    _add_choice(parser, positional=False)
+    group = parser.group("the run")
+    group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=time_limit,
         help="stop a run of the program after this time, and say in which launch",
     )
     add_blocking_option(parser)
-    parser.add_argument(
+    output = parser.group("output")
+    output.add_argument(
+        "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new cache.dump)"
+    )
+    output.add_argument(
         "--quiet",
         action="store_true",
         help="probes print nothing; the dump has it all (default unless a probe is named)",
     )
-    parser.add_argument("program", metavar="COMMAND", nargs="*", help="-- and the program to run")
+    _add_common(parser, _run, overwrite=f"{_EDITS}, an existing dump")
+    parser.add_examples(
+        ("where does the first NaN come from?", "rewriter cache run -- python train.py"),
+        (
+            "look at one kernel",
+            "rewriter cache run --kernels '*softmax*' --probe print -- python train.py",
+        ),
+        ("which launches take longest?", "rewriter cache run --probe time -- python train.py"),
+        (
+            "all values, of several processes",
+            "rewriter cache run --probe save -- torchrun --nproc-per-node 2 train.py",
+        ),
+    )
+
+
+_EDITS = "lose edits that were made since, backups that are not ours"
+
+
+def _add_common(
+    parser: Parser, act: Callable[[argparse.Namespace], int], *, overwrite: str = ""
+) -> None:
+    parser.group(_WRAPPERS).add_argument(
+        "--dir",
+        metavar="DIR",
+        help=f"the cache (default: where torch puts it: ${place.VARIABLE}, or "
+        "torchinductor_USER in the directory for temporary files)",
+    )
+    output = parser.group("output")
+    if overwrite:
+        output.add_argument("--overwrite", action="store_true", help=overwrite)
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=act)
+
+
+def _add_choice(parser: Parser, *, positional: bool) -> None:
+    what = "only wrappers of these names, such as 'c24mei*'"
+    if positional:
+        parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
+    group = parser.group(_WRAPPERS)
+    if not positional:
+        group.add_argument("--wrappers", metavar="GLOB[,GLOB…]", help=what)
+    group.add_argument("--since", metavar="SPAN", help="only those made in the last 10m, 2h, 3d")
+    group.add_argument("--newest", metavar="N", type=int, help="only the newest of them")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -227,3 +275,12 @@ def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
         if not count
         else "`rewriter cache list` shows them.",
     )
+
+
+_ACTIONS = {
+    "list": ("list the wrappers of a cache, newest first", _add_list),
+    "status": ("show what is instrumented; exit 1 if anything is", _add_status),
+    "instrument": ("put probes into wrappers, until they are restored", _add_instrument),
+    "restore": ("give the originals back, byte for byte", _add_restore),
+    "run": ("run a program with probes in its wrappers, then restore", _add_run),
+}

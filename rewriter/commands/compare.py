@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewriter.commands._common import emit_json, message
 from rewriter.commands._comparison import say, show_culprit, show_rows
+from rewriter.commands._parser import Parser
 from rewriter.comparison.types import OUTPUTS, Comparison, LaunchComparison
 from rewriter.errors import DIFFERS, OK, RewriterError
 
@@ -20,47 +21,55 @@ if TYPE_CHECKING:
     from rewriter.comparison.ranks import Ranks
     from rewriter.comparison.replica import Parting
 
-ORDER = 45
 _CULPRITS = 3  # shown with all their figures
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "compare", help="compare two dumps and name the first launch that went wrong"
-    )
+def add(parser: Parser) -> None:
     parser.add_argument(
         "a", metavar="DUMP_A", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
     )
     parser.add_argument(
         "b", metavar="DUMP_B", nargs="?", help="the dump that holds what is expected"
     )
-    parser.add_argument(
+    ranks = parser.group("the ranks of one dump")
+    ranks.add_argument(
         "--ranks",
         metavar="A,B,…",
         nargs="?",
         const="",
         help="instead of DUMP_B: compare the ranks of one dump, or these, with the first of them",
     )
-    parser.add_argument("--rtol", metavar="X", help="relative tolerance (by dtype)")
-    parser.add_argument("--atol", metavar="X", help="absolute tolerance (by dtype)")
-    parser.add_argument(
+    ranks.add_argument(
+        "--data",
+        metavar="GLOB[,GLOB…]",
+        help="with --ranks: inputs of which each rank has its own, and may",
+    )
+    group = parser.group("what counts as equal")
+    group.add_argument("--rtol", metavar="X", help="relative tolerance (by dtype)")
+    group.add_argument("--atol", metavar="X", help="absolute tolerance (by dtype)")
+    group.add_argument(
         "--tolerance",
         metavar="GLOB=RTOL,ATOL",
         action="append",
         default=[],
         help="tolerances of these kernels (may be repeated; the last that matches counts)",
     )
-    parser.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
-    parser.add_argument(
-        "--data",
-        metavar="GLOB[,GLOB…]",
-        help="with --ranks: inputs of which each rank has its own, and may",
+    group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
+    group.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
+    output = parser.group("output")
+    output.add_argument("--all", action="store_true", help="list every launch, equal ones too")
+    output.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
+    output.add_argument("--overwrite", action="store_true", help="replace an existing report")
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_examples(
+        ("a run against one that is right", "rewriter compare new.dump old.dump"),
+        ("with a page", "rewriter compare new.dump old.dump --html compared.html"),
+        (
+            "looser for some kernels",
+            "rewriter compare new.dump old.dump --tolerance '*addmm*=1e-2,1e-3'",
+        ),
+        ("the ranks of one job", "rewriter compare cache.dump --ranks --data 'primals_3'"),
     )
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
-    parser.add_argument("--all", action="store_true", help="list every launch, equal ones too")
-    parser.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(act=act)
 
 

@@ -11,12 +11,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from rewriter.commands._common import message
+from rewriter.commands._parser import Parser
 from rewriter.errors import FAILED, OK, RewriterError
-
-ORDER = 60
 
 # Runs in a process of its own, so that the tour itself shows what does not need torch.
 _COMPILE = """
@@ -33,9 +31,13 @@ torch.save([weight.detach() for weight in weights], sys.argv[2])
 """
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("demo", help="the whole tour on a small real model")
-    parser.add_argument("-d", "--directory", help="keep the files of the tour in this directory")
+def add(parser: Parser) -> None:
+    parser.group("output").add_argument(
+        "-d", "--directory", metavar="DIR", help="keep the files of the tour in this directory"
+    )
+    parser.add_examples(
+        ("the tour", "rewriter demo"), ("and keep its files", "rewriter demo -d tour")
+    )
     parser.set_defaults(act=act)
 
 

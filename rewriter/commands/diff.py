@@ -5,29 +5,32 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rewriter import textdiff
 from rewriter.commands._common import add_model_option, emit_json, printable
+from rewriter.commands._parser import Parser
 from rewriter.difference.types import Difference
 from rewriter.errors import DIFFERS, OK
 
-ORDER = 40
 
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("diff", help="compare two artifacts, launch by launch")
+def add(parser: Parser) -> None:
     parser.add_argument("a", metavar="A", help="a wrapper, a .pt2 package, or a directory")
     parser.add_argument("b", metavar="B", help="another of the same kind")
-    parser.add_argument(
+    add_model_option(parser)
+    group = parser.group("output")
+    group.add_argument(
         "-u",
         "--unified",
         action="store_true",
         help="the differences of the texts, too, without probes",
     )
-    parser.add_argument("--all", action="store_true", help="show every change, however many")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_model_option(parser)
+    group.add_argument("--all", action="store_true", help="show every change, however many")
+    group.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_examples(
+        ("is it the same without its probes?", "rewriter diff output_code.py probed.py"),
+        ("with the sources", "rewriter diff -u old_code.py output_code.py"),
+        ("what another torch makes of a program", "rewriter diff old_debug torch_compile_debug"),
+    )
     parser.set_defaults(act=act)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from rewriter.commands._common import emit_json
+from rewriter.commands._common import ARTIFACT, emit_json
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
 
-ORDER = 50
 _MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("doctor", help="check this machine, and an artifact against it")
-    parser.add_argument("artifact", metavar="ARTIFACT", nargs="?")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def add(parser: Parser) -> None:
+    parser.add_argument("artifact", metavar="ARTIFACT", nargs="?", help=ARTIFACT)
+    parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_examples(
+        ("this machine", "rewriter doctor"),
+        ("can this package be rebuilt and run here?", "rewriter doctor model.pt2"),
+    )
     parser.set_defaults(act=act)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from rewriter import api, write
 from rewriter.artifact import Artifact
-from rewriter.commands import _package, _several
 from rewriter.commands._common import (
+    ARTIFACT,
     Delivered,
     add_model_option,
     add_output_options,
+    add_package_options,
     add_probe_options,
     add_wrapper_option,
     deliver,
@@ -20,35 +20,54 @@ from rewriter.commands._common import (
     selection,
     warn_about,
 )
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
 from rewriter.probes import phases
 from rewriter.types import Instrumented, Json, Selection
 
-ORDER = 20
 
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("instrument", help="put probes around the launches")
-    parser.add_argument("artifact", metavar="ARTIFACT")
-    add_output_options(
-        parser, "default: <stem>.instrumented<ext> beside the input; for several a directory"
-    )
-    parser.add_argument(
+def add(parser: Parser) -> None:
+    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
+    add_wrapper_option(parser)
+    add_model_option(parser)
+    add_probe_options(parser)
+    group = parser.group("probes")
+    group.add_argument(
         "--replace", action="store_true", help="exchange the probes of an instrumented file"
     )
-    parser.add_argument(
+    group.add_argument(
         "--standalone",
         action="store_true",
         help="embed the runtime, for machines without inductor-rewriter (C++ always does)",
     )
-    add_wrapper_option(parser)
-    add_model_option(parser)
-    _package.add_options(parser)
-    add_probe_options(parser)
+    add_output_options(
+        parser, "default: <stem>.instrumented<ext> beside the input; for several a directory"
+    )
+    add_package_options(parser)
+    parser.add_examples(
+        (
+            "statistics around every launch, into output_code.instrumented.py",
+            "rewriter instrument output_code.py --probe print",
+        ),
+        (
+            "see what would change around two launches, and write nothing",
+            "rewriter instrument output_code.py --probe print,save --launches 0,2 --diff",
+        ),
+        (
+            "in place; `rewriter strip` gives every byte back",
+            "rewriter instrument output_code.py --in-place --probe hash --kernels '*addmm*'",
+        ),
+        (
+            "a package, without its model",
+            "rewriter instrument model.pt2 --probe print -o model.probed.pt2",
+        ),
+    )
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _package, _several
+
     artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
@@ -80,6 +99,8 @@ def act(arguments: argparse.Namespace) -> int:
 
 def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
     """Instrument the wrappers of a directory or a log."""
+    from rewriter.commands import _several
+
     _several.require_target(arguments, artifact)
     with _several.among_others():
         results = [

@@ -9,6 +9,7 @@ from typing import Any
 from rewriter import api
 from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.commands._common import (
+    ARTIFACT,
     add_model_option,
     add_wrapper_option,
     emit_json,
@@ -16,21 +17,24 @@ from rewriter.commands._common import (
     plain_table,
     printable,
 )
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
 from rewriter.types import Json, Launch
 
-ORDER = 10
 
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("list", help="list the kernel launches of an artifact")
-    parser.add_argument(
-        "artifact", metavar="ARTIFACT", help="a wrapper, a .pt2 package, or a directory"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+def add(parser: Parser) -> None:
+    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
     add_wrapper_option(parser)
     add_model_option(parser)
+    group = parser.group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON object")
+    group.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+    parser.add_examples(
+        ("the launches of a wrapper", "rewriter list output_code.py"),
+        ("of all wrappers that a compilation left", "rewriter list torch_compile_debug"),
+        ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
+        ("a package, for a script", "rewriter list model.pt2 --json"),
+    )
     parser.set_defaults(act=act)
 
 

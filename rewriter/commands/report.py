@@ -5,32 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from rewriter import write
 from rewriter.commands._common import emit_json, message, printable
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK, RewriterError
 
-ORDER = 50
 
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("report", help="show a dump as one self-contained HTML file")
+def add(parser: Parser) -> None:
     parser.add_argument(
         "dump", metavar="DUMP", help="a dump, one rank of it (DUMP/rank1) or one run (…/run3)"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE.html",
-        help="file to write, - for standard output (default: <dump>.html in the working directory)",
-    )
-    parser.add_argument(
+    group = parser.group("what to show")
+    group.add_argument(
         "--artifact",
         metavar="FILE",
         help="take the kernels' sources from here (default: the copy that the dump holds)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--run",
         dest="runs",
         metavar="rankN/runN",
@@ -38,17 +30,29 @@ def add(subparsers: Any) -> None:
         default=[],
         help="only this run (may be repeated; default: all)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--no-histograms",
         dest="histograms",
         action="store_false",
         help="do not read the saved tensors",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    parser.add_argument(
+    output = parser.group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.html",
+        help="file to write, - for standard output (default: <dump>.html in the working directory)",
+    )
+    output.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    output.add_argument(
         "--json",
         action="store_true",
         help="print what the page shows as one JSON object; the page is written only with -o",
+    )
+    parser.add_examples(
+        ("a page to open in a browser: cache.dump.html", "rewriter report cache.dump"),
+        ("of one call alone", "rewriter report cache.dump --run rank0/run3 -o call.html"),
+        ("exit code 1 if there is a NaN", "rewriter report cache.dump --json"),
     )
     parser.set_defaults(act=act)
 

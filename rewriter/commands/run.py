@@ -13,6 +13,7 @@ from typing import Any
 from rewriter import api, timing
 from rewriter.artifact import Artifact
 from rewriter.commands._common import (
+    ARTIFACT,
     add_blocking_option,
     add_model_option,
     add_probe_options,
@@ -25,39 +26,56 @@ from rewriter.commands._common import (
     steps,
     time_limit,
 )
+from rewriter.commands._parser import Parser
 from rewriter.runner import Ran, blocking_environment, run
 from rewriter.triage import examine
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Verdict, describe
 
-ORDER = 40
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("run", help="run a wrapper or a package, plain or probed")
-    parser.add_argument("artifact", metavar="ARTIFACT")
+def add(parser: Parser) -> None:
+    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
+    add_probe_options(parser)
     add_run_options(parser)
     add_blocking_option(parser)
-    add_probe_options(parser)
+    parser.add_examples(
+        ("what each launch writes, on random inputs", "rewriter run output_code.py --probe print"),
+        (
+            "a package on inputs of its own, saved by torch.save",
+            "rewriter run model.pt2 --args inputs.pt --probe inputs,print",
+        ),
+        (
+            "one graph of several",
+            "rewriter run torch_compile_debug --wrapper backward --probe save -d backward.dump",
+        ),
+        (
+            "the launch that crashes",
+            "rewriter run output_code.py --probe names,sync --blocking --timeout 60",
+        ),
+    )
     parser.set_defaults(act=act)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: Parser) -> None:
     """Add what says how an artifact is run, and where the record goes."""
-    parser.add_argument(
+    add_model_option(parser)
+    add_wrapper_option(parser)
+    group = parser.group("the run")
+    group.add_argument(
         "--args",
         metavar="FILE.pt",
         help="inputs: a list saved by torch.save, for a package also a dict of keyword arguments "
         "(default: the wrapper's own get_args())",
     )
-    parser.add_argument(
+    group.add_argument(
         "--constants",
         metavar="FILE.pt",
         help="a dict of the globals that Inductor's loader sets, such as _frozen_param0",
     )
-    parser.add_argument(
+    group.add_argument(
         "--import",
         dest="imports",
         metavar="MODULE",
@@ -65,20 +83,21 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="import this module or file first: it registers the custom operators",
     )
-    parser.add_argument(
-        "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new <stem>.dump)"
+    group.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="for get_args() and for the run itself"
     )
-    parser.add_argument("--seed", type=int, default=0, help="for get_args() and for the run itself")
-    parser.add_argument(
+    group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=time_limit,
         help="stop it after this time, imports and compilation included, and say in which launch",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing dump")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_model_option(parser)
-    add_wrapper_option(parser)
+    output = parser.group("output")
+    output.add_argument(
+        "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new <stem>.dump)"
+    )
+    output.add_argument("--overwrite", action="store_true", help="replace an existing dump")
+    output.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from rewriter import api, write
 from rewriter.artifact import Artifact
-from rewriter.commands import _package, _several
 from rewriter.commands._common import (
+    ARTIFACT,
     Delivered,
     add_output_options,
     add_wrapper_option,
@@ -17,21 +16,26 @@ from rewriter.commands._common import (
     emit_json,
     message,
 )
+from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
 from rewriter.types import Stripped
 
-ORDER = 30
 
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("strip", help="take the probes out again")
-    parser.add_argument("artifact", metavar="ARTIFACT")
-    add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
+def add(parser: Parser) -> None:
+    parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
     add_wrapper_option(parser)
+    add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
+    parser.add_examples(
+        ("the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
+        ("where it stands", "rewriter strip output_code.py --in-place"),
+        ("has it probes? exit code 1 if so", "rewriter strip output_code.py --check"),
+    )
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _package, _several
+
     artifact = api.open(arguments.artifact).choose(arguments.wrappers)
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
@@ -69,6 +73,8 @@ def act(arguments: argparse.Namespace) -> int:
 
 def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Strip the wrappers of a directory."""
+    from rewriter.commands import _several
+
     _several.require_target(arguments, artifact)
     with _several.among_others():
         results = [api.strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]

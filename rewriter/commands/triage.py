@@ -18,19 +18,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from typing import Any
 
 from rewriter import api, probes
 from rewriter.artifact import Artifact
 from rewriter.cache import program
 from rewriter.commands._common import emit_json, message, printable, steps
+from rewriter.commands._parser import Parser
 from rewriter.commands.run import add_run_options, again, judge
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.runner import Ran, blocking_environment, run, watch
 from rewriter.types import Json, Selection
 from rewriter.verdict import Ended, Verdict, describe
 
-ORDER = 46
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 _UNPROBED = (
     "verdict: it crashes without probes only: it depends on timing, or on where its memory lies. "
@@ -39,17 +38,20 @@ _UNPROBED = (
 _WAITING = "each launch waited for, no memory cached"
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "triage", help="find out which launch crashes, with what, and what to do next"
-    )
+def add(parser: Parser) -> None:
+    parser.takes = "ARTIFACT | -- COMMAND ..."
     parser.add_argument(
         "artifact",
-        metavar="ARTIFACT | -- COMMAND",
+        metavar="ARTIFACT",
         nargs="+",
         help="a wrapper or a package, or after -- a program that calls torch.compile",
     )
     add_run_options(parser)
+    parser.add_examples(
+        ("a program that crashes", "rewriter triage -- python train.py"),
+        ("one that hangs", "rewriter triage --timeout 60 -- python train.py"),
+        ("a package and the inputs that crash it", "rewriter triage model.pt2 --args bad.pt"),
+    )
     parser.set_defaults(act=act)
 
 

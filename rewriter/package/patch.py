@@ -13,7 +13,7 @@ from rewriter import api, edit, write
 from rewriter.artifact import Artifact, open_artifact
 from rewriter.cpp import runtime
 from rewriter.errors import FAILED, RewriterError
-from rewriter.package import build, library, pack, preflight, recipe
+from rewriter.package import Route, build, library, pack, preflight, recipe
 from rewriter.package.build import Report
 from rewriter.package.check import Expected, Loading, link_check, load
 from rewriter.package.container import Overlay
@@ -21,7 +21,7 @@ from rewriter.package.library import Library
 from rewriter.package.machine import Machine, look
 from rewriter.package.model import Model, Package
 from rewriter.package.pack import Changes
-from rewriter.package.recipe import Recipe, Route
+from rewriter.package.recipe import Recipe
 from rewriter.types import Instrumented, Json, Selection
 from rewriter.version import __version__
 

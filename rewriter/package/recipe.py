@@ -16,15 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
 
 from rewriter.errors import RewriterError
+from rewriter.package import ROUTES, Route
 from rewriter.package.library import CONSTANTS, Library
 from rewriter.package.machine import Machine, compiler, is_compiler
 from rewriter.package.model import Model, recorded
-
-Route = Literal["link", "full", "sources"]
-ROUTES: tuple[Route, ...] = get_args(Route)
 
 _TORCH_INCLUDE = re.compile(r"(?:^|/)torch/include(?P<rest>/.*)?$")
 _TORCH_LIBRARIES = re.compile(r"(?:^|/)torch/lib/?$")

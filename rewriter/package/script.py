@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from rewriter.artifact import Artifact
 from rewriter.errors import RewriterError
-from rewriter.package import build, pack, patch, recipe
+from rewriter.package import Route, build, pack, patch, recipe
 from rewriter.package.build import Step
 from rewriter.package.model import Model, Package
 from rewriter.package.patch import Probed
@@ -77,7 +77,7 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
         else:
             text += _commands(one.model, place, _steps(package, one, folder / place))
     changes = patch.changes(probed, sources, libraries)
-    routes: list[recipe.Route] = ["link" if one.model.library else "sources" for one in probed]
+    routes: list[Route] = ["link" if one.model.library else "sources" for one in probed]
     content = {
         "format": pack.FORMAT,
         "version": pack.VERSION,

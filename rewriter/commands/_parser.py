@@ -1,0 +1,131 @@
+"""A parser of arguments as users meet it: examples in the help, errors that say what was meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rewriter.errors import BAD_INPUT, RewriterError
+from rewriter.terminal import message
+
+_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse tells numbers from options
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """With a first column that holds the names of commands."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, max_help_position=26, **options)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of one command. `fill` adds its options once they are needed."""
+
+    def __init__(self, *, fill: Callable[[Parser], None] | None = None, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
+        self._fill = fill
+        self.takes = ""  # in the usage, for what argparse cannot say
+        self.examples: tuple[tuple[str, str], ...] = ()
+
+    def filled(self) -> Parser:
+        """The same parser, with its options."""
+        if self._fill is not None:
+            fill, self._fill = self._fill, None
+            fill(self)
+        return self
+
+    def add_examples(self, *examples: tuple[str, str]) -> None:
+        """Add what stands at the end of the help: what a command is for, and the command."""
+        self.examples += examples
+        shown = "\n".join(f"  # {what}\n  {command}" for what, command in self.examples)
+        self.epilog = f"examples:\n{shown}".replace("%", "%%")
+
+    def group(self, title: str) -> argparse._ArgumentGroup:
+        """The group of options with this title; it is made where there is none."""
+        for group in self._action_groups:
+            if group.title == title:
+                return group
+        return self.add_argument_group(title)
+
+    def subparsers(self) -> dict[str, Parser]:
+        """The commands below this one, by name."""
+        for action in self.filled()._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return dict(action.choices)
+        return {}
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        self.filled()
+        words = list(sys.argv[1:] if args is None else args)
+        if not self.subparsers():
+            self._refuse_unknown(words)
+        elif not words:
+            # Nothing was asked for. The help is no result: standard error, as ruff, uv and click.
+            sys.stderr.write(self.format_help())
+            raise SystemExit(BAD_INPUT)
+        found, rest = super().parse_known_args(words, namespace)
+        if rest:
+            # Here, as the usage of the parser above is another.
+            self.error(f"unexpected argument {rest[0]!r}")
+        return found, rest
+
+    def format_usage(self) -> str:
+        """One line: the options have a list of their own."""
+        self.filled()
+        if self.takes:
+            return f"usage: {self.prog} [options] {self.takes}\n"
+        positional = [action for action in self._actions if not action.option_strings]
+        formatter = argparse.HelpFormatter(f"{self.prog} [options]", width=1000)
+        formatter.add_usage(None, positional, [])
+        return formatter.format_help()
+
+    def format_help(self) -> str:
+        self.usage = self.format_usage().partition(": ")[2].strip().replace("%", "%%")
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        self._refuse(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = list(map(str, action.choices))
+        if not isinstance(action, argparse._SubParsersAction):
+            named = "/".join(action.option_strings) or action.metavar
+            self._refuse(f"{named} {value!r}: expected one of {', '.join(known)}", value, known)
+        if Path(value).exists():
+            hint = f"It is a file. Did you mean `{self.prog} list {value}`?"
+            raise self._error(f"{value!r} is no command", hint)
+        self._refuse(f"{value!r} is no command", value, known)
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        """Name an option that does not exist before argparse misses anything else."""
+        known = self._option_string_actions
+        for word in words:
+            if word == "--":
+                return
+            if not word.startswith("-") or word == "-" or " " in word or _NUMBER.match(word):
+                continue
+            name = word.partition("=")[0]
+            if name.startswith("--"):
+                if not any(option.startswith(name) for option in known):
+                    self._refuse(f"there is no option {name}", name, known)
+            elif name[:2] not in known:
+                self._refuse(f"there is no option {name}", f"-{name}", known)
+
+    def _refuse(self, what: str, word: str = "", known: Iterable[str] = ()) -> NoReturn:
+        near = difflib.get_close_matches(word, known, n=1)
+        guess = f"Did you mean {near[0]}? " if near else ""
+        raise self._error(what, f"{guess}`{self.prog} --help` shows what there is.")
+
+    def _error(self, what: str, hint: str) -> RewriterError:
+        message(self.format_usage().strip())
+        _, _, command = self.prog.partition(" ")
+        return RewriterError("usage", f"{command}: {what}" if command else what, hint=hint)

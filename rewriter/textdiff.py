@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rewriter import alignment
+from rewriter.terminal import escape
 
 _CONTEXT = 3
 
@@ -56,7 +57,7 @@ def unified(a: str, b: str, name_a: str, name_b: str) -> str:
     if lines_a == lines_b:
         return ""
     changed = list(hunks(matches(lines_a, lines_b), len(lines_a), len(lines_b)))
-    written = [f"--- {name_a}\n", f"+++ {name_b}\n"]
+    written = [f"--- {escape(name_a)}\n", f"+++ {escape(name_b)}\n"]
     for group in _groups(changed):
         start = max(group[0].a[0] - _CONTEXT, 0)
         end = min(group[-1].a[1] + _CONTEXT, len(lines_a))
@@ -118,3 +119,10 @@ def _range(start: int, end: int) -> str:
     """As `diff` writes it: from 1, the length left out where it is 1, the line before if empty."""
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
+
+
+def style(line: str) -> str:
+    """How a line of a unified difference looks on a terminal: `rewriter/terminal.py`."""
+    if line.startswith(("--- ", "+++ ")):
+        return "bold"
+    return {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rewriter.dump import label
+from rewriter.terminal import escape
 from rewriter.types import Json
 
 # `running`: it began and did not end. `faulted`: the device was found faulty right after it.
@@ -246,7 +247,7 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     if next_command:
         lines.append(f"  next: {next_command}")
         lines.append(f"        ({verdict.wants[1]})")
-    return "\n".join(lines)
+    return "\n".join(map(escape, lines))
 
 
 def _value(row: Json) -> str:

@@ -11,7 +11,8 @@ from rewriter.cache.choose import Chosen
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Running
 from rewriter.cache.state import Cache, Slot
-from rewriter.commands._common import message, plain_table, printable, warn_about
+from rewriter.commands._common import warn_about
+from rewriter.terminal import message, say, table
 from rewriter.types import Json, Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table
@@ -22,7 +23,7 @@ def show_listing(cache: Cache, chosen: Chosen, running: Running | None) -> None:
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
     rows = [_row(slot) for slot in chosen.slots]
     if rows:
-        print(printable(plain_table([head, *rows])))
+        say(*table([head, *rows]))
     for name, reason in chosen.broken:
         message(f"warning: {name} cannot be read: {reason}")
     for name in cache.foreign:
@@ -77,7 +78,7 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
     held = [slot for slot in cache.slots if slot.state != "plain"]
     rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
     if rows:
-        print(printable(plain_table([["wrapper", "state", "probes", "original"], *rows])))
+        say(*table([["wrapper", "state", "probes", "original"], *rows]))
     _show_running(running)
     instrumented = sum(bool(slot.probes) for slot in held)
     text = f"{instrumented} of {count(len(cache.slots), 'wrapper')} in {cache.directory} "

@@ -11,12 +11,13 @@ from rewriter import timing
 from rewriter.cache.found import Finding
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
-from rewriter.commands._common import message, plain_table, printable
+from rewriter.commands._common import verdict_lines
 from rewriter.errors import RewriterError
+from rewriter.terminal import Line, level_style, message, table
 from rewriter.timing import Timed
 from rewriter.triage import examine
 from rewriter.types import Json
-from rewriter.verdict import Verdict, describe
+from rewriter.verdict import Verdict
 
 _SHORT = 14  # characters of a hash
 _SHOWN = 30  # launches in a table of times
@@ -58,11 +59,11 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
         if cleared.left:
             message("warning: " + edited(cleared.left))
     if ran.placed:
-        message(_calls(ran))
+        message(*_calls(ran))
     if found.times:
-        message(_times(found.times))
+        message(*_times(found.times))
     for finding in ran.found.findings:
-        message(_finding(finding))
+        message(_finding(finding), style=level_style("error"))
     if ran.interrupted:
         message("interrupted; the cache is as it was")
     elif ran.ended.code != 0:
@@ -70,7 +71,7 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
         if ran.placed and not found.verdicts:
             message("no launch was recorded as running when it ended")
     for verdict in found.verdicts:
-        message(printable(describe(verdict, next_command=_again(request, verdict))))
+        message(*verdict_lines(verdict, _again(request, verdict)))
     if ran.dump is not None:
         message(f"dump: {ran.dump}; see it with: rewriter report {shlex.quote(str(ran.dump))}")
     if found.trace is not None:
@@ -110,7 +111,7 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
     }
 
 
-def _calls(ran: CacheRun) -> str:
+def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
     calls = {one.slot: ran.found.calls.get(one.slot.path.name, 0) for one in ran.placed}
     rows = [["wrapper", "graph", "launches", "calls"]]
@@ -119,7 +120,7 @@ def _calls(ran: CacheRun) -> str:
         for one in ran.placed
         if (number := calls[one.slot])
     ]
-    lines = [plain_table(rows)] if len(rows) > 1 else []
+    lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
         lines.append(f"never called: {count(len(idle), 'wrapper')}: {listed(idle)}")
@@ -129,7 +130,7 @@ def _calls(ran: CacheRun) -> str:
             "of these"
         )
     lines.append(f"{count(ran.found.launches, 'launch', 'es')} recorded")
-    return printable("\n".join(lines))
+    return lines
 
 
 def _warn_of_unprobed(ran: CacheRun) -> None:
@@ -148,15 +149,16 @@ def _warn_of_unprobed(ran: CacheRun) -> None:
         )
 
 
-def _times(times: Sequence[Timed]) -> str:
+def _times(times: Sequence[Timed]) -> list[Line]:
     """The launches that took longest."""
     shown = tuple(times[:_SHOWN])
-    table = plain_table(timing.lines(shown, name=lambda artifact: Path(artifact).stem[:_SHORT]))
+    rows = timing.lines(shown, name=lambda artifact: Path(artifact).stem[:_SHORT])
+    lines: list[Line] = [*table(rows, stream="stderr")]
     rest = times[_SHOWN:]
     if rest:
         share = sum(timed.share for timed in rest)
-        table += f"\n{count(len(rest), 'launch', 'es')} more, {share:.1%} of the time"
-    return printable(table)
+        lines.append(f"{count(len(rest), 'launch', 'es')} more, {share:.1%} of the time")
+    return lines
 
 
 def _finding(finding: Finding) -> str:
@@ -164,12 +166,12 @@ def _finding(finding: Finding) -> str:
     wrapper = Path(finding.artifact).stem[:_SHORT]
     if finding.kind == "unexpected":
         text = f"unexpected input {row.get('arg', '')}: {row['unexpected']}"
-        return printable(f"{text}, {finding.run}, {wrapper}")
+        return f"{text}, {finding.run}, {wrapper}"
     what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
     where = f"{row.get('arg', 'a value')} ({row.get('role', '')})"
     at = f"{row['phase']} #{row['launch']} {row['kernel']}" if "launch" in row else "of the inputs"
     count = row.get(finding.kind)
-    return printable(f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}")
+    return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 
 def _again(request: Request, verdict: Verdict) -> str:

@@ -11,17 +11,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter import probes
 from rewriter.commands._parser import Parser
 from rewriter.errors import RewriterError
 from rewriter.package import ROUTES
+from rewriter.terminal import Line, level_style, message, say, say_text
 from rewriter.types import Json, Plan, Selection
+
+if TYPE_CHECKING:
+    from rewriter.verdict import Verdict
 
 _LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 _KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
 ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
 _WHICH = "which wrappers"
+_COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
 
 def add_probe_options(parser: Parser) -> None:
@@ -155,20 +161,7 @@ def selection(
 
 def emit_json(kind: str, content: Json) -> None:
     """Print one JSON object with the `format` and `version` that every `--json` has."""
-    print(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}, allow_nan=False))
-
-
-def message(text: str) -> None:
-    """Say something to the person, not to the pipe."""
-    print(printable(text), file=sys.stderr)
-
-
-def printable(text: str) -> str:
-    """With escapes for what acts on a terminal: files and dumps name their kernels as they like."""
-    return "".join(
-        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
-        for one in text
-    )
+    say(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}, allow_nan=False))
 
 
 def steps() -> Callable[[str], None]:
@@ -233,7 +226,7 @@ def deliver(
     `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
     the difference, and unless a place is named writes nothing; `--check` never does.
     """
-    from rewriter import write
+    from rewriter import textdiff, write
 
     to_stdout = arguments.output == "-"
     if to_stdout and (arguments.json or arguments.diff):
@@ -245,7 +238,7 @@ def deliver(
     changed = before != after
     diff = unified(path, before, after) if arguments.diff else None
     if diff is not None and not arguments.json:
-        sys.stdout.write(diff)
+        say_text(diff, textdiff.style)
     if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
         return Delivered(changed, diff=diff)
     if arguments.in_place:
@@ -292,13 +285,18 @@ def unified(path: Path, before: bytes, after: bytes) -> str:
     )
 
 
-def plain_table(rows: list[list[str]]) -> str:
-    """Columns aligned by spaces; the first row is the head."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
+    """A verdict, its headline set off."""
+    from rewriter.verdict import describe
+
+    first, *rest = describe(verdict, next_command=next_command).split("\n")
+    return [[(first, level_style("error"))], *rest]
+
+
+def finite_style(row: int, column: int, cell: str) -> str:
+    """The style of a cell in a table that ends in the counts of NaN and of infinity."""
+    found = row and column >= _COUNTS and cell not in ("", "0")
+    return level_style("error") if found else ""
 
 
 def names_probes(arguments: argparse.Namespace) -> bool:

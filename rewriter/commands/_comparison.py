@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rewriter.commands._common import plain_table, printable
 from rewriter.comparison.types import DIFFERS, LaunchComparison, TensorComparison
+from rewriter.terminal import level_style, say, table
 
 _SHOWN = 20  # rows of a list, unless all are asked for
 
@@ -22,13 +22,16 @@ def show_rows(launches: Iterable[LaunchComparison], everything: bool) -> None:
     ]
     if rows:
         say("")
-        say(plain_table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))]))
+        say(*table([_HEAD, *(_row(launch) for launch in _cut(rows, everything))], _style))
         if len(rows) > _SHOWN and not everything:
             say(f"… and {len(rows) - _SHOWN} more: --all")
 
 
-def say(line: str) -> None:
-    print(printable(line))
+def _style(row: int, column: int, cell: str) -> str:
+    """Which launches went wrong, and which only follow from them."""
+    if _HEAD[column] != "why" or not row or not cell:
+        return ""
+    return level_style("warning" if cell.startswith("downstream") else "error")
 
 
 def _cut(rows: list[LaunchComparison], everything: bool) -> list[LaunchComparison]:

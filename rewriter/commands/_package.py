@@ -5,26 +5,19 @@ from __future__ import annotations
 import argparse
 import filecmp
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rewriter import write
+from rewriter import textdiff, write
 from rewriter.artifact import Artifact
-from rewriter.commands._common import (
-    Delivered,
-    emit_json,
-    message,
-    steps,
-    unified,
-    warn_about,
-)
+from rewriter.commands._common import Delivered, emit_json, steps, unified, warn_about
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.package import patch, script
 from rewriter.package.model import Package
 from rewriter.package.patch import Built, Probed
 from rewriter.probes import phases
+from rewriter.terminal import message, say_text
 from rewriter.types import Json, Selection
 
 
@@ -225,7 +218,7 @@ def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, by
         for wrapper in artifact.wrappers
     )
     if not arguments.json:
-        sys.stdout.write(text)
+        say_text(text, textdiff.style)
     return text
 
 

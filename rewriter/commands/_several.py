@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from rewriter import textdiff
 from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.commands._common import Delivered
 from rewriter.errors import RewriterError
+from rewriter.terminal import say_text
 from rewriter.write_all import Replacement, replace_all, write_folder
 
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
@@ -76,7 +76,7 @@ def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[De
     """Write results where the options say: all, or none if one cannot be written."""
     diffs = [_unified(one) if arguments.diff else None for one in results]
     if not arguments.json:
-        sys.stdout.write("".join(filter(None, diffs)))
+        say_text("".join(filter(None, diffs)), textdiff.style)
     changed = [one.wrapper.source != one.after for one in results]
     backups: list[Path | None] = [None] * len(results)
     outputs: list[Path | None] = [None] * len(results)

@@ -18,13 +18,13 @@ from rewriter.commands._common import (
     add_blocking_option,
     add_probe_options,
     emit_json,
-    message,
     names_probes,
     selection,
     time_limit,
 )
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, FAILED, OK, RewriterError
+from rewriter.terminal import message
 from rewriter.types import Selection
 
 _WRAPPERS = "wrappers of the cache"

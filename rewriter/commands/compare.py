@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewriter.commands._common import emit_json, message
-from rewriter.commands._comparison import say, show_culprit, show_rows
+from rewriter.commands._common import emit_json
+from rewriter.commands._comparison import show_culprit, show_rows
 from rewriter.commands._parser import Parser
 from rewriter.comparison.types import OUTPUTS, Comparison, LaunchComparison
 from rewriter.errors import DIFFERS, OK, RewriterError
+from rewriter.terminal import level_style, message, say
 
 if TYPE_CHECKING:
     from rewriter.comparison.ranks import Ranks
@@ -190,7 +191,7 @@ def _of_interest(first: Parting) -> LaunchComparison:
 def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> None:
     from rewriter.comparison import describe_ranks
 
-    say(describe_ranks.verdict(found))
+    say(describe_ranks.verdict(found), style=_style(equal=not found.first))
     if hint := describe_ranks.own_data(found, data):
         say(hint)
     if found.parted and (first := found.first):
@@ -222,7 +223,7 @@ def _write_report(comparison: Comparison, arguments: argparse.Namespace, verdict
 def _show(comparison: Comparison, *, everything: bool) -> None:
     from rewriter.comparison import describe
 
-    say(describe.verdict(comparison))
+    say(describe.verdict(comparison), style=_style(equal=comparison.equal))
     for launch in comparison.culprits[:_CULPRITS]:
         say("")
         show_culprit(launch)
@@ -230,6 +231,10 @@ def _show(comparison: Comparison, *, everything: bool) -> None:
     say("")
     for line in _summary(comparison):
         say(line)
+
+
+def _style(*, equal: bool) -> str:
+    return level_style("good" if equal else "error")
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:

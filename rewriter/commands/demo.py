@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rewriter.commands._common import message
 from rewriter.commands._parser import Parser
 from rewriter.errors import FAILED, OK, RewriterError
+from rewriter.terminal import message, say
 
 # Runs in a process of its own, so that the tour itself shows what does not need torch.
 _COMPILE = """
@@ -97,11 +97,11 @@ def _step(title: str, command: list[str]) -> int:
 
     if title:
         _say(title)
-    sys.stdout.write(f"$ rewriter {shlex.join(command)}\n")
+    say(f"$ rewriter {shlex.join(command)}")
     sys.stdout.flush()
     return main(command)
 
 
 def _say(text: str) -> None:
     sys.stdout.flush()
-    message(f"\n# {text}")
+    message("", f"# {text}")

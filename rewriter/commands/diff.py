@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rewriter import textdiff
-from rewriter.commands._common import add_model_option, emit_json, printable
+from rewriter.commands._common import add_model_option, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.difference.types import Difference
 from rewriter.errors import DIFFERS, OK
+from rewriter.terminal import say, say_text
 
 
 def add(parser: Parser) -> None:
@@ -45,14 +45,10 @@ def act(arguments: argparse.Namespace) -> int:
             content["unified"] = "".join(_unified(found))
         emit_json("diff", content)
     else:
-        _print(
-            (printable(line.text), line.style) for line in lines(found, everything=arguments.all)
-        )
+        for line in lines(found, everything=arguments.all):
+            say(line.text, style=line.style)
         if arguments.unified:
-            text = "".join(_unified(found))
-            # For `patch`, the texts are as they are.
-            written = printable if sys.stdout.isatty() else str
-            _print((written(line), _style(line)) for line in text.split("\n")[:-1])
+            say_text("".join(_unified(found)), textdiff.style)
     return DIFFERS if found.verdict == "different" else OK
 
 
@@ -65,23 +61,3 @@ def _unified(found: Difference) -> Iterator[str]:
             for kernel in wrapper.kernels:
                 if kernel.apart:
                     yield kernel.diff
-
-
-def _style(line: str) -> str:
-    if line.startswith(("--- ", "+++ ")):
-        return "bold"
-    return {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
-
-
-def _print(lines: Iterable[tuple[str, str]]) -> None:
-    """Print lines, with colours where a terminal shows them."""
-    if not sys.stdout.isatty():
-        for text, _ in lines:
-            print(text)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)  # heeds NO_COLOR
-    for text, style in lines:
-        console.print(Text(text, style))

@@ -7,8 +7,10 @@ import argparse
 from rewriter.commands._common import ARTIFACT, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
+from rewriter.terminal import escape, level_style, say
 
 _MARKS = {True: "ok  ", False: "FAIL", None: "note"}
+_STYLES = {True: level_style("good"), False: level_style("error"), None: level_style("warning")}
 
 
 def add(parser: Parser) -> None:
@@ -28,9 +30,10 @@ def act(arguments: argparse.Namespace) -> int:
     if arguments.json:
         emit_json("doctor", {"checks": [vars(check) for check in checks]})
     else:
-        width = max(len(check.name) for check in checks)
+        width = max(len(escape(check.name)) for check in checks)
         for check in checks:
-            print(f"{_MARKS[check.ok]}  {check.name:<{width}}  {check.found}")
+            mark, style = _MARKS[check.ok], _STYLES[check.ok]
+            say([(mark, style), (f"  {escape(check.name):<{width}}  {check.found}", "")])
             if check.hint:
-                print(f"      {'':<{width}}  {check.hint}")
+                say(f"      {'':<{width}}  {check.hint}")
     return DIFFERS if any(check.ok is False for check in checks) else OK

@@ -16,13 +16,13 @@ from rewriter.commands._common import (
     add_wrapper_option,
     deliver,
     emit_json,
-    message,
     selection,
     warn_about,
 )
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
 from rewriter.probes import phases
+from rewriter.terminal import message
 from rewriter.types import Instrumented, Json, Selection
 
 

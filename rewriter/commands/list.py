@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rewriter import api
 from rewriter.artifact import Artifact, OpenWrapper
-from rewriter.commands._common import (
-    ARTIFACT,
-    add_model_option,
-    add_wrapper_option,
-    emit_json,
-    message,
-    plain_table,
-    printable,
-)
+from rewriter.commands._common import ARTIFACT, add_model_option, add_wrapper_option, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
+from rewriter.terminal import Line, message, say, table
 from rewriter.types import Json, Launch
 
 
@@ -57,9 +51,9 @@ def act(arguments: argparse.Namespace) -> int:
     else:
         for wrapper in artifact.wrappers:
             if len(artifact.wrappers) > 1:
-                print(printable(_head(wrapper)))
+                say(_head(wrapper), style="bold")
             if wrapper.launches:
-                print(printable(_table(wrapper.launches)))
+                say(*_table(wrapper.launches))
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for call in unrecognised:
@@ -117,7 +111,7 @@ def launch_json(launch: Launch) -> Json:
     }
 
 
-def _table(launches: tuple[Launch, ...]) -> str:
+def _table(launches: tuple[Launch, ...]) -> Sequence[Line]:
     rows = [["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]]
     for launch in launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
@@ -132,7 +126,7 @@ def _table(launches: tuple[Launch, ...]) -> str:
                 " ".join(launch.source_nodes),
             ]
         )
-    return plain_table(rows)
+    return table(rows)
 
 
 def _names(names: Any) -> str:

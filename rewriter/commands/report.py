@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 from rewriter import write
-from rewriter.commands._common import emit_json, message, printable
+from rewriter.commands._common import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK, RewriterError
+from rewriter.terminal import level_style, message
 
 
 def add(parser: Parser) -> None:
@@ -89,9 +90,9 @@ def act(arguments: argparse.Namespace) -> int:
         else:
             output = Path(arguments.output or f"{dump.path.absolute().name}.html")
             write.write(output, text, overwrite=arguments.overwrite)
-            message(printable(f"report: {output} ({len(text) / 1e6:.1f} MB)"))
+            message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
         emit_json("report", encode.to_json(report))
     else:
-        message(printable(report.verdict))
+        message(report.verdict, style=level_style("error" if report.found else "good"))
     return DIFFERS if report.found else OK

@@ -19,18 +19,18 @@ from rewriter.commands._common import (
     add_probe_options,
     add_wrapper_option,
     emit_json,
-    message,
-    plain_table,
-    printable,
+    finite_style,
     selection,
     steps,
     time_limit,
+    verdict_lines,
 )
 from rewriter.commands._parser import Parser
 from rewriter.runner import Ran, blocking_environment, run
+from rewriter.terminal import message, say, table
 from rewriter.triage import examine
 from rewriter.types import Json, Launch, Selection
-from rewriter.verdict import Verdict, describe
+from rewriter.verdict import Verdict
 
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 _LONG = 20  # launches from which on a progress bar is worth its lines
@@ -150,9 +150,9 @@ def act(arguments: argparse.Namespace) -> int:
         if ran.crashed:
             probed = chosen is not None or artifact.only.probes is not None
             hint = "" if probed else again(arguments, "--probe names,sync", blocking=False)
-            message(_crash(ran, verdicts, hint))
+            message(*_crash(ran, verdicts, hint))
         for verdict in verdicts:
-            print(printable(describe(verdict, next_command=following)))
+            say(*verdict_lines(verdict, following))
         _tell(ran, command, trace)
     return ran.code
 
@@ -168,18 +168,18 @@ def _show(ran: Ran) -> None:
     # A table of times has the launches, too.
     if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
-        print(plain_table([head, *rows]))
+        say(*table([head, *rows], finite_style))
     if ran.dump is not None and ran.is_timed:
-        print(plain_table(timing.lines(timing.table(ran.dump))))
+        say(*table(timing.lines(timing.table(ran.dump))))
     for index, output in enumerate(ran.outputs):
         what = (
             f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
             if output["type"] == "tensor"
             else output["value"]
         )
-        print(f"output {index}: {what}")
+        say(f"output {index}: {what}")
     for row in ran.unexpected:
-        print(printable(f"unexpected input {row.get('arg', '')}: {row['unexpected']}"))
+        say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
 
 
 def _tell(ran: Ran, command: str, trace: Path | None) -> None:
@@ -196,15 +196,17 @@ def _tell(ran: Ran, command: str, trace: Path | None) -> None:
     message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
 
 
-def _crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> str:
+def _crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> list[str]:
     """What is said of a crash beside the verdicts; `probed` is a command that would give one."""
-    text = f"{ran.path}: the wrapper {'did not end' if ran.timed_out else 'crashed'}: {ran.ended}"
+    lines = [
+        f"{ran.path}: the wrapper {'did not end' if ran.timed_out else 'crashed'}: {ran.ended}"
+    ]
     if not verdicts:
         hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
-        text += f"\n  {hint}"
+        lines.append(f"  {hint}")
     if any(text in ran.message for text in _NO_OPERATOR):
-        text += "\n  Pass --import with the module that registers the operator."
-    return text
+        lines.append("  Pass --import with the module that registers the operator.")
+    return lines
 
 
 def _rows(ran: Ran) -> Iterator[list[str]]:

@@ -14,10 +14,10 @@ from rewriter.commands._common import (
     add_wrapper_option,
     deliver,
     emit_json,
-    message,
 )
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
+from rewriter.terminal import message
 from rewriter.types import Stripped
 
 

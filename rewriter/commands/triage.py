@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from rewriter import api, probes
 from rewriter.artifact import Artifact
 from rewriter.cache import program
-from rewriter.commands._common import emit_json, message, printable, steps
+from rewriter.commands._common import emit_json, steps, verdict_lines
 from rewriter.commands._parser import Parser
 from rewriter.commands.run import add_run_options, again, judge
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.runner import Ran, blocking_environment, run, watch
+from rewriter.terminal import message, say
 from rewriter.types import Json, Selection
-from rewriter.verdict import Ended, Verdict, describe
+from rewriter.verdict import Ended, Verdict
 
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 _UNPROBED = (
@@ -80,7 +81,7 @@ class _Steps:
     """Says each step as it is done."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._say: Callable[[str], None] = message if quiet else print
+        self._say: Callable[[str], None] = message if quiet else say
         self.done: list[Step] = []
 
     def add(self, name: str, ended: Ended | None, seconds: float, note: str = "") -> bool:
@@ -89,12 +90,12 @@ class _Steps:
         if ended is not None and not ended.timed_out:
             how = f"crashed: {how}"
         self.done.append(Step(name, ended is not None, how + note, seconds))
-        self._say(printable(f"{len(self.done)}. {self.done[-1]}"))
+        self._say(f"{len(self.done)}. {self.done[-1]}")
         sys.stdout.flush()
         return ended is not None
 
     def say(self, text: str) -> None:
-        self._say(printable(text))
+        self._say(text)
 
     def json(self) -> list[Json]:
         return [step.json() for step in self.done]
@@ -207,13 +208,13 @@ def _end(ran: Ran) -> Ended | None:
 
 def _tell(ran: Ran, verdicts: Sequence[Verdict], following: str, taken: _Steps) -> None:
     for row in ran.unexpected:
-        print(printable(f"unexpected input {row.get('arg', '')}: {row['unexpected']}"))
+        say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
     for verdict in verdicts:
-        print(printable(describe(verdict, next_command=following)))
+        say(*verdict_lines(verdict, following))
     if not ran.crashed:
-        print(_UNPROBED.format("`rewriter run`"))
+        say(_UNPROBED.format("`rewriter run`"))
     elif not verdicts:
-        print(f"verdict: it crashes before its first launch: {ran.ended}")
+        say(f"verdict: it crashes before its first launch: {ran.ended}")
 
 
 def _nothing(arguments: argparse.Namespace, taken: _Steps) -> int:
@@ -222,7 +223,7 @@ def _nothing(arguments: argparse.Namespace, taken: _Steps) -> int:
         none: Json = {"verdict": None, "next": "", "unexpected": [], "dump": None}
         emit_json("triage", {"steps": taken.json(), **none})
     else:
-        print(text)
+        say(text)
     return OK
 
 

@@ -243,6 +243,13 @@ def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Ar
     `models` chooses models of a package by their names.
     """
     path = Path(path)
+    try:
+        return _open(path, models)
+    except OSError as error:
+        raise unreadable(Path(error.filename or path), error) from error
+
+
+def _open(path: Path, models: tuple[str, ...] | None) -> Artifact:
     if not path.name:
         path = path.resolve()  # `.`, beside which nothing could be written
     if path.is_dir():

@@ -20,6 +20,7 @@ from rewriter.artifact import (
 )
 from rewriter.errors import RewriterError
 from rewriter.traced import Traced
+from rewriter.transaction import is_scratch
 from rewriter.types import Wrapper
 
 _SEARCHED = (*SUFFIXES, *trace_page.SUFFIXES, trace_log.SUFFIX)
@@ -36,9 +37,9 @@ def open_directory(path: Path) -> Artifact:
     unread = []
     pages, logs = [], []
     for file in sorted(file for file in path.rglob("*") if file.suffix in _SEARCHED):
-        if not file.is_file():
-            continue
         name = str(file.relative_to(path))
+        if not file.is_file() or is_scratch(Path(name)):
+            continue
         readable, is_page = os.access(file, os.R_OK), trace_page.is_page(file)
         if is_page and readable:
             pages.append(file)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from rewriter.errors import RewriterError
+from rewriter.transaction import Transaction, unwritable
 
 
 def dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
     """The directory to dump to, made now. One that holds something is only replaced if asked to."""
-    try:
-        if wanted is None:
-            return _new_directory(Path(f"{artifact.stem}.dump"))
-        path = Path(wanted).absolute()
+    if wanted is None:
+        return _new_directory(Path(f"{artifact.stem}.dump"))
+    path = Path(wanted).absolute()
+    with Transaction(path) as changes:
+        changes.about(path.resolve())
         if require_free(path, overwrite=overwrite):
-            shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RewriterError(
-            "unwritable",
-            f"cannot make the dump directory {error.filename}: {error.strerror}",
-            hint="Pass another path with -d.",
-        ) from error
+            # Away in one step: what is left of a dump that is half removed is none.
+            changes.stage(path.resolve(), is_folder=True).mkdir()
+        else:
+            changes.make_folder(path)
     return path
 
 
@@ -33,6 +30,8 @@ def _new_directory(path: Path) -> Path:
             (made := path if number == 1 else Path(f"{path}-{number}")).mkdir()
         except FileExistsError:
             number += 1
+        except OSError as error:
+            raise unwritable(made, error) from error
         else:
             return made.absolute()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rewriter.errors import RewriterError
+from rewriter.transaction import Transaction
 
 BACKUP = ".orig"
 
@@ -40,32 +40,33 @@ def backup_path(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def write(path: Path, data: bytes, *, overwrite: bool = False, mode: int | None = None) -> None:
+def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     """Write a file atomically. Raises `RewriterError` where it exists or cannot be written.
 
     A file that holds `data` already is left alone.
     """
-    temporary = ""
-    try:
-        # The file that a link points to is meant, not the link.
-        path = path.resolve()
-        if path.exists():
-            _require_regular(path)
-            if path.read_bytes() == data:
-                return
-            if not overwrite:
-                raise _exists(path)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), _umasked() if mode is None else mode)
-        os.replace(temporary, path)
-    except BaseException as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        if not isinstance(error, (OSError, RuntimeError)):
-            raise
-        raise _unwritable(path, error) from error
+    with Transaction(path) as changes:
+        put(changes, path, data, overwrite=overwrite)
+
+
+def put(
+    changes: Transaction,
+    path: Path,
+    data: bytes,
+    *,
+    overwrite: bool = False,
+    mode: int | None = None,
+) -> None:
+    """As `write`, with other changes."""
+    # The file that a link points to is meant, not the link.
+    path = changes.about(_resolved(path))
+    if path.exists():
+        _require_regular(path)
+        if path.read_bytes() == data:
+            return
+        if not overwrite:
+            raise _exists(path)
+    changes.write(path, data, _umasked() if mode is None else mode)
 
 
 @contextmanager
@@ -76,24 +77,20 @@ def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> It
     `RewriterError` before the body where `path` cannot be written: it exists and `overwrite` is not
     given, is no file, or is a directory that this program did not make.
     """
-    try:
-        path = path.resolve()
-        if path.exists():
-            _require_replaceable(path, overwrite=overwrite, directory=directory)
-        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
-    except (OSError, RuntimeError) as error:
-        raise _unwritable(path, error) from error
-    with folder as name:
-        temporary = Path(name) / path.name
-        yield temporary
-        try:
-            if directory and path.exists():
-                os.rename(path, Path(name) / "before")
-            if not directory:
-                temporary.chmod(path.stat().st_mode if path.exists() else _umasked())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+    with Transaction(path) as changes:
+        yield stage(changes, path, overwrite=overwrite, directory=directory)
+
+
+def stage(
+    changes: Transaction, path: Path, *, overwrite: bool = False, directory: bool = False
+) -> Path:
+    """As `whole`, with other changes."""
+    path = changes.about(_resolved(path))
+    mode = None if directory else _umasked()
+    if path.exists():
+        _require_replaceable(path, overwrite=overwrite, directory=directory)
+        mode = None if directory else path.stat().st_mode
+    return changes.stage(path, is_folder=directory, mode=mode)
 
 
 def require_free(path: Path, *, overwrite: bool) -> None:
@@ -123,12 +120,13 @@ def _exists(path: Path) -> RewriterError:
     )
 
 
-def _unwritable(path: Path, error: Exception) -> RewriterError:
-    return RewriterError(
-        "unwritable",
-        f"cannot write {path}: {getattr(error, 'strerror', error)}",
-        hint="Check that the folder exists and may be written, or pass another path with -o.",
-    )
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # links that lead to each other
+        raise RewriterError(
+            "unwritable", f"cannot write {path}: {error}", hint="Pass another path with -o."
+        ) from error
 
 
 def _require_regular(path: Path) -> None:
@@ -144,17 +142,25 @@ def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False
     removed, with `None` returned, once `path` is the original again. A backup of something else
     is an error unless `overwrite` is given.
     """
-    path = path.resolve()
+    with Transaction(path) as changes:
+        return put_in_place(changes, path, data, original, overwrite=overwrite)
+
+
+def put_in_place(
+    changes: Transaction, path: Path, data: bytes, original: bytes, *, overwrite: bool = False
+) -> Path | None:
+    """As `replace`, with other changes."""
+    path = _resolved(path)
     _require_regular(path)
     backup = backup_path(path)
     mode = path.stat().st_mode
     if data != original:
-        write(backup, original, overwrite=overwrite, mode=mode)
-    write(path, data, overwrite=True, mode=mode)
+        put(changes, backup, original, overwrite=overwrite, mode=mode)
+    put(changes, path, data, overwrite=True, mode=mode)
     if data != original:
         return backup
     if backup.is_file() and backup.read_bytes() == original:
-        backup.unlink()
+        changes.remove(backup)
     return None
 
 

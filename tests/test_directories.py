@@ -15,6 +15,7 @@ from artifacts import ARTIFACTS
 from rewriter import write
 from rewriter.cli import main
 from rewriter.errors import BAD_INPUT, DIFFERS, OK, RewriterError
+from rewriter.transaction import Transaction
 from test_no_torch import HEAVY, imported
 
 TRACES = ARTIFACTS.parent / "traces"
@@ -396,16 +397,16 @@ def test_a_file_that_cannot_be_written_undoes_the_others(
     debug: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(debug)
-    real: Callable[..., object] = write.replace
+    real: Callable[..., object] = write.put_in_place
     calls = []
 
-    def failing(path: Path, *arguments: bytes, overwrite: bool) -> object:
+    def failing(changes: Transaction, path: Path, *arguments: bytes, overwrite: bool) -> object:
         calls.append(path)
         if len(calls) == 3:
             raise RewriterError("unwritable", f"cannot write {path}: No space left on device")
-        return real(path, *arguments, overwrite=overwrite)
+        return real(changes, path, *arguments, overwrite=overwrite)
 
-    monkeypatch.setattr(write, "replace", failing)
+    monkeypatch.setattr(write, "put_in_place", failing)
     assert main(["instrument", str(debug), "--in-place"]) == BAD_INPUT
     assert len(calls) == 3
     assert contents(debug) == before

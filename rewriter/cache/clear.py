@@ -11,6 +11,7 @@ from pathlib import Path
 from rewriter import markers
 from rewriter.cache import journal
 from rewriter.cache.state import Cache
+from rewriter.errors import FAILED, RewriterError
 
 _LOCKS = "locks"  # Inductor's, while it builds
 _GRAPHS = ("fxgraph", "aotautograd")
@@ -33,10 +34,12 @@ def products(directory: Path, *, keep: Container[str] = ()) -> int:
     A build that is in progress is left alone.
     """
     count = 0
-    for source in built(directory, keep=keep):
+    with _reported():
+        found = built(directory, keep=keep)
+    for source in found:
         stem = source.name.partition(".")[0]
         lock = directory / _LOCKS / f"{stem}.lock"
-        with _free(lock) as is_free:
+        with _reported(), _free(lock) as is_free:
             if is_free:
                 for file in [*source.parent.glob(f"{stem}.*"), lock]:
                     file.unlink(missing_ok=True)
@@ -52,19 +55,36 @@ def graphs(directory: Path, *, keep: Container[str] = ()) -> int:
     again wherever the wrapper is missing. Without the entry, the program compiles once more.
     """
     count = 0
-    for path in (path for name in _GRAPHS for path in sorted((directory / name).rglob("*"))):
-        if path.is_file():
-            header = markers.find_header(path.read_bytes())
-            if header is not None and header.sha256 not in keep:
-                path.unlink(missing_ok=True)
-                count += 1
+    with _reported():
+        for path in (path for name in _GRAPHS for path in sorted((directory / name).rglob("*"))):
+            if path.is_file():
+                header = markers.find_header(path.read_bytes())
+                if header is not None and header.sha256 not in keep:
+                    path.unlink(missing_ok=True)
+                    count += 1
     return count
 
 
 def temporary(cache: Cache) -> None:
     """Remove what a command left that was stopped while it wrote."""
-    for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
-        path.unlink(missing_ok=True)
+    with _reported():
+        for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Tell an error of the file system as one of ours: the wrappers are done by then."""
+    try:
+        yield
+    except OSError as error:
+        raise RewriterError(
+            "left-behind",
+            f"the wrappers are as they were to be, but {error.filename} could not be cleared: "
+            f"{error.strerror}",
+            hint="`rewriter cache restore` tries again.",
+            code=FAILED,
+        ) from error
 
 
 @contextmanager

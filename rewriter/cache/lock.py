@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rewriter.artifact import unreadable
 from rewriter.cache import journal
 from rewriter.errors import FAILED, RewriterError
 
@@ -15,7 +16,10 @@ from rewriter.errors import FAILED, RewriterError
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the cache. Raises `RewriterError` if another command does."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise unreadable(directory, error) from error
     try:
         if not _take(descriptor, directory):
             raise _busy(directory)

@@ -77,6 +77,13 @@ class Cache:
 
 def scan(directory: Path) -> Cache:
     """Read every wrapper of a cache. Raises `RewriterError` where a file cannot be read."""
+    try:
+        return _scan(directory)
+    except OSError as error:
+        raise artifact.unreadable(Path(error.filename or directory), error) from error
+
+
+def _scan(directory: Path) -> Cache:
     slots: list[Slot] = []
     foreign: list[str] = []
     kernels = 0

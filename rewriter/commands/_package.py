@@ -18,6 +18,7 @@ from rewriter.package.model import Package
 from rewriter.package.patch import Built, Probed
 from rewriter.probes import phases
 from rewriter.terminal import message, say_text
+from rewriter.transaction import Transaction
 from rewriter.types import Json, Selection
 
 
@@ -83,7 +84,14 @@ def _build(
     if arguments.in_place:
         _require_backup(artifact.path, original.path, overwrite=arguments.overwrite)
     folder = artifact.path.is_dir()
-    with write.whole(output, overwrite=overwrite, directory=folder) as temporary:
+    backup = None
+    with Transaction(output) as changes:
+        if arguments.in_place:
+            # Before the package, so that whoever is stopped between the two finds it there.
+            backup = write.backup_path(output.resolve())
+            mode = output.stat().st_mode
+            shutil.copyfile(original.path, changes.stage(backup, mode=mode))
+        temporary = write.stage(changes, output, overwrite=overwrite, directory=folder)
         built = patch.rebuild(
             original,
             probed,
@@ -93,9 +101,6 @@ def _build(
             imports=arguments.imports,
             report=steps(),
         )
-        backup = None
-        if arguments.in_place:
-            backup = _keep(artifact.path, original.path)
     return Delivered(True, str(output), None if backup is None else str(backup), diff), built
 
 
@@ -110,15 +115,19 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     diff = _diff(arguments, artifact, after)
     delivered, exact = Delivered(probed, diff=diff), True
     wanted = arguments.output or arguments.in_place
-    if not arguments.check and (probed or arguments.output) and (wanted or not arguments.diff):
+    if not arguments.check and (probed or wanted) and (wanted or not arguments.diff):
         output = artifact.path if arguments.in_place else _plain_output(arguments, package)
         overwrite = arguments.overwrite or arguments.in_place
-        with write.whole(output, overwrite=overwrite, directory=package.is_folder) as temporary:
-            exact = _write_plain(artifact, temporary, probed=probed)
-        delivered = Delivered(probed, str(output), diff=diff)
-        backup = write.backup_path(artifact.path.resolve())
-        if arguments.in_place and backup.is_file() and filecmp.cmp(backup, output, shallow=False):
-            backup.unlink()
+        with Transaction(output) as changes:
+            plain = changes.about(output.resolve())
+            if probed or arguments.output:
+                folder = package.is_folder
+                plain = write.stage(changes, output, overwrite=overwrite, directory=folder)
+                exact = _write_plain(artifact, plain, probed=probed)
+                delivered = Delivered(probed, str(output), diff=diff)
+            backup = write.backup_path(output.resolve())
+            if arguments.in_place and _is_copy(backup, plain):
+                changes.remove(backup)
     if not exact:
         message(
             f"warning: {artifact.path} was changed or packed again after it was instrumented: "
@@ -192,7 +201,7 @@ def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
 def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
     """Make sure, before any work, that the original can be kept beside the package."""
     backup = write.backup_path(path.resolve())
-    if backup.exists() and not (overwrite or filecmp.cmp(backup, original, shallow=False)):
+    if backup.exists() and not (overwrite or _is_copy(backup, original)):
         raise RewriterError(
             "exists",
             f"{backup} exists already, and is not the original of {path}",
@@ -200,14 +209,8 @@ def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
         )
 
 
-def _keep(path: Path, original: Path) -> Path:
-    """Keep the original of a package beside it."""
-    path = path.resolve()
-    backup = write.backup_path(path)
-    with write.whole(backup, overwrite=True) as temporary:
-        shutil.copyfile(original, temporary)
-    backup.chmod(path.stat().st_mode)
-    return backup
+def _is_copy(backup: Path, original: Path) -> bool:
+    return backup.is_file() and filecmp.cmp(backup, original, shallow=False)
 
 
 def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, bytes]) -> str | None:

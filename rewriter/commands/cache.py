@@ -6,12 +6,13 @@ import argparse
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from rewriter import api
 from rewriter.cache import clear, effects, journal, place
 from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
 from rewriter.cache.session import reading, writing
-from rewriter.cache.state import Cache, scan
+from rewriter.cache.state import Cache
 from rewriter.commands import _cache as text
 from rewriter.commands import add_command
 from rewriter.commands._common import (
@@ -193,7 +194,10 @@ def _restore(arguments: argparse.Namespace) -> int:
             raise _none_chosen(cache)
         cleared = effects.restore(wanted, overwrite=arguments.overwrite)
         clear.temporary(cache)
-        cleared = effects.clear_up(cache.directory, cleared, keep=scan(cache.directory).held)
+        done = {*cleared.restored, *cleared.stripped}
+        others = tuple(slot for slot in cache.slots if slot.name not in done)
+        kept = replace(cache, slots=others).held
+        cleared = effects.clear_up(cache.directory, cleared, keep=kept)
     if arguments.json:
         emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
     else:

@@ -45,7 +45,9 @@ def act(arguments: argparse.Namespace) -> int:
     path = result.path
     _warn(result)
     delivered = Delivered(changed=False)
-    if result.removed or arguments.output:
+    backup = write.backup_path(path.resolve())
+    had_backup = arguments.in_place and backup.is_file()
+    if result.removed or arguments.output or arguments.in_place:
         delivered = deliver(
             arguments,
             path,
@@ -54,6 +56,8 @@ def act(arguments: argparse.Namespace) -> int:
             default=write.restored_path(path),
             plain=result.source,
         )
+    if not result.removed and arguments.in_place:
+        delivered = Delivered(changed=False)
     if arguments.json:
         emit_json(
             "strip",
@@ -65,7 +69,10 @@ def act(arguments: argparse.Namespace) -> int:
             },
         )
     elif not result.removed:
-        message(f"{path} has no probes" + (f": {delivered.output}" if delivered.output else ""))
+        removed = had_backup and not backup.exists()
+        told = f"; {backup}, which is the same, is removed" if removed else ""
+        output = f": {delivered.output}" if delivered.output else ""
+        message(f"{path} has no probes{told}{output}")
     elif arguments.check or delivered.output:
         message(f"took out {result.removed} lines: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK

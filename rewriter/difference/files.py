@@ -14,6 +14,7 @@ from rewriter.artifact import Artifact, OpenWrapper, read, unreadable
 from rewriter.difference.types import MemberChange
 from rewriter.kernel_source import defined
 from rewriter.package.model import WRAPPER
+from rewriter.transaction import is_scratch
 from rewriter.write import BACKUP
 
 _PIECE = 1 << 20
@@ -162,6 +163,8 @@ def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
     for file in sorted(artifact.path.rglob("*")):
         name = str(file.relative_to(artifact.path))
         if name in plain or _CACHE in file.parts or not file.is_file():
+            continue
+        if is_scratch(Path(name)):
             continue
         if not records.isdisjoint((file, *file.parents)):
             continue

@@ -62,7 +62,8 @@ def patch(
     also says how to give the original back.
     """
     shutil.copyfile(original, output)
-    with zipfile.ZipFile(output, "a", allowZip64=True) as file:
+    # Opened here: zipfile makes a new archive where it cannot open one.
+    with output.open("r+b") as raw, zipfile.ZipFile(raw, "a", allowZip64=True) as file:
         start = file.start_dir
         tail = _from(original, start)
         renamed: list[tuple[int, str]] = []

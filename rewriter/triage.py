@@ -7,17 +7,16 @@ that lies beside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.comparison import dataflow
+from rewriter.calls import Calls
 from rewriter.dump import EVENTS, Dump, RunDump, Step, is_recorded, open_dump
-from rewriter.errors import RewriterError
-from rewriter.types import Json, Launch
-from rewriter.verdict import Argument, Ended, Producer, State, Verdict
+from rewriter.evidence import Evidence, located
+from rewriter.types import Json
+from rewriter.verdict import Ended, Stopped, Verdict
 
-_ON_GPU = ("triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda")
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -37,7 +36,8 @@ def examine(dump: Path, ended: Ended, *, blocking: bool = False) -> tuple[Verdic
         found = [_stop(opened, runs) for runs in process]
         stops += _candidates([stop for stop in found if stop is not None])
     stops = _likely(_waiting(stops))
-    verdicts = [_Examiner(opened, stop, ended, blocking).verdict() for stop in stops]
+    calls = Calls(opened)
+    verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
     within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
     return tuple(_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
 
@@ -59,7 +59,7 @@ class _Stop:
 
     run: RunDump
     step: Step
-    state: State
+    state: Stopped
     time: int
     error: str = ""
 
@@ -87,7 +87,7 @@ def _stop(dump: Dump, runs: Sequence[RunDump]) -> _Stop | None:
     for run in runs:
         faults = (row for row in run.having("error") if "launch" in row)
         if (row := next(faults, None)) is not None:
-            state: State = "faulted" if row.get("phase") == "after" else "earlier"
+            state: Stopped = "faulted" if row.get("phase") == "after" else "earlier"
             which = (row["launch"], row.get("iteration", 0))
             step = next(x for x in run.steps if (x.launch, x.iteration) == which)
             return _Stop(run, step, state, _time(run), row["error"])
@@ -105,7 +105,7 @@ def _is_last(dump: Dump, stop: _Stop) -> bool:
     """Whether no launch comes after it in a call: one that is not probed may."""
     if stop.step.launch != max(stop.run.table, default=None) or stop.facts.get("repeats"):
         return False
-    launches, _ = _located(dump.path / stop.run.artifact)
+    launches, _ = located(stop.run)
     return not launches or stop.step.launch == max(launches)
 
 
@@ -141,7 +141,7 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
         # Who was through with its launches is not the one that died.
         over = {}
     kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
-    order: tuple[State, ...] = (
+    order: tuple[Stopped, ...] = (
         "faulted", "running", "begun", "earlier", "after", "over", "waiting"
     )  # fmt: skip
     return sorted(
@@ -150,160 +150,42 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
     )
 
 
-class _Examiner:
-    """Collects what is known of one launch."""
-
-    def __init__(self, dump: Dump, stop: _Stop, ended: Ended, blocking: bool) -> None:
-        self._dump, self._stop, self._ended = dump, stop, ended
-        self._blocking = blocking
-        self._run, self._step = stop.run, stop.step
-        self._rows = stop.run.rows(stop.step)
-        self._static: Mapping[int, Launch] = {}
-        self._inputs: tuple[str, ...] = ()
-        if not any("arg" in row for row in self._rows):
-            self._static, self._inputs = _located(dump.path / stop.run.artifact)
-
-    def verdict(self) -> Verdict:
-        facts, step, stop = self._stop.facts, self._step, self._stop
-        assert step.launch is not None
-        arguments = tuple(self._arguments())
-        probes = tuple(map(str, self._dump.manifest.get("probes", ())))
-        on_gpu = self._on_gpu(arguments)
-        pinned = "sync" in probes or stop.state in ("faulted", "waiting")
-        # What was read before a launch stays on the device until it is over: after a fault, the
-        # record may lack the launch that was running.
-        pinned = pinned or (self._blocking and stop.state in ("running", "begun"))
-        pid = self._run.facts.get("pid")
-        made = Verdict(
-            rank=self._run.rank,
-            run=self._run.name,
-            pid=pid if isinstance(pid, int) else 0,
-            artifact=self._run.artifact,
-            state=stop.state,
-            ended=self._ended,
-            launch=step.launch,
-            iteration=step.iteration,
-            kernel=step.kernel,
-            kind=str(facts.get("kind", "")),
-            scope=str(facts.get("scope", "")),
-            line=int(facts.get("line", 0)),
-            arguments=arguments,
-            source_nodes=tuple(facts.get("source_nodes", ())),
-            origins=tuple(facts.get("origins", ())),
-            probes=probes,
-            error=stop.error,
-            asynchronous=on_gpu and not pinned and not self._ended.timed_out,
-            on_gpu=on_gpu,
-        )
-        return replace(made, notes=tuple(_notes(made)))
-
-    def _on_gpu(self, arguments: Iterable[Argument]) -> bool:
-        devices = {str(argument.row.get("device", "cpu")) for argument in arguments}
-        named = str(self._dump.manifest.get("device", "cpu"))
-        kind = str(self._stop.facts.get("kind", ""))
-        # A launch that a GPU runs, whatever the record says of its arguments.
-        return named != "cpu" or bool(devices - {"cpu"}) or kind in _ON_GPU
-
-    def _arguments(self) -> Iterator[Argument]:
-        """What it was given as it was then; what else it has, as far as that is known."""
-        given = dataflow.reads(self._rows)
-        sources = self._sources() if given else {}
-        for row in given:
-            producer = None
-            if "dtype" in row:
-                producer = sources.get(row["arg"]) or self._producer(row["arg"], self._root(row))
-            yield Argument(row["arg"], row.get("role", "in"), row, producer)
-        named = {row["arg"] for row in given}
-        named |= {name.partition("[")[0] for name in named}
-        for role, name, root, is_tensor in self._known():
-            if name not in named:
-                producer = self._producer(name, root) if role != "out" and is_tensor else None
-                yield Argument(name, role, self._after(name), producer)
-
-    def _known(self) -> Iterator[tuple[str, str, str, bool]]:
-        """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""
-        launch = self._static.get(self._step.launch or 0)
-        if launch is not None and launch.kernel == self._step.kernel:
-            for argument in launch.args:
-                if argument.type != "other" and (argument.type == "tensor" or argument.buffer):
-                    is_tensor = argument.type == "tensor"
-                    yield argument.role, argument.name, argument.buffer, is_tensor
-            return
-        facts = self._stop.facts
-        memory = facts.get("buffers", {})
-        seen = set()
-        for role, name, *_ in (*facts.get("before", ()), *facts.get("after", ())):
-            if name not in seen:
-                seen.add(name)
-                root = memory.get(name, dataflow.variable(name))
-                yield role, name, root, True
-
-    def _after(self, name: str) -> Json:
-        return next((x for x in dataflow.results(self._rows) if x.get("arg") == name), {})
-
-    def _sources(self) -> dict[str, Producer]:
-        """The producers that the values of the record show, by the argument's name."""
-        nodes = dataflow.trace(self._run)
-        found = {}
-        for name, sources in nodes[self._step.position].given.items():
-            if sources:
-                last = max(sources, key=lambda source: source.step)
-                step = nodes[last.step].step
-                results = dataflow.tensors(dataflow.results(self._run.rows(step)))
-                found[name] = self._made(step, results[last.slot])
-        return found
-
-    def _producer(self, name: str, root: str) -> Producer | None:
-        """Who wrote to that memory last, by the names in the wrapper."""
-        for step in reversed(self._run.steps[: self._step.position]):
-            rows = self._run.rows(step)
-            if step.launch is None:
-                row = next((x for x in rows if x.get("arg") in (name, root)), None)
-                if row is not None:
-                    return self._made(step, row)
-            elif root in self._writes(step, rows):
-                memory = self._run.table.get(step.launch, {}).get("buffers", {})
-                wrote = dataflow.tensors(dataflow.results(rows))
-                roots = ((memory.get(x["arg"], dataflow.variable(x["arg"])), x) for x in wrote)
-                return self._made(step, next((x for at, x in roots if at == root), None))
-        return Producer(None) if root in self._inputs else None
-
-    def _writes(self, step: Step, rows: Sequence[Json]) -> set[str]:
-        """The buffers that a launch writes."""
-        assert step.launch is not None
-        if (launch := self._static.get(step.launch)) is not None:
-            return {argument.buffer for argument in launch.args if argument.role != "in"}
-        facts = self._run.table.get(step.launch, {})
-        memory = facts.get("buffers", {})
-        names = {row["arg"] for row in dataflow.results(rows)}
-        names |= {name for role, name, *_ in facts.get("after", ()) if role != "in"}
-        return {memory.get(name, dataflow.variable(name)) for name in names}
-
-    def _root(self, row: Json) -> str:
-        name = dataflow.variable(row["arg"])
-        return str(self._stop.facts.get("buffers", {}).get(name, name))
-
-    def _made(self, step: Step, row: Json | None) -> Producer:
-        if step.launch is None:
-            return Producer(None, row=row)
-        facts = self._run.table.get(step.launch, {})
-        kind, line = str(facts.get("kind", "")), int(facts.get("line", 0))
-        return Producer(step.launch, step.iteration, step.kernel, kind, line, row)
-
-
-def _located(copy: Path) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
-    """The launches of the copy of a wrapper, and the names of its inputs; none if it has none."""
-    from rewriter.artifact import open_artifact
-
-    if not copy.is_file():
-        return {}, ()
-    try:
-        wrapper = open_artifact(copy).only
-        inputs = {name for entry in wrapper.located.entries for name in entry.inputs}
-        return {launch.index: launch for launch in wrapper.launches}, tuple(inputs)
-    except RewriterError:
-        # What the record says has to do.
-        return {}, ()
+def _verdict(dump: Dump, stop: _Stop, ended: Ended, calls: Calls, *, blocking: bool) -> Verdict:
+    """What is known of the launch where a process stopped."""
+    evidence = Evidence(dump, stop.run, stop.step)
+    facts, step = stop.facts, stop.step
+    assert step.launch is not None
+    arguments = tuple(evidence.arguments())
+    probes = tuple(map(str, dump.manifest.get("probes", ())))
+    on_gpu = evidence.on_gpu(arguments)
+    pinned = "sync" in probes or stop.state in ("faulted", "waiting")
+    # What was read before a launch stays on the device until it is over: after a fault, the
+    # record may lack the launch that was running.
+    pinned = pinned or (blocking and stop.state in ("running", "begun"))
+    pid = stop.run.facts.get("pid")
+    made = Verdict(
+        rank=stop.run.rank,
+        run=stop.run.name,
+        pid=pid if isinstance(pid, int) else 0,
+        artifact=stop.run.artifact,
+        state=stop.state,
+        ended=ended,
+        launch=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel,
+        kind=str(facts.get("kind", "")),
+        scope=str(facts.get("scope", "")),
+        line=int(facts.get("line", 0)),
+        arguments=arguments,
+        source_nodes=tuple(facts.get("source_nodes", ())),
+        origins=tuple(facts.get("origins", ())),
+        probes=probes,
+        error=stop.error,
+        asynchronous=on_gpu and not pinned and not ended.timed_out,
+        on_gpu=on_gpu,
+        call=calls.words(stop.run),
+    )
+    return replace(made, notes=tuple(_notes(made)))
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
@@ -325,7 +207,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
             "the address and the threads of a bad access."
         )
     yield from _values(verdict)
-    if verdict.ended.note:
+    if verdict.ended is not None and verdict.ended.note:
         yield verdict.ended.note
 
 

@@ -1,27 +1,34 @@
-"""What is known of a crash: which launch, with what, from whom. Values, and their text.
+"""What is known of a fault: which launch, with what, from whom. `verdict_text.py` says it.
 
-`rewriter/triage.py` makes them from a dump.
+`rewriter/triage.py` makes verdicts of crashes from a dump, `rewriter/nonfinite.py` those of NaN.
 """
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from rewriter.dump import label
-from rewriter.terminal import escape
 from rewriter.types import Json
+
+if TYPE_CHECKING:
+    from rewriter.calls import Earlier
 
 # `running`: it began and did not end. `faulted`: the device was found faulty right after it.
 # `begun`: it began, and nothing is recorded of how launches end. `earlier`: the device was faulty
 # before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
 # `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
 # are elsewhere.
-State = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
+Stopped = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
+# `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
+# that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
+# read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
+NonFinite = Literal["overflowed", "made", "wrote", "read", "given"]
+State = Stopped | NonFinite
 
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
-_SHOWN = ("min", "max", "mean", "nan", "inf")
+_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -85,10 +92,15 @@ class Producer:
     row: Json | None = None
 
     def __str__(self) -> str:
+        return "an input of the call" if self.launch is None else f"written by {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Such as `#2 cpp_fused_log_0 (line 30)`."""
         if self.launch is None:
-            return "an input of the call"
+            return "the inputs of the call"
         where = f" (line {self.line})" if self.line else ""
-        return f"written by {label(self.launch, self.iteration)} {self.kernel}{where}"
+        return f"{label(self.launch, self.iteration)} {self.kernel}{where}"
 
     def json(self) -> Json:
         return {
@@ -103,12 +115,18 @@ class Producer:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the launch; `row` is what the dump says of it, as far as it got."""
+    """An argument of the launch; `row` is what the dump says of it, as far as it got.
+
+    `earlier` is what the same argument was in calls before, the oldest first; `after` is what the
+    launch left in one that it updates.
+    """
 
     name: str
     role: str
     row: Json
     producer: Producer | None = None
+    earlier: tuple[Earlier, ...] = ()
+    after: Json = field(default_factory=dict)
 
     @property
     def is_measured(self) -> bool:
@@ -116,15 +134,46 @@ class Argument:
 
     def json(self) -> Json:
         made = None if self.producer is None else self.producer.json()
-        return {**self.row, "arg": self.name, "role": self.role, "producer": made}
+        before = [{"call": earlier.call, "value": earlier.row} for earlier in self.earlier]
+        named = {"arg": self.name, "role": self.role}
+        after = self.after or None
+        return {**self.row, **named, "producer": made, "earlier": before, "after": after}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor that holds NaN (`what` is "nan") or infinities ("inf"): how many, of how many
+    elements, and where they lie, empty if it was not saved."""
+
+    name: str
+    what: Literal["nan", "inf"]
+    count: int
+    numel: int
+    where: str = ""
+
+    def __str__(self) -> str:
+        elements = "element" if self.numel == 1 else "elements"
+        return f"{self.count:,} of {self.numel:,} {elements} of {self.name}"
+
+    def json(self) -> Json:
+        return {
+            "arg": self.name,
+            "what": self.what,
+            "count": self.count,
+            "numel": self.numel,
+            "where": self.where,
+        }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where one process stopped, and what is known of that launch.
+    """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
-    `probes` are those that recorded it. `asynchronous` is true where the device may be faulty
-    since an earlier launch: nothing waited for it.
+    `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
+    words. `probes` are those that recorded it. `asynchronous` is true where the device may be
+    faulty since an earlier launch: nothing waited for it. `ended` is `None` where it is not about
+    how the program ended, but about what is not finite: `held` is that, `cause` who made the
+    infinities that NaN come from, `effect` who made NaN of the infinities.
     """
 
     rank: int
@@ -132,8 +181,8 @@ class Verdict:
     pid: int
     artifact: str
     state: State
-    ended: Ended
-    launch: int
+    ended: Ended | None
+    launch: int | None
     iteration: int
     kernel: str
     kind: str
@@ -147,9 +196,15 @@ class Verdict:
     asynchronous: bool = False
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
+    call: str = ""
+    held: tuple[Held, ...] = ()
+    cause: Producer | None = None
+    effect: Producer | None = None
 
     @property
     def label(self) -> str:
+        if self.launch is None:
+            return "the inputs of the call"
         return f"{label(self.launch, self.iteration)} {self.kernel}"
 
     @property
@@ -160,10 +215,12 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """One sentence: the launch, and how the program ended."""
+        """One sentence: the launch, and how the program ended, or what is not finite."""
         launch = f"launch {self.label}"
         if self.line:
             launch += f" (line {self.line})"
+        if self.ended is None:
+            return self._not_finite(launch)
         how = str(self.ended)
         if self.ended.timed_out:
             ends = {
@@ -188,9 +245,29 @@ class Verdict:
             return f"waits for other ranks in {launch}: {how}"
         return f"the program ended in {launch}: {how}"
 
+    def _not_finite(self, launch: str) -> str:
+        held = ", ".join(map(str, self.held[:_LISTED]))
+        if len(self.held) > _LISTED:
+            held += f" and {len(self.held) - _LISTED} more"
+        if self.state == "overflowed":
+            assert self.effect is not None
+            return (
+                f"{launch} makes infinities, which {self.effect.place} turns into the first NaN: "
+                f"{held}"
+            )
+        if self.state == "given":
+            return f"the first NaN is in the inputs of the call: {held}"
+        if self.state == "read":
+            return f"{launch} reads the first NaN, and nobody saw it written: {held}"
+        verb = "writes" if self.state == "wrote" else "makes"
+        of = f", of infinities that {self.cause.place} made" if self.cause is not None else ""
+        return f"{launch} {verb} the first NaN{of}: {held}"
+
     @property
     def wants(self) -> tuple[str, str]:
         """The options of the run that would tell more, and what it would tell; empty if none."""
+        if self.ended is None:
+            return self._wants_values()
         if self.asynchronous or self.state == "earlier":
             return "--probe names,sync", "which launch the device faults in"
         if self.state == "over":
@@ -198,16 +275,30 @@ class Verdict:
         sync = ",sync" if self.on_gpu else ""
         if self.state != "after" and not any(x.is_measured for x in self.arguments):
             return f"--probe names,print{sync}", "what it is given, and from which launch"
+        assert self.launch is not None
         launches = ",".join(map(str, sorted({*self.producers, self.launch})))
         return f"--launches {launches} --probe print,save{sync}", "all values of these launches"
+
+    def _wants_values(self) -> tuple[str, str]:
+        sync = ",sync" if self.on_gpu else ""
+        if self.state == "read":
+            return f"--probe print{sync}", "what all launches write"
+        if all(held.where for held in self.held):
+            return "", ""  # they are saved
+        if self.launch is None:
+            return "--probe print,save", "all values, the inputs of each call among them"
+        others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
+        launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
+        return f"--launches {launches} --probe print,save", "all values of these launches"
 
     def json(self) -> Json:
         return {
             "headline": self.headline,
             "state": self.state,
-            "ended": self.ended.json(),
+            "ended": None if self.ended is None else self.ended.json(),
             "rank": self.rank,
             "run": self.run,
+            "call": self.call,
             "pid": self.pid,
             "artifact": self.artifact,
             "launch": self.launch,
@@ -222,52 +313,11 @@ class Verdict:
             "source_nodes": list(self.source_nodes),
             "origins": list(self.origins),
             "probes": list(self.probes),
+            "held": [held.json() for held in self.held],
+            "cause": None if self.cause is None else self.cause.json(),
+            "effect": None if self.effect is None else self.effect.json(),
             "notes": list(self.notes),
         }
-
-
-def describe(verdict: Verdict, *, next_command: str) -> str:
-    """A verdict for a person. `next_command` is what they may type next, empty for nothing."""
-    lines = [f"verdict: {verdict.headline}"]
-    lines.append(f"  {verdict.artifact}, rank {verdict.rank}, {verdict.run}, {verdict.kind}")
-    if verdict.source_nodes or verdict.origins:
-        nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
-        lines.append(f"  from {nodes or 'no source node'} ({origins or 'no operator named'})")
-    shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
-    for argument in shown:
-        lines.append(f"  {argument.role:<5} {argument.name}  {_value(argument.row)}".rstrip())
-        if (producer := argument.producer) is not None:
-            then, now = _statistics(producer.row or {}), _statistics(argument.row)
-            lines.append(f"        {producer}" + (f"; then {then}" if then != now else ""))
-    for role in ("in", "inout", "out"):
-        rest = [x.name for x in verdict.arguments if x not in shown and x.role == role]
-        if rest:
-            lines.append(f"  {role:<5} {', '.join(rest)}  not recorded")
-    lines += [f"  note: {note}" for note in verdict.notes]
-    if next_command:
-        lines.append(f"  next: {next_command}")
-        lines.append(f"        ({verdict.wants[1]})")
-    return "\n".join(map(escape, lines))
-
-
-def _value(row: Json) -> str:
-    """Type, shape, place and statistics, as far as they are known."""
-    from rewriter.runtime.text import short_dtype
-
-    if "dtype" not in row:
-        return f"{row['type']} {row.get('value', '')}" if "type" in row else "not recorded"
-    stride = f" stride {row['stride']}" if row.get("stride") else ""
-    kind = f"{short_dtype(row['dtype'])}{row['shape']}{stride}"
-    return f"{kind}  {row.get('device', '')}  {_statistics(row)}"
-
-
-def _statistics(row: Json) -> str:
-    from rewriter.runtime.text import number
-
-    if "numel" not in row:
-        return "not measured"
-    values = ((name, row.get(name)) for name in _SHOWN)
-    return " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)
 
 
 def _first_line(text: str) -> str:

@@ -27,7 +27,8 @@ from models import MODELS
 from rewriter.errors import RewriterError
 from rewriter.runtime import attach
 from rewriter.triage import examine
-from rewriter.verdict import Ended, describe
+from rewriter.verdict import Ended
+from rewriter.verdict_text import describe
 from test_cpp_runtime import options_of, row_of
 
 pytestmark = pytest.mark.gpu

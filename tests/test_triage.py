@@ -18,7 +18,8 @@ from rewriter.cli import main
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 from rewriter.triage import examine
-from rewriter.verdict import Ended, describe
+from rewriter.verdict import Ended
+from rewriter.verdict_text import describe
 
 SCHEMAS = Path(__file__).parent.parent / "docs/schemas"
 ABORTED = Ended(None, int(signal.SIGABRT))

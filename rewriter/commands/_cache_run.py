@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import timing
+from rewriter import nonfinite, timing
 from rewriter.cache.found import Finding
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
 from rewriter.commands._common import verdict_lines
+from rewriter.conclusion import OPTIONS, WRAPPER, Conclusion, next_command, write_conclusion
 from rewriter.errors import RewriterError
 from rewriter.terminal import Line, level_style, message, table
 from rewriter.timing import Timed
 from rewriter.triage import examine
 from rewriter.types import Json
 from rewriter.verdict import Verdict
+from rewriter.where import where
 
 _SHORT = 14  # characters of a hash
 _SHOWN = 30  # launches in a table of times
@@ -41,9 +43,11 @@ def read(request: Request, ran: CacheRun) -> Read:
     if ran.dump is None:
         return Read()
     try:
+        write_conclusion(ran.dump, Conclusion(ran.ended, request.blocking, _template(request)))
         verdicts: tuple[Verdict, ...] = ()
         if ran.ended.code != 0:
             verdicts = examine(ran.dump, ran.ended, blocking=request.blocking)
+        verdicts += nonfinite.examine(ran.dump, where=where)
         times = timing.table(ran.dump) if "time" in request.selection.probes else ()
         return Read(verdicts, times, timing.write_trace(ran.dump) if times else None)
     except RewriterError as error:
@@ -62,16 +66,19 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
         message(*_calls(ran))
     if found.times:
         message(*_times(found.times))
+    has_nan = any(verdict.ended is None for verdict in found.verdicts)
     for finding in ran.found.findings:
-        message(_finding(finding), style=level_style("error"))
+        # Of NaN there is a verdict, and of the infinities that they come from.
+        if finding.kind == "unexpected" or not has_nan:
+            message(_finding(finding), style=level_style("error"))
     if ran.interrupted:
         message("interrupted; the cache is as it was")
     elif ran.ended.code != 0:
         message(f"{shlex.join(request.program)}: {ran.ended}")
-        if ran.placed and not found.verdicts:
+        if ran.placed and not any(verdict.ended for verdict in found.verdicts):
             message("no launch was recorded as running when it ended")
     for verdict in found.verdicts:
-        message(*verdict_lines(verdict, _again(request, verdict)))
+        message(*verdict_lines(verdict, next_command(_template(request), verdict)))
     if ran.dump is not None:
         message(f"dump: {ran.dump}; see it with: rewriter report {shlex.quote(str(ran.dump))}")
     if found.trace is not None:
@@ -105,7 +112,7 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
         "left": [name for cleared in ran.cleared for name in cleared.left],
         "dump": None if ran.dump is None else str(ran.dump),
         "verdicts": [verdict.json() for verdict in found.verdicts],
-        "next": _again(request, found.verdicts[0]) if found.verdicts else "",
+        "next": next_command(_template(request), found.verdicts[0]) if found.verdicts else "",
         "times": [timed.json() for timed in found.times],
         "trace": None if found.trace is None else str(found.trace),
     }
@@ -174,15 +181,12 @@ def _finding(finding: Finding) -> str:
     return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 
-def _again(request: Request, verdict: Verdict) -> str:
-    """The command that would tell more, if one would."""
-    if not verdict.wants[0]:
-        return ""
+def _template(request: Request) -> str:
+    """The command that would tell more, for any wrapper and probes."""
     words = ["rewriter", "cache", "run"]
     if request.pinned:
         words += ["--dir", str(request.directory)]
-    words += ["--wrappers", f"{Path(verdict.artifact).stem[:_SHORT]}*"]
-    words += shlex.split(verdict.wants[0])
+    words += ["--wrappers", f"{WRAPPER}*", OPTIONS]
     words += ["--blocking"] * request.blocking
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

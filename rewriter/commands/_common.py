@@ -287,7 +287,7 @@ def unified(path: Path, before: bytes, after: bytes) -> str:
 
 def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
     """A verdict, its headline set off."""
-    from rewriter.verdict import describe
+    from rewriter.verdict_text import describe
 
     first, *rest = describe(verdict, next_command=next_command).split("\n")
     return [[(first, level_style("error"))], *rest]

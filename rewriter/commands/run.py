@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rewriter import api, timing
+from rewriter import api, nonfinite, timing
 from rewriter.artifact import Artifact
 from rewriter.commands._common import (
     ARTIFACT,
@@ -26,11 +26,13 @@ from rewriter.commands._common import (
     verdict_lines,
 )
 from rewriter.commands._parser import Parser
+from rewriter.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.runner import Ran, blocking_environment, run
 from rewriter.terminal import message, say, table
 from rewriter.triage import examine
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Verdict
+from rewriter.where import where
 
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 _LONG = 20  # launches from which on a progress bar is worth its lines
@@ -140,9 +142,10 @@ def act(arguments: argparse.Namespace) -> int:
         )
     verdicts = judge(ran, blocking=arguments.blocking)
     trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
-    following = (
-        again(arguments, verdicts[0].wants[0], blocking=arguments.blocking) if verdicts else ""
-    )
+    template = again(arguments, OPTIONS, blocking=arguments.blocking)
+    if ran.dump is not None:
+        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
+    following = [next_command(template, verdict) for verdict in verdicts]
     if arguments.json:
         _emit(ran, command, verdicts, following, trace)
     else:
@@ -151,17 +154,18 @@ def act(arguments: argparse.Namespace) -> int:
             probed = chosen is not None or artifact.only.probes is not None
             hint = "" if probed else again(arguments, "--probe names,sync", blocking=False)
             message(*_crash(ran, verdicts, hint))
-        for verdict in verdicts:
-            say(*verdict_lines(verdict, following))
+        for verdict, command_line in zip(verdicts, following, strict=True):
+            say(*verdict_lines(verdict, command_line))
         _tell(ran, command, trace)
     return ran.code
 
 
 def judge(ran: Ran, *, blocking: bool) -> tuple[Verdict, ...]:
-    """What the record of a run that crashed says."""
-    if not ran.crashed or ran.dump is None:
+    """What the record of a run says: where it crashed, and where its first NaN is from."""
+    if ran.dump is None:
         return ()
-    return examine(ran.dump, ran.ended, blocking=blocking)
+    crashed = examine(ran.dump, ran.ended, blocking=blocking) if ran.crashed else ()
+    return crashed + nonfinite.examine(ran.dump, where=where)
 
 
 def _show(ran: Ran) -> None:
@@ -253,7 +257,11 @@ def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
 
 
 def _emit(
-    ran: Ran, command: str, verdicts: Sequence[Verdict], following: str, trace: Path | None
+    ran: Ran,
+    command: str,
+    verdicts: Sequence[Verdict],
+    following: Sequence[str],
+    trace: Path | None,
 ) -> None:
     emit_json(
         "run",
@@ -266,7 +274,8 @@ def _emit(
             "message": ran.message,
             "timed_out": ran.timed_out,
             "verdict": verdicts[0].json() if verdicts else None,
-            "next": following,
+            "verdicts": [verdict.json() for verdict in verdicts],
+            "next": following[0] if following else "",
             "unexpected": list(ran.unexpected),
             "times": [timed.json() for timed in timing.table(ran.dump)]
             if trace and ran.dump

@@ -25,6 +25,7 @@ from rewriter.cache import program
 from rewriter.commands._common import emit_json, steps, verdict_lines
 from rewriter.commands._parser import Parser
 from rewriter.commands.run import add_run_options, again, judge
+from rewriter.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.runner import Ran, blocking_environment, run, watch
 from rewriter.terminal import message, say
@@ -134,13 +135,17 @@ def _artifact(arguments: argparse.Namespace) -> int:
     if not plain and not blocking:
         return _nothing(arguments, taken)
     ran, verdicts = _probed(artifact, arguments, taken, blocking=blocking)
-    following = again(arguments, verdicts[0].wants[0], blocking=blocking) if verdicts else ""
+    template = again(arguments, OPTIONS, blocking=blocking)
+    if ran.dump is not None:
+        write_conclusion(ran.dump, Conclusion(ran.ended, blocking, template))
+    following = [next_command(template, verdict) for verdict in verdicts]
     if arguments.json:
         content = {
             "artifact": str(artifact.path),
             "steps": taken.json(),
             "verdict": verdicts[0].json() if verdicts else None,
-            "next": following,
+            "verdicts": [verdict.json() for verdict in verdicts],
+            "next": following[0] if following else "",
             "unexpected": list(ran.unexpected),
             "dump": None if ran.dump is None else str(ran.dump),
         }
@@ -164,7 +169,8 @@ def _probed(
             artifact, arguments, api.select(names), environment=environment, muted=bool(taken.done)
         )
         verdicts = judge(ran, blocking=blocking)
-        note = f", in launch {verdicts[0].label}" if verdicts else ""
+        crash = next((verdict for verdict in verdicts if verdict.ended is not None), None)
+        note = f", in launch {crash.label}" if crash is not None else ""
         if taken.add(f"with the probes {','.join(names)}", _end(ran), ran.seconds, note):
             break
         # The second of the two replaces the record of the first.
@@ -206,14 +212,14 @@ def _end(ran: Ran) -> Ended | None:
     return ran.ended if ran.crashed else None
 
 
-def _tell(ran: Ran, verdicts: Sequence[Verdict], following: str, taken: _Steps) -> None:
+def _tell(ran: Ran, verdicts: Sequence[Verdict], following: Sequence[str], taken: _Steps) -> None:
     for row in ran.unexpected:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
-    for verdict in verdicts:
-        say(*verdict_lines(verdict, following))
+    for verdict, command in zip(verdicts, following, strict=True):
+        say(*verdict_lines(verdict, command))
     if not ran.crashed:
         say(_UNPROBED.format("`rewriter run`"))
-    elif not verdicts:
+    elif not any(verdict.ended for verdict in verdicts):
         say(f"verdict: it crashes before its first launch: {ran.ended}")
 
 

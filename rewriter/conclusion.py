@@ -1,0 +1,81 @@
+"""How a program ended that left a dump: written beside the manifest by the command that ran it.
+
+The program itself cannot tell. With it, a report of the dump says of a crash what the terminal
+said, and which command tells more.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.types import Json
+from rewriter.verdict import Ended, Verdict
+
+NAME = "ended.json"
+# What a template of a command has where a verdict says more: options of the probes, and the
+# beginning of a wrapper's name.
+OPTIONS, WRAPPER = "{options}", "{wrapper}"
+_SHORT = 14  # characters of a wrapper's name, which is a hash
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """How it ended, whether each launch was waited for, and the command that runs it again."""
+
+    ended: Ended
+    blocking: bool = False
+    again: str = ""
+
+
+def next_command(template: str, verdict: Verdict) -> str:
+    """The command that would tell more than a verdict; empty if none would."""
+    options = verdict.wants[0]
+    if not options or not template:
+        return ""
+    # Braces make a shell's quoting put the options into quotes.
+    text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
+    return text.replace(WRAPPER, Path(verdict.artifact).stem[:_SHORT])
+
+
+def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
+    """Add it to a dump. Where that cannot be written, a report does without."""
+    facts = {
+        "format": "rewriter.ended",
+        "version": 1,
+        "ended": conclusion.ended.json(),
+        "blocking": conclusion.blocking,
+        "again": conclusion.again,
+    }
+    with suppress(OSError):
+        (dump / NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def read_conclusion(dump: Path) -> Conclusion | None:
+    """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
+    for folder in (dump, *dump.absolute().parents[:2]):
+        try:
+            facts = json.loads((folder / NAME).read_bytes())
+            return _read(facts)
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            continue
+    return None
+
+
+def _read(facts: Json) -> Conclusion:
+    ended = facts["ended"]
+    code, name = ended.get("code"), str(ended.get("signal", ""))
+    number = signal.Signals[name].value if name else 0
+    return Conclusion(
+        Ended(
+            code if isinstance(code, int) else None,
+            number,
+            bool(ended.get("timed_out")),
+            str(ended.get("message", "")),
+        ),
+        bool(facts.get("blocking")),
+        str(facts.get("again", "")),
+    )

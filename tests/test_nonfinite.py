@@ -1,0 +1,190 @@
+"""What `nonfinite.examine` says of dumps written by hand: where the first NaN is from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dumps
+from rewriter.conclusion import Conclusion, next_command, read_conclusion, write_conclusion
+from rewriter.nonfinite import examine
+from rewriter.verdict import Ended, Verdict
+from rewriter.verdict_text import describe
+from rewriter.where import where
+
+HALF = {"dtype": "float16"}
+
+
+def chain(*, nan: int = 4, mask: bool = False, used: bool = True, when: str = "both") -> list[Any]:
+    """#0 reads x, #1 scales it beyond float16 (or fills a mask), #2 hands that on, #3 makes NaN."""
+    value = dumps.value
+    scaled = value("buf1", "out", inf=3, **{**HALF, "max": 65000.0})
+    reads = [] if mask else [value("buf0", mean=2.0, **HALF)]
+    handed = value("buf2", "out", inf=3, mean=5.0, **HALF) if used else value("buf2", "out", 7.0)
+    given = {**scaled, "role": "in"} if used else value("y", mean=1.0)
+    first, last = value("buf0", "out", 2.0, **HALF), value("buf3", "out", 1.0, nan=nan)
+    return [
+        dumps.launch(0, "cpp_fused_add_0", [value("x", mean=3.0)], [first], when=when),
+        dumps.launch(1, "cpp_fused_mul_1", reads, [scaled], when=when),
+        dumps.launch(2, "cpp_fused_relu_2", [given], [handed], when=when),
+        dumps.launch(3, "cpp_fused_softmax_3", [{**handed, "role": "in"}], [last], when=when),
+    ]
+
+
+def verdicts(tmp_path: Path, found: list[Any], **more: Any) -> tuple[Verdict, ...]:
+    inputs = [dumps.value("x", mean=3.0)]
+    return examine(dumps.write(tmp_path / "x.dump", found, inputs=inputs), **more)
+
+
+def test_without_nan_there_is_no_verdict(tmp_path: Path) -> None:
+    assert verdicts(tmp_path, chain(nan=0)) == ()
+    assert examine(tmp_path / "none") == ()
+
+
+def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None:
+    first, second = verdicts(tmp_path, chain())
+    assert first.headline == (
+        "launch #1 cpp_fused_mul_1 (line 101) makes infinities, which #3 cpp_fused_softmax_3 "
+        "(line 103) turns into the first NaN: 3 of 32 elements of buf1"
+    )
+    assert "the largest float16 is 65504: it overflows" in describe(first, next_command="")
+    assert first.wants == ("--launches 0,1,3 --probe print,save", "all values of these launches")
+    assert second.headline == (
+        "launch #3 cpp_fused_softmax_3 (line 103) makes the first NaN, of infinities that "
+        "#1 cpp_fused_mul_1 (line 101) made: 4 of 32 elements of buf3"
+    )
+    assert "It was given no NaN, but infinities (buf2)" in second.notes[0]
+    assert second.json()["cause"]["launch"] == 1
+    assert first.json()["effect"]["launch"] == 3
+
+
+def test_after_launches_alone_the_overflow_is_found_by_who_wrote_it(tmp_path: Path) -> None:
+    assert [one.launch for one in verdicts(tmp_path, chain(when="after"))] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [chain(mask=True), chain(used=False)],
+    ids=["a mask, which is constant", "an infinity that the launch did not read"],
+)
+def test_an_infinity_that_is_no_cause_is_not_blamed(tmp_path: Path, found: list[Any]) -> None:
+    (only,) = verdicts(tmp_path, found)
+    assert (only.launch, only.state, only.cause) == (3, "made", None)
+    if found[1][1][0]["phase"] == "after":
+        assert "masked in full" in only.notes[0]
+    else:
+        assert "it is made here" in only.notes[0]
+
+
+def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
+    low = dumps.value("buf0", mean=2.0, min=-3.5)
+    made, later = dumps.value("buf1", "out", nan=5), dumps.value("buf2", "out", nan=5)
+    found = [
+        dumps.launch(0, "cpp_fused_add_0", [dumps.value("x", mean=3.0)], [{**low, "role": "out"}]),
+        dumps.launch(1, "cpp_fused_log_1", [low], [made]),
+        dumps.launch(2, "cpp_fused_neg_2", [{**made, "role": "in"}], [later]),
+    ]
+    (only,) = verdicts(tmp_path, found)
+    assert describe(only, next_command="rewriter run x.py").splitlines() == [
+        "verdict: launch #1 cpp_fused_log_1 (line 101) makes the first NaN: 5 of 32 elements of "
+        "buf1",
+        "  output_code.py, rank 0, 1st call of the wrapper (rank0/run0), cpp",
+        "  in    buf0  f32[4, 8] stride [8, 1]  cpu  min -3.5 max 3 mean 2 nan 0 inf 0",
+        "        written by #0 cpp_fused_add_0 (line 100)",
+        "  out   buf1  f32[4, 8] stride [8, 1]  cpu  min -1 max 1 mean 0 nan 5 inf 0",
+        "  note: Nothing that it was given held NaN or infinities: it is made here.",
+        "  note: By its name the kernel computes log: a logarithm of a negative number is NaN, and "
+        "buf0 goes down to -3.5.",
+        "  next: rewriter run x.py",
+        "        (all values of these launches)",
+    ]
+
+
+def test_a_nan_among_the_inputs(tmp_path: Path) -> None:
+    dump = dumps.write(tmp_path / "x.dump", [], inputs=[dumps.value("w", mean=1.0)])
+    dumps.write(dump, [], inputs=[dumps.value("w", nan=2)], run=1)
+    (only,) = examine(dump)
+    assert (only.launch, only.state) == (None, "given")
+    assert only.headline == "the first NaN is in the inputs of the call: 2 of 32 elements of w"
+    assert only.call == "2nd call of the wrapper"
+    assert only.notes == ("It came in from outside; earlier calls were given none.",)
+
+
+def test_a_nan_that_nobody_saw_written(tmp_path: Path) -> None:
+    found = [dumps.launch(4, "k", [dumps.value("z", nan=1)], [dumps.value("buf4", "out", nan=1)])]
+    (only,) = verdicts(tmp_path, found)
+    assert (only.launch, only.state) == (4, "read")
+    assert only.wants[0] == "--probe print"
+
+
+def test_what_a_launch_was_given_may_not_be_recorded(tmp_path: Path) -> None:
+    found = [dumps.launch(0, "k", [], [dumps.value("buf0", "inout", nan=1)], when="after")]
+    (only,) = verdicts(tmp_path, found)
+    assert only.state == "wrote"
+    assert "`--when both` tells" in only.notes[0]
+
+
+def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
+    dump = tmp_path / "x.dump"
+    for run, size in enumerate((2.0, 4.0, 64.0, 512.0)):
+        given = dumps.value("x", max=size)
+        made = dumps.value("buf0", "out", nan=int(run == 3))
+        dumps.write(dump, [dumps.launch(0, "k", [given], [made])], run=run)
+    (only,) = examine(dump)
+    assert (only.run, only.call) == ("rank0/run3", "4th call of the wrapper")
+    assert "        max |x| in calls 1 to 3: 2, 4, 64" in describe(only, next_command="")
+    assert [one["call"] for one in only.json()["arguments"][0]["earlier"]] == [1, 2, 3]
+
+
+def test_calls_are_those_of_one_wrapper(tmp_path: Path) -> None:
+    found = [dumps.launch(0, "k", [], [dumps.value("buf0", "out", nan=1)])]
+    fine = [dumps.launch(0, "k", [], [dumps.value("buf0", "out")])]
+    dump = dumps.write(tmp_path / "x.dump", fine, artifact="a.py")
+    for run in (1, 2):
+        dumps.write(dump, found if run == 2 else fine, artifact="b.py", run=run)
+    assert examine(dump)[0].call == "2nd call of the wrapper"
+    facts = dump / "rank0/run2/run.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "call": 20_000}))
+    assert examine(dump)[0].call == "20,001st call of the wrapper"
+
+
+def test_where_they_lie_in_what_was_saved(tmp_path: Path) -> None:
+    row = dumps.value("buf0", "out", nan=3, file="000000/x.pt")
+    dump = dumps.write(tmp_path / "x.dump", [dumps.launch(0, "k", [], [row])])
+    tensor = torch.zeros(4, 8)
+    tensor[1, 2] = tensor[1, 3] = tensor[3, 2] = torch.nan
+    file = dump / "rank0/run0/000000/x.pt"
+    file.parent.mkdir()
+    torch.save(tensor, file)
+    (only,) = examine(dump, where=where)
+    (held,) = only.held
+    assert held.where == "the first at [1, 2], in 2 of 4 rows and 2 of 8 columns"
+    assert only.wants == ("", "")
+    assert f"  NaN in buf0: {held.where}" in describe(only, next_command="")
+    torch.save(torch.zeros(3), file)
+    assert examine(dump, where=where)[0].held[0].where == ""
+
+
+def test_the_next_command(tmp_path: Path) -> None:
+    (only,) = verdicts(tmp_path, chain(used=False))
+    template = "rewriter cache run --wrappers '{wrapper}*' '{options}' -- python 'a b.py'"
+    assert next_command(template, only) == (
+        "rewriter cache run --wrappers 'output_code*' --launches 2,3 --probe print,save "
+        "-- python 'a b.py'"
+    )
+
+
+def test_how_it_ended_is_kept_beside_the_dump(tmp_path: Path) -> None:
+    assert read_conclusion(tmp_path) is None
+    for ended in (Ended(0), Ended(None, signal=11), Ended(None, timed_out=True, message="5 s")):
+        conclusion = Conclusion(ended, True, "rewriter run x.py {options}")
+        write_conclusion(tmp_path, conclusion)
+        assert read_conclusion(tmp_path) == conclusion
+    (tmp_path / "rank0/run0").mkdir(parents=True)
+    assert read_conclusion(tmp_path / "rank0/run0") == conclusion
+    (tmp_path / "ended.json").write_text("[[[")
+    assert read_conclusion(tmp_path) is None

@@ -31,6 +31,7 @@ _LARGEST = {
     "float8_e4m3fn": 448.0,
     "float8_e5m2": 57344.0,
 }
+_ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 # Says where in the tensor of a row the values lie: `rewriter.where.where`, which imports torch.
 Where = Callable[[Path, Json, str], str]
 
@@ -56,12 +57,24 @@ def examine(dump: Path, *, where: Where | None = None) -> tuple[Verdict, ...]:
     return of_dump(open_dump(dump), where=where) if is_recorded(dump) else ()
 
 
-def of_dump(dump: Dump, *, where: Where | None = None) -> tuple[Verdict, ...]:
-    """As `examine`, of a dump that was opened: the first call, in order, that has a NaN."""
-    for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
+def of_dump(
+    dump: Dump, *, where: Where | None = None, among: Sequence[RunDump] | None = None
+) -> tuple[Verdict, ...]:
+    """As `examine`, of a dump that was opened: the first call, in order, that has a NaN, of all or
+    of those named."""
+    runs = dump.runs if among is None else among
+    for run in sorted(runs, key=lambda run: (run.number, run.rank)):
         if (origin := origin_of(run)) is not None:
             return _Witness(dump, run, origin, where).verdicts()
     return ()
+
+
+def overflow_of(run: RunDump) -> Origin | None:
+    """The origin of the first NaN of one call if that is infinities which a launch computed."""
+    if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
+        return None
+    origin = origin_of(run)
+    return None if origin is None or origin.overflow is None else origin
 
 
 def origin_of(run: RunDump) -> Origin | None:

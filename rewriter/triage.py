@@ -28,9 +28,11 @@ def examine(dump: Path, ended: Ended, *, blocking: bool = False) -> tuple[Verdic
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    if not is_recorded(dump):
-        return ()
-    opened = open_dump(dump)
+    return of_dump(open_dump(dump), ended, blocking=blocking) if is_recorded(dump) else ()
+
+
+def of_dump(opened: Dump, ended: Ended, *, blocking: bool = False) -> tuple[Verdict, ...]:
+    """As `examine`, of a dump that was opened."""
     stops: list[_Stop] = []
     for process in _processes(opened):
         found = [_stop(opened, runs) for runs in process]

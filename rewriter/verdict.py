@@ -252,8 +252,8 @@ class Verdict:
         if self.state == "overflowed":
             assert self.effect is not None
             return (
-                f"{launch} makes infinities, which {self.effect.place} turns into the first NaN: "
-                f"{held}"
+                f"{launch} makes infinities ({held}), which {self.effect.place} turns into the "
+                "first NaN"
             )
         if self.state == "given":
             return f"the first NaN is in the inputs of the call: {held}"

@@ -48,8 +48,8 @@ def test_without_nan_there_is_no_verdict(tmp_path: Path) -> None:
 def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None:
     first, second = verdicts(tmp_path, chain())
     assert first.headline == (
-        "launch #1 cpp_fused_mul_1 (line 101) makes infinities, which #3 cpp_fused_softmax_3 "
-        "(line 103) turns into the first NaN: 3 of 32 elements of buf1"
+        "launch #1 cpp_fused_mul_1 (line 101) makes infinities (3 of 32 elements of buf1), which "
+        "#3 cpp_fused_softmax_3 (line 103) turns into the first NaN"
     )
     assert "the largest float16 is 65504: it overflows" in describe(first, next_command="")
     assert first.wants == ("--launches 0,1,3 --probe print,save", "all values of these launches")

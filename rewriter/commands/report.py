@@ -62,6 +62,7 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter.dump import open_dump
     from rewriter.reporting import encode, model, sources
     from rewriter.reporting.histogram import histogram
+    from rewriter.where import where
 
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.json:
@@ -79,6 +80,7 @@ def act(arguments: argparse.Namespace) -> int:
         runs=arguments.runs,
         sources=kernels,
         histogram=histogram if arguments.histograms else None,
+        where=where if arguments.histograms else None,
     )
     if arguments.output or not arguments.json:
         from rewriter.reporting.page import page

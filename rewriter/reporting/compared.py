@@ -17,7 +17,7 @@ from rewriter.comparison.types import (
 )
 from rewriter.dump import RunDump
 from rewriter.reporting.findings import counted
-from rewriter.reporting.model import facts, number, of_wrappers, reading
+from rewriter.reporting.model import facts, number, of_wrappers, reading, sentence
 from rewriter.reporting.types import (
     Difference,
     Finding,
@@ -64,7 +64,7 @@ def report(
     return Report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
-        verdict=_sentence(verdict or describe.verdict(comparison)),
+        verdict=sentence(verdict or describe.verdict(comparison)),
         facts=_both(comparison, sides),
         findings=found,
         runs=runs,
@@ -105,7 +105,7 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
     both = [(launch, launch.difference) for launch in launches if launch.difference]
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
     for launch, how in culprits[:_LISTED]:
-        found.append(Finding("culprit", "finding", _sentence(_blamed(launch, how)), name, launch))
+        found.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
         found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
@@ -140,11 +140,6 @@ def _blamed(launch: Launch, how: Difference) -> str:
     # An error may begin within the tolerance: then the launch itself is equal.
     differs = f"{launch} differs ({how.state})" if how.state in DIFFERS else f"{launch}"
     return f"{differs}: {'; '.join(how.reasons) or 'what it read is equal'}"
-
-
-def _sentence(text: str) -> str:
-    """With a capital and a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str]) -> Launch:

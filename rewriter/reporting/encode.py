@@ -38,6 +38,9 @@ def to_json(report: Report) -> Json:
         "dump": report.path,
         "verdict": report.verdict,
         "facts": dict(report.facts),
+        "verdicts": [
+            {**verdict.json(), "next": following} for verdict, following in report.verdicts
+        ],
         "findings": [_finding(finding) for finding in report.findings],
         "runs": [
             {

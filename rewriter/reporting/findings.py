@@ -19,12 +19,24 @@ _LISTED = 5
 _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
 
-def of_run(run: str, launches: Sequence[Launch], *, cut: bool = False) -> tuple[Finding, ...]:
-    """The findings of one run, faults first. `cut` says that its last line is incomplete."""
+def of_run(
+    run: str,
+    launches: Sequence[Launch],
+    *,
+    cut: bool = False,
+    overflow: tuple[Launch, Launch] | None = None,
+) -> tuple[Finding, ...]:
+    """The findings of one run, faults first. `cut` says that its last line is incomplete,
+    `overflow` which launch made infinities that another one turned into the first NaN."""
+    nan = _non_finite(run, launches, "nan")
+    infinities = _non_finite(run, launches, "inf")
+    if overflow is not None:
+        infinities = [found for found in infinities if found.launch is not overflow[0]]
     found = [
         *_ended(run, launches, cut),
-        *_non_finite(run, launches, "nan"),
-        *_non_finite(run, launches, "inf"),
+        *(_overflow(run, launches, *overflow) if overflow else ()),
+        *nan,
+        *(_noted(found) if nan or _is_constant(found) else found for found in infinities),
         *_near_overflow(run, launches),
         *_jump(run, launches),
         *_unmeasured(run, launches),
@@ -127,6 +139,29 @@ def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding
         text = f"{word} begins anew, from finite inputs, at {named}{more}."
         found.append(Finding(f"{what}-again", "finding", text, run, again[0]))
     return found
+
+
+def _overflow(run: str, launches: Sequence[Launch], first: Launch, maker: Launch) -> list[Finding]:
+    """Infinities that became NaN: the earlier of the two is the cause."""
+    _, text = _begins(launches, first, "inf")
+    text += f" {maker} read them, and no NaN, and wrote the first NaN."
+    short = f"Infinities of {first} become NaN at {maker}."
+    return [Finding("inf", "finding", text, run, first, short=short)]
+
+
+def _noted(finding: Finding) -> Finding:
+    """Infinities that nothing turned into NaN, as a mask has them, are no fault by themselves."""
+    return replace(finding, severity="note")
+
+
+def _is_constant(finding: Finding) -> bool:
+    """Whether infinities were not computed: they came in, or their launch reads no such number."""
+    launch = finding.launch
+    if launch is None:
+        return False
+    # What it updates is not known from after it alone.
+    updates = any(reading.role == "inout" for reading in launch.readings)
+    return launch.index is None or not (floating(launch.read) or updates)
 
 
 def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, str]:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from rewriter.conclusion import read_conclusion
 from rewriter.dump import Dump, RunDump, Step
 from rewriter.errors import RewriterError
-from rewriter.reporting import findings
+from rewriter.nonfinite import Where, overflow_of
+from rewriter.reporting import findings, verdicts
 from rewriter.reporting.types import (
     Finding,
     Histogram,
@@ -32,6 +34,7 @@ def report(
     runs: Sequence[str] = (),
     sources: Sources | None = None,
     histogram: Histogram | None = None,
+    where: Where | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
@@ -47,14 +50,24 @@ def report(
     called = [known[name] for name in (runs or known)]
     chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in called)
     found = findings.merged([run.findings for run in chosen])
+    judged = verdicts.of_dump(dump, called, found, where)
+    crash = next((one for one, _ in judged if one.ended is not None), None)
+    if crash is not None and read_conclusion(dump.path) is None:
+        crash = None  # nobody knows how it ended: what the record says is more
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
-        verdict=findings.verdict(found, chosen),
+        verdict=sentence(crash.headline) if crash else findings.verdict(found, chosen),
         facts=facts(of_wrappers(dump.manifest, called)),
         findings=found,
         runs=chosen,
+        verdicts=judged,
     )
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def read_run(
@@ -82,9 +95,19 @@ def read_run(
         launches=tuple(launches),
         findings=(
             *_reported(dumped, launches),
-            *findings.of_run(dumped.name, launches, cut=dumped.cut),
+            *findings.of_run(
+                dumped.name, launches, cut=dumped.cut, overflow=_overflow(dumped, launches)
+            ),
         ),
     )
+
+
+def _overflow(dumped: RunDump, launches: Sequence[Launch]) -> tuple[Launch, Launch] | None:
+    """The launch whose infinities became the first NaN, and the one that made it of them."""
+    origin = overflow_of(dumped)
+    if origin is None or origin.overflow is None:
+        return None
+    return launches[origin.overflow.step.position], launches[origin.node.step.position]
 
 
 def _reported(dumped: RunDump, launches: Sequence[Launch]) -> Iterator[Finding]:

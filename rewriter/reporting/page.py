@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from rewriter import verdict_text
 from rewriter.dump import RunDump, open_dump
 from rewriter.errors import RewriterError
 from rewriter.reporting import compared, encode, findings, plot, sources
+from rewriter.reporting.model import reading, sentence
 from rewriter.reporting.types import Launch, Report, Run
 from rewriter.types import Json
+from rewriter.verdict import Argument, Verdict
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +41,14 @@ _BEGINS = {
     "unfinished": "Where it ended",
     "cut": "Where it ended",
     "culprit": "Where the runs part",
+}
+_TITLES = {
+    "faulted": "Where the device faults",
+    "overflowed": "Where the infinities begin",
+    "made": "Where the NaN begin",
+    "wrote": "Where the NaN begin",
+    "read": "Where NaN are first seen",
+    "given": "Where the NaN came in",
 }
 _SOURCE = 200  # lines shown of the source of the launch in question
 
@@ -94,7 +106,8 @@ def page(report: Report, *, command: str = "") -> str:
         columns=columns,
         rows=_rows(report.runs[at], columns) if report.runs else [],
         static=_STATIC,
-        culprit=_culprit(report),
+        verdicts=[_verdict(report, *one) for one in report.verdicts],
+        culprit=None if report.verdicts else _culprit(report),
         data=[_script(encode.compact(run, kernels)) for run in report.runs],
         sources=_script(kernels.all),
         style=Markup(style),
@@ -192,6 +205,59 @@ def _culprit(report: Report) -> Json | None:
                 "lines": len(lines),
             }
     return None
+
+
+def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
+    """A verdict as the terminal says it, in parts."""
+    launch = next(
+        (
+            launch
+            for run in report.runs
+            if run.name == verdict.run
+            for launch in run.launches
+            if (launch.index, launch.iteration) == (verdict.launch, verdict.iteration)
+        ),
+        None,
+    )
+    facts = {
+        "Call": f"{verdict.call}, {verdict.run}" if verdict.call else verdict.run,
+        "Wrapper": verdict.artifact,
+        "Kind": verdict.kind,
+        "Where": f"{verdict.scope}, line {verdict.line}" if verdict.scope else "",
+        "Source nodes": ", ".join(verdict.source_nodes),
+        "Original ATen": ", ".join(verdict.origins),
+    }
+    lines = [] if launch is None else launch.source.splitlines()
+    return {
+        "title": _TITLES.get(verdict.state, "Where it ended"),
+        "name": verdict.label,
+        "headline": sentence(verdict.headline),
+        "facts": {name: value for name, value in facts.items() if value},
+        "arguments": [row for one in verdict.arguments for row in _argument(one)],
+        "places": verdict_text.places(verdict),
+        "notes": verdict.notes,
+        "next": following,
+        "tells": verdict.wants[1],
+        "run": verdict.run,
+        "launch": launch,
+        "source": "\n".join(lines[:_SOURCE]),
+        "cut": max(0, len(lines) - _SOURCE),
+        "lines": len(lines),
+    }
+
+
+def _argument(argument: Argument) -> Iterator[Json]:
+    """The rows of an argument: as the launch was given it, and as it left what it updates."""
+    made = reading({**argument.row, "arg": argument.name, "role": argument.role})
+    yield {
+        **_value(made),
+        "known": bool(argument.row),
+        "from": verdict_text.origin(argument),
+        "before": verdict_text.history(argument.earlier, argument.row),
+    }
+    if argument.after:
+        after = _value(reading(argument.after))
+        yield {**after, "role": "afterwards", "known": True, "from": "", "before": ""}
 
 
 def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:

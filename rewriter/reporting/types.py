@@ -13,6 +13,7 @@ from typing import Literal
 
 from rewriter.dump import RunDump, label
 from rewriter.types import Json
+from rewriter.verdict import Verdict
 
 Number = int | float
 Severity = Literal["finding", "note"]
@@ -229,7 +230,8 @@ class Run:
 class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
 
-    `compares` tells a comparison.
+    `compares` tells a comparison. `verdicts` come with the command that would tell more, empty for
+    none.
     """
 
     title: str
@@ -239,6 +241,7 @@ class Report:
     findings: tuple[Finding, ...]
     runs: tuple[Run, ...]
     compares: bool = False
+    verdicts: tuple[tuple[Verdict, str], ...] = ()
 
     @property
     def found(self) -> bool:

@@ -477,13 +477,16 @@
       if (launch) show(state.run, launch.position);
     });
   }
-  const source = document.querySelector(".culprit-launch details");
-  let wasOpen = false;
+  const opened = new Set();
   addEventListener("beforeprint", () => {
-    if (source) [wasOpen, source.open] = [source.open, true];
+    for (const source of document.querySelectorAll(".culprit-launch details:not([open])")) {
+      opened.add(source);
+      source.open = true;
+    }
   });
   addEventListener("afterprint", () => {
-    if (source) source.open = wasOpen;
+    for (const source of opened) source.open = false;
+    opened.clear();
   });
   for (const element of document.querySelectorAll(".controls")) element.hidden = false;
   document.querySelector("#caption .first").remove();

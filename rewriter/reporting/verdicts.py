@@ -1,0 +1,33 @@
+"""What the terminal said of a program, said again from its dump: of a crash, and of NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rewriter import nonfinite, triage
+from rewriter.conclusion import Conclusion, next_command, read_conclusion
+from rewriter.dump import Dump, RunDump
+from rewriter.nonfinite import Where
+from rewriter.reporting.types import Finding
+from rewriter.verdict import Ended, Verdict
+
+_UNKNOWN = Conclusion(Ended(None, message="how it ended is not in the dump"))
+_ENDS = ("unfinished", "fault")  # findings that tell of a crash
+
+
+def of_dump(
+    dump: Dump, runs: Sequence[RunDump], findings: Sequence[Finding], where: Where | None
+) -> tuple[tuple[Verdict, str], ...]:
+    """The verdicts of these runs, each with the command that would tell more, empty for none."""
+    conclusion = read_conclusion(dump.path)
+    stopped = any(finding.kind in _ENDS for finding in findings)
+    if conclusion is not None:
+        stopped = conclusion.ended.code != 0
+    conclusion = conclusion or _UNKNOWN
+    found: tuple[Verdict, ...] = ()
+    if stopped:
+        chosen = replace(dump, runs=tuple(runs))
+        found += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
+    found += nonfinite.of_dump(dump, where=where, among=runs)
+    return tuple((verdict, next_command(conclusion.again, verdict)) for verdict in found)

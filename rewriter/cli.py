@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from rewriter import commands
 from rewriter.commands._parser import Parser
-from rewriter.errors import FAILED, OK, RewriterError
+from rewriter.errors import FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.terminal import message
 from rewriter.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1, 2 or 3, as the README explains them."""
+    """Run one command and return its exit code: 0, 1, 2, 3 or 130, as the README explains them."""
     argv = list(sys.argv[1:] if argv is None else argv)
     arguments = None
     try:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(getattr(arguments, "found", OK))
     except KeyboardInterrupt:
         message("rewriter: interrupted")
-        return FAILED
+        return INTERRUPTED
     except (OSError, MemoryError) as error:
         message(f"rewriter: {type(error).__name__}: {error}")
         return FAILED
@@ -53,7 +53,7 @@ def parser() -> Parser:
         description="Instrument what PyTorch Inductor already generated.",
         epilog="`rewriter COMMAND --help` shows the options of a command, and examples.\n\n"
         "exit codes: 0 done or same, 1 differs or a finding, 2 wrong input or request,\n"
-        "            3 the toolchain or this program failed",
+        "            3 the toolchain or this program failed, 130 interrupted",
     )
     top.add_argument("--version", action="version", version=f"inductor-rewriter {__version__}")
     commands.add_to(top)

@@ -69,12 +69,14 @@ def _read(facts: Json) -> Conclusion:
     ended = facts["ended"]
     code, name = ended.get("code"), str(ended.get("signal", ""))
     number = signal.Signals[name].value if name else 0
+    by = str(ended.get("interrupted", ""))
     return Conclusion(
         Ended(
             code if isinstance(code, int) else None,
             number,
             bool(ended.get("timed_out")),
             str(ended.get("message", "")),
+            signal.Signals[by].value if by else 0,
         ),
         bool(facts.get("blocking")),
         str(facts.get("again", "")),

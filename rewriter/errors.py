@@ -10,6 +10,7 @@ OK = 0
 DIFFERS = 1
 BAD_INPUT = 2
 FAILED = 3
+INTERRUPTED = 130
 
 
 class RewriterError(Exception):

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,13 +21,14 @@ from rewriter import api
 from rewriter.artifact import Artifact
 from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
-from rewriter.errors import BAD_INPUT, FAILED, RewriterError
+from rewriter.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
 from rewriter.signals import Signals
+from rewriter.standard_input import Feed, StandardInput
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Ended
 
-# What to do about a problem that the host reports.
 _POLL = 0.1  # seconds
+# What to do about a problem that the host reports.
 _HINTS = {
     "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
     "--args: the wrapper's own get_args() then fills them with random values.",
@@ -49,7 +50,8 @@ class Ran:
     expect. `outputs` describe what it returned, with a digest of the bytes; `random_globals` were
     filled with random values because only Inductor's loader knows theirs. `signal` is the signal
     that ended the process, if one did; `timed_out` says that it was stopped at the time limit.
-    `exit_code` is the process's own.
+    `exit_code` is the process's own; `interrupted` is the signal that this one was given, which is
+    why it was stopped, and then `code` is 130.
     """
 
     path: Path
@@ -64,11 +66,12 @@ class Ran:
     signal: int = 0
     timed_out: bool = False
     exit_code: int | None = 0
+    interrupted: int = 0
 
     @property
     def ended(self) -> Ended:
         """How the process ended."""
-        return Ended(self.exit_code, self.signal, self.timed_out, self.message)
+        return Ended(self.exit_code, self.signal, self.timed_out, self.message, self.interrupted)
 
     @property
     def crashed(self) -> bool:
@@ -104,6 +107,17 @@ class Ran:
         )
 
 
+class InterruptedRunError(KeyboardInterrupt):
+    """This process was told to end while a wrapper ran, which was stopped: `ran` is what it left.
+
+    An interrupt for whoever does not ask for that.
+    """
+
+    def __init__(self, ran: Ran) -> None:
+        super().__init__(str(ran.ended))
+        self.ran = ran
+
+
 def run(
     artifact: str | Path | Artifact,
     selection: Selection | None = None,
@@ -133,7 +147,8 @@ def run(
     error, `muted` drops both. After `timeout` seconds the process is killed. `environment` is added
     to that of the process; see `blocking_environment`.
 
-    Raises `RewriterError` where the inputs do not fit. A crash of the wrapper is a result.
+    Raises `RewriterError` where the inputs do not fit, `InterruptedRunError` on Ctrl-C. A crash of
+    the wrapper is a result.
     """
     if not isinstance(artifact, Artifact):
         artifact = api.open(artifact)
@@ -197,7 +212,7 @@ def run(
         }
         started = time.perf_counter()
         added = {**environment, "REWRITER_COMMAND": command or "rewriter.run"}
-        code = _host(
+        ended = _host(
             spec,
             Path(scratch),
             target,
@@ -213,6 +228,7 @@ def run(
         # Nothing was recorded: what is there is no dump.
         shutil.rmtree(target)
         target = None
+    code = ended.code
     if code == BAD_INPUT and "problem" in said:
         raise RewriterError(
             said["problem"],
@@ -229,20 +245,25 @@ def run(
         )
     runs = open_dump(target).runs if target and is_recorded(target) else ()
     events = tuple(row for each in runs for row in each.events())
-    return Ran(
+    finding = code != 0 or any("unexpected" in row for row in events)
+    ran = Ran(
         path=wrapper.path,
-        code=int(code != 0 or any("unexpected" in row for row in events)),
+        code=INTERRUPTED if ended.interrupted else int(finding),
         dump=target,
         launches=wrapper.launches,
         events=events,
         outputs=tuple(said.get("outputs", ())),
         random_globals=tuple(said.get("random_globals", ())),
         seconds=seconds,
-        message=f"still running after {timeout:g} s" if code is None else said.get("message", ""),
-        signal=-code if code is not None and code < 0 else 0,
-        timed_out=code is None,
-        exit_code=None if code is None or code < 0 else code,
+        message=ended.message or said.get("message", ""),
+        signal=ended.signal,
+        timed_out=ended.timed_out,
+        exit_code=code,
+        interrupted=ended.interrupted,
     )
+    if ran.interrupted:
+        raise InterruptedRunError(ran)
+    return ran
 
 
 def blocking_environment() -> dict[str, str]:
@@ -306,8 +327,8 @@ def _host(
     quiet: bool,
     muted: bool,
     progress: Callable[[int], None] | None,
-) -> int | None:
-    """Run the host process; its exit code, negative for a signal, `None` for the time limit."""
+) -> Ended:
+    """Run the host process; how it ended."""
     file = scratch / "spec.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
     # The child finds this very package, whatever the working directory holds.
@@ -338,35 +359,37 @@ def watch(
     environment: Mapping[str, str],
     *,
     timeout: float | None = None,
+    stdin: StandardInput | None = None,
     stdout: IO[str] | int | None = None,
     stderr: IO[str] | int | None = None,
     look: Callable[[], None] | None = None,
-) -> int | None:
+) -> Ended:
     """Run a program and wait for it, at most `timeout` seconds: then it is killed with all that it
     started, as it is if this process is told to end. `look` is called ten times a second meanwhile.
-
-    Gives its exit code, negative for a signal, `None` for the time limit.
+    It has the standard input of this process, or else what it is given of that.
     """
-    with Signals() as signals:
+    with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
         process = subprocess.Popen(
             command,
             env=environment,
+            stdin=feed.descriptor,
             stdout=stdout,
             stderr=stderr,
             # A group of its own, to be ended with all that it starts.
             start_new_session=True,
         )
+        feed.start()
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while not _is_over(deadline):
                 with suppress(subprocess.TimeoutExpired):
                     left = _POLL if deadline is None else deadline - time.monotonic()
-                    return process.wait(max(0.0, min(_POLL, left)))
+                    return Ended.of(process.wait(max(0.0, min(_POLL, left))))
                 if signals.received:
-                    raise KeyboardInterrupt
+                    return Ended(None, interrupted=signals.received[0])
                 if look:
                     look()
-            return None
+            return Ended(None, timed_out=True, message=f"still running after {timeout:g} s")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -183,7 +183,7 @@ def _verdict(dump: Dump, stop: _Stop, ended: Ended, calls: Calls, *, blocking: b
         origins=tuple(facts.get("origins", ())),
         probes=probes,
         error=stop.error,
-        asynchronous=on_gpu and not pinned and not ended.timed_out,
+        asynchronous=on_gpu and not pinned and not ended.stopped,
         on_gpu=on_gpu,
         call=calls.words(stop.run),
     )

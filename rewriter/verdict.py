@@ -36,20 +36,31 @@ class Ended:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
 
     `message` is the text of the exception, where it raised one, or says what the time limit was.
+    `timed_out` and `interrupted` say that this command ended it: at its time limit, or because it
+    was given that signal itself.
     """
 
     code: int | None
     signal: int = 0
     timed_out: bool = False
     message: str = ""
+    interrupted: int = 0
 
     @classmethod
     def of(cls, code: int) -> Ended:
         """From the code of a process that ended by itself, negative for a signal."""
         return cls(code) if code >= 0 else cls(None, signal=-code)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was this command that ended it."""
+        return self.timed_out or self.interrupted != 0
+
     def __str__(self) -> str:
         """In a line."""
+        if self.interrupted:
+            by = f" by {_signal_name(self.interrupted)}"
+            return "interrupted" + by * (self.interrupted != signal.SIGINT)
         if self.timed_out:
             return _first_line(self.message) or "stopped at the time limit"
         if self.signal:
@@ -59,7 +70,9 @@ class Ended:
     @property
     def note(self) -> str:
         """What is worth knowing of this way to end, if anything."""
-        if self.signal == signal.SIGKILL and not self.timed_out:
+        if self.stopped:
+            return ""
+        if self.signal == signal.SIGKILL:
             return (
                 "SIGKILL comes from outside: where memory runs out, the system sends it, and "
                 "`dmesg` says so."
@@ -76,6 +89,7 @@ class Ended:
             "code": self.code,
             "signal": _signal_name(self.signal) if self.signal else "",
             "timed_out": self.timed_out,
+            "interrupted": _signal_name(self.interrupted) if self.interrupted else "",
             "message": self.message,
         }
 
@@ -222,7 +236,7 @@ class Verdict:
         if self.ended is None:
             return self._not_finite(launch)
         how = str(self.ended)
-        if self.ended.timed_out:
+        if self.ended.stopped:
             ends = {
                 "running": "in",
                 "begun": "in or after",

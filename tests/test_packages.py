@@ -776,7 +776,7 @@ def test_an_interrupt_while_compiling(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 3
+    assert process.returncode == 130
     assert "interrupted" in error
     assert "Traceback" not in error
     for number in started.read_text().split():

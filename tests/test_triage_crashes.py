@@ -304,7 +304,7 @@ def test_a_program_ends_with_this_one(number: int) -> None:
     program = int(process.stderr.readline())
     process.send_signal(number)
     process.communicate(timeout=60)
-    assert process.returncode == 3
+    assert process.returncode == 130
     with pytest.raises(ProcessLookupError):
         os.kill(program, 0)
 

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rewriter.errors import RewriterError
 from rewriter.signals import Signals
+from rewriter.standard_input import Feed, StandardInput
 from rewriter.verdict import Ended
 
 _GRACE = 10.0  # seconds that the program has for its own cleaning up
@@ -40,13 +42,30 @@ def run(
     program: Sequence[str],
     environment: Mapping[str, str],
     signals: Signals,
+    tell: Callable[[str], None],
+    stdin: StandardInput,
     *,
     timeout: float | None = None,
     quiet: bool = False,
 ) -> Ended:
     """Run a program to its end. A signal is handed on to it; then, and after `timeout` seconds, it
-    has a while to end before it is killed. `quiet` sends its standard output to standard error.
+    has a while to end before it is killed, which `tell` is told. `quiet` sends its standard output
+    to standard error; `stdin` is what it reads.
     """
+    with stdin.feed() as feed:
+        return _run(program, environment, signals, tell, feed, timeout=timeout, quiet=quiet)
+
+
+def _run(
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    signals: Signals,
+    tell: Callable[[str], None],
+    feed: Feed,
+    *,
+    timeout: float | None,
+    quiet: bool,
+) -> Ended:
     sys.stdout.flush()
     sys.stderr.flush()
     # At a terminal, the program stays in the group that Ctrl-C goes to and that may read from it.
@@ -55,6 +74,7 @@ def run(
         process = subprocess.Popen(
             program,
             env=dict(environment),
+            stdin=feed.descriptor,
             stdout=sys.stderr if quiet else None,
             preexec_fn=_prepare(grouped),
         )
@@ -64,6 +84,8 @@ def run(
             f"cannot start {program[0]}: {error.strerror}",
             hint="Check that it runs without `rewriter`: a script needs a first line with #!.",
         ) from error
+
+    feed.start()
 
     def send(number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -81,6 +103,8 @@ def run(
             if grouped or number != signal.SIGINT:  # which the terminal has sent already
                 send(number)
             deadline = time.monotonic() + (_GRACE if handed_on == 1 else 0)
+            if handed_on == 1:
+                tell(f"interrupted: the program has {_GRACE:g} s to end, or until the next Ctrl-C")
         if deadline is not None and time.monotonic() >= deadline:
             if not handed_on and not timed_out:
                 timed_out = True
@@ -90,9 +114,12 @@ def run(
                 send(signal.SIGKILL)
     if grouped and (timed_out or handed_on):
         send(signal.SIGKILL)  # what it started and left
+    ended = Ended.of(process.returncode)
+    if handed_on:
+        return replace(ended, interrupted=signals.received[0])
     if timed_out:
         return Ended(None, timed_out=True, message=f"stopped at the time limit of {timeout:g} s")
-    return Ended.of(process.returncode)
+    return ended
 
 
 def _prepare(grouped: bool) -> Callable[[], None]:

@@ -22,6 +22,7 @@ from rewriter.dump_directory import dump_directory
 from rewriter.errors import RewriterError
 from rewriter.runner import blocking_environment
 from rewriter.signals import Signals
+from rewriter.standard_input import StandardInput
 from rewriter.types import Selection
 from rewriter.verdict import Ended
 
@@ -40,8 +41,8 @@ _REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE
 class Request:
     """What is to be run, and how. `quiet` are the probes, `redirected` is the program's output.
 
-    `timeout` is in seconds, for each run of the program. `pinned` says that the program is told
-    where the cache is; otherwise it finds it as it always does.
+    `timeout` is in seconds, for each run of the program; all of them read `stdin`. `pinned` says
+    that the program is told where the cache is; otherwise it finds it as it always does.
     """
 
     program: tuple[str, ...]
@@ -56,6 +57,7 @@ class Request:
     quiet: bool = True
     redirected: bool = False
     command: str = ""
+    stdin: StandardInput = field(default_factory=StandardInput)
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,8 @@ class _Runner:
             request.program,
             environment,
             self._signals,
+            self._tell,
+            request.stdin,
             timeout=request.timeout,
             quiet=request.redirected,
         )

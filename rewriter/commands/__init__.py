@@ -17,7 +17,7 @@ SUMMARIES: Mapping[str, str] = {
     "list": "list the kernel launches of an artifact",
     "instrument": "put probes around the launches",
     "strip": "take the probes out again",
-    "run": "run a wrapper or a package, plain or probed",
+    "run": "run a program, a wrapper or a package, plain or probed",
     "cache": "probe programs through Inductor's cache",
     "triage": "find out which launch crashes, with what, and what to do next",
     "report": "show a dump as one self-contained HTML file",

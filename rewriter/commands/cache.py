@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from rewriter import api
 from rewriter.cache import clear, effects, journal, place
-from rewriter.cache.choose import Choice, Chosen, choose, named, seconds
+from rewriter.cache.choose import Choice, Chosen, choose, named
 from rewriter.cache.session import reading, writing
 from rewriter.cache.state import Cache
 from rewriter.commands import _cache as text
-from rewriter.commands import add_command
-from rewriter.commands._common import (
-    add_blocking_option,
-    add_probe_options,
-    emit_json,
-    names_probes,
-    selection,
-    time_limit,
-)
+from rewriter.commands import _program, add_command
+from rewriter.commands._common import add_blocking_option, add_probe_options, emit_json
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, FAILED, OK, RewriterError
+from rewriter.commands._program import choice
+from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.terminal import message
-from rewriter.types import Selection
-
-_WRAPPERS = "wrappers of the cache"
 
 
 def add(parser: Parser) -> None:
@@ -43,8 +32,8 @@ def add(parser: Parser) -> None:
 
 
 def _add_list(parser: Parser) -> None:
-    _add_choice(parser, positional=True)
-    parser.group(_WRAPPERS).add_argument(
+    _add_globs(parser)
+    parser.group(_program.WRAPPERS).add_argument(
         "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these"
     )
     _add_common(parser, _list)
@@ -60,7 +49,7 @@ def _add_status(parser: Parser) -> None:
 
 
 def _add_instrument(parser: Parser) -> None:
-    _add_choice(parser, positional=True)
+    _add_globs(parser)
     add_probe_options(parser)
     _add_common(parser, _instrument, overwrite=_EDITS)
     parser.add_examples(
@@ -81,37 +70,15 @@ def _add_run(parser: Parser) -> None:
     parser.takes = "-- COMMAND ..."
     parser.add_argument("program", metavar="COMMAND", nargs="*", help="-- and the program to run")
     add_probe_options(parser)
-    _add_choice(parser, positional=False)
-    group = parser.group("the run")
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=time_limit,
-        help="stop a run of the program after this time, and say in which launch",
-    )
+    _program.add_program_options(parser)
+    _program.add_stop_options(parser)
     add_blocking_option(parser)
+    _program.add_quiet_option(parser)
     output = parser.group("output")
-    output.add_argument(
-        "-d", "--dump", metavar="DUMP", help="directory to dump to (default: a new cache.dump)"
-    )
-    output.add_argument(
-        "--quiet",
-        action="store_true",
-        help="probes print nothing; the dump has it all (default unless a probe is named)",
-    )
-    _add_common(parser, _run, overwrite=f"{_EDITS}, an existing dump")
-    parser.add_examples(
-        ("where does the first NaN come from?", "rewriter cache run -- python train.py"),
-        (
-            "look at one kernel",
-            "rewriter cache run --kernels '*softmax*' --probe print -- python train.py",
-        ),
-        ("which launches take longest?", "rewriter cache run --probe time -- python train.py"),
-        (
-            "all values, of several processes",
-            "rewriter cache run --probe save -- torchrun --nproc-per-node 2 train.py",
-        ),
-    )
+    output.add_argument("--overwrite", action="store_true", help=f"{_EDITS}, an existing dump")
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=_run)
+    parser.add_examples(*_program.examples(parser.prog))
 
 
 _EDITS = "lose edits that were made since, backups that are not ours"
@@ -120,12 +87,7 @@ _EDITS = "lose edits that were made since, backups that are not ours"
 def _add_common(
     parser: Parser, act: Callable[[argparse.Namespace], int], *, overwrite: str = ""
 ) -> None:
-    parser.group(_WRAPPERS).add_argument(
-        "--dir",
-        metavar="DIR",
-        help=f"the cache (default: where torch puts it: ${place.VARIABLE}, or "
-        "torchinductor_USER in the directory for temporary files)",
-    )
+    _program.add_directory_option(parser)
     output = parser.group("output")
     if overwrite:
         output.add_argument("--overwrite", action="store_true", help=overwrite)
@@ -133,27 +95,22 @@ def _add_common(
     parser.set_defaults(act=act)
 
 
-def _add_choice(parser: Parser, *, positional: bool) -> None:
+def _add_globs(parser: Parser) -> None:
     what = "only wrappers of these names, such as 'c24mei*'"
-    if positional:
-        parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
-    group = parser.group(_WRAPPERS)
-    if not positional:
-        group.add_argument("--wrappers", metavar="GLOB[,GLOB…]", help=what)
-    group.add_argument("--since", metavar="SPAN", help="only those made in the last 10m, 2h, 3d")
-    group.add_argument("--newest", metavar="N", type=int, help="only the newest of them")
+    parser.add_argument("globs", metavar="GLOB", nargs="*", help=what)
+    _program.add_choice_options(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     cache = reading(place.existing(arguments.dir), message)
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
-    choice = _choice(arguments, tuple(arguments.globs), kernels)
-    chosen = choose(cache, choice, now=time.time())
+    wanted = choice(arguments, tuple(arguments.globs), kernels)
+    chosen = choose(cache, wanted, now=time.time())
     if arguments.json:
         emit_json("cache-list", text.listing_json(cache, chosen, _running(cache)))
         return OK
     text.show_listing(cache, chosen, _running(cache))
-    if choice != Choice() and cache.slots and not (chosen.slots or chosen.broken):
+    if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
         raise _none_chosen(cache)
     return OK
 
@@ -169,10 +126,10 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _instrument(arguments: argparse.Namespace) -> int:
-    asked = _selection(arguments)
+    asked = _program.probes_for_cache(arguments)
     with writing(place.existing(arguments.dir), message) as cache:
-        choice = _choice(arguments, tuple(arguments.globs), asked.kernels)
-        chosen = choose(cache, choice, now=time.time())
+        wanted = choice(arguments, tuple(arguments.globs), asked.kernels)
+        chosen = choose(cache, wanted, now=time.time())
         if not chosen.slots:
             raise _none_chosen(cache, chosen)
         placed, refused = effects.instrument(chosen.slots, asked, overwrite=arguments.overwrite)
@@ -208,59 +165,9 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rewriter.cache.run import Request, run
-    from rewriter.commands import _cache_run as report
-
-    if arguments.program and "--" not in shlex.split(arguments.command_line):
-        raise RewriterError(
-            "no-program",
-            f"{arguments.program[0]!r} does not stand behind --",
-            hint="Put -- in front of the program: options after it are the program's own.",
-        )
-    asked = _selection(arguments)
-    globs = tuple(x for x in (arguments.wrappers or "").split(",") if x)
-    request = Request(
-        program=tuple(arguments.program),
-        directory=place.directory(arguments.dir),
-        selection=asked,
-        choice=_choice(arguments, globs, asked.kernels),
-        pinned=arguments.dir is not None,
-        dump=arguments.dump,
-        overwrite=arguments.overwrite,
-        timeout=arguments.timeout,
-        blocking=arguments.blocking,
-        quiet=arguments.quiet or not names_probes(arguments),
-        redirected=arguments.json,
-        command=arguments.command_line,
-    )
-    ran = run(request, message)
-    found = report.read(request, ran)
-    if arguments.json:
-        emit_json("cache-run", report.as_json(request, ran, found))
-    report.show(request, ran, found)
-    if ran.interrupted:
-        return FAILED
-    unexpected = any(finding.kind == "unexpected" for finding in ran.found.findings)
-    return DIFFERS if ran.ended.code != 0 or unexpected else OK
-
-
-def _selection(arguments: argparse.Namespace) -> Selection:
-    chosen = selection(arguments, default="print")
-    if chosen is None:
-        raise api.no_probes()
-    return chosen
-
-
-def _choice(
-    arguments: argparse.Namespace, globs: tuple[str, ...], kernels: tuple[str, ...] | None
-) -> Choice:
-    since = None if arguments.since is None else seconds(arguments.since)
-    newest = arguments.newest
-    if newest is not None and newest < 1:
-        raise RewriterError(
-            "bad-number", f"--newest is {newest}", hint="Expected a number greater than 0."
-        )
-    return Choice(globs, kernels, since, newest)
+    if (command := _program.behind_dashes(arguments)) is None:
+        raise _program.no_program(arguments.program)
+    return _program.act(arguments, command)
 
 
 def _running(cache: Cache) -> journal.Running | None:

@@ -1,0 +1,147 @@
+"""The text and the JSON of `rewriter run` on an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rewriter import timing
+from rewriter.commands._common import emit_json, finite_style
+from rewriter.runner import Ran
+from rewriter.terminal import message, say, table
+from rewriter.types import Json, Launch
+from rewriter.verdict import Verdict
+
+_NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
+
+
+def show(ran: Ran) -> None:
+    # A table of times has the launches, too.
+    if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
+        head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
+        say(*table([head, *rows], finite_style))
+    if ran.dump is not None and ran.is_timed:
+        say(*table(timing.lines(timing.table(ran.dump))))
+    for index, output in enumerate(ran.outputs):
+        what = (
+            f"{output['dtype']}{output['shape']} {output['device']} sha256 {output['sha256'][:16]}"
+            if output["type"] == "tensor"
+            else output["value"]
+        )
+        say(f"output {index}: {what}")
+    for row in ran.unexpected:
+        say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
+
+
+def tell(ran: Ran, command: str, trace: Path | None) -> None:
+    if ran.random_globals:
+        message(
+            f"note: {', '.join(ran.random_globals)} held random values: Inductor's loader sets "
+            "them to the model's frozen weights. Pass --constants FILE.pt for the real ones."
+        )
+    if ran.dump is not None:
+        message(f"dump: {ran.dump}")
+    if trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {trace}")
+    ended = "stopped" if ran.ended.stopped else "crashed" if ran.crashed else "ran"
+    message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
+
+
+def crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> list[str]:
+    """What is said of a crash beside the verdicts; `probed` is a command that would give one."""
+    how = "was stopped" if ran.interrupted else "did not end" if ran.timed_out else "crashed"
+    lines = [f"{ran.path}: the wrapper {how}: {ran.ended}"]
+    if not verdicts:
+        hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
+        lines.append(f"  {hint}")
+    if any(text in ran.message for text in _NO_OPERATOR):
+        lines.append("  Pass --import with the module that registers the operator.")
+    return lines
+
+
+def _rows(ran: Ran) -> Iterator[list[str]]:
+    from rewriter.runtime.text import number, short_dtype
+
+    for launch, runs, outputs in _by_launch(ran):
+        first = [str(launch.index), launch.kernel, str(runs)]
+        for row in outputs or [{}]:
+            cells = [""] * 8
+            if "arg" in row:
+                kind = short_dtype(row["dtype"]) + str(row["shape"])
+                cells = [row["arg"], kind, *_statistics(row, number)]
+            yield [*first, *cells]
+            first = ["", "", ""]
+
+
+def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
+    if "numel" not in row:
+        return [""] * 6
+    floats = [row[key] for key in ("min", "max", "mean", "std")]
+    return [
+        *(value if isinstance(value, str) else number(value) for value in floats),
+        str(row["nan"]),
+        str(row["inf"]),
+    ]
+
+
+def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
+    """Each launch that ran, how often, and what its last run wrote."""
+    seen: dict[int, dict[int, list[Json]]] = {}
+    for row in ran.events:
+        if "launch" not in row:
+            continue  # the inputs of the call
+        seen.setdefault(row["launch"], {}).setdefault(row.get("iteration", 0), []).append(row)
+    for launch in ran.launches:
+        if runs := seen.get(launch.index):
+            last = runs[max(runs)]
+            written = [
+                row
+                for row in last
+                if row["phase"] == "after" and row.get("role") != "in" and "dtype" in row
+            ]
+            yield launch, len(runs), written
+
+
+def emit(
+    ran: Ran,
+    command: str,
+    verdicts: Sequence[Verdict],
+    following: Sequence[str],
+    trace: Path | None,
+) -> None:
+    emit_json(
+        "run",
+        {
+            "artifact": str(ran.path),
+            "command": command,
+            "dump": None if ran.dump is None else str(ran.dump),
+            "exit": ran.code,
+            "signal": ran.signal,
+            "message": ran.message,
+            "timed_out": ran.timed_out,
+            "interrupted": ran.interrupted != 0,
+            "verdict": verdicts[0].json() if verdicts else None,
+            "verdicts": [verdict.json() for verdict in verdicts],
+            "next": following[0] if following else "",
+            "unexpected": list(ran.unexpected),
+            "times": [timed.json() for timed in timing.table(ran.dump)]
+            if trace and ran.dump
+            else [],
+            "trace": None if trace is None else str(trace),
+            "seconds": round(ran.seconds, 3),
+            "outputs": list(ran.outputs),
+            "random_globals": list(ran.random_globals),
+            "launches": [
+                {
+                    "index": launch.index,
+                    "kernel": launch.kernel,
+                    "kind": launch.kind,
+                    "line": launch.line,
+                    "runs": runs,
+                    "writes": written,
+                }
+                for launch, runs, written in _by_launch(ran)
+            ],
+        },
+    )

@@ -1,0 +1,102 @@
+"""What both halves of `rewriter triage` say: the steps, and the ends that name no launch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rewriter import probes
+from rewriter.commands._common import emit_json
+from rewriter.errors import INTERRUPTED, OK
+from rewriter.terminal import message, say
+from rewriter.types import Json
+from rewriter.verdict import Ended
+
+AS_IT_IS = "as it is"
+WAITING = "each launch waited for, no memory cached"
+UNPROBED = (
+    "verdict: it crashes without probes only: it depends on timing, or on where its memory lies. "
+    "On NVIDIA, `compute-sanitizer --target-processes all` in front of {} looks for both."
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the runs, and how it ended."""
+
+    name: str
+    crashed: bool
+    how: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.how} ({self.seconds:.1f} s)"
+
+    def json(self) -> Json:
+        return {
+            "name": self.name,
+            "crashed": self.crashed,
+            "how": self.how,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Steps:
+    """Says each step as it is done."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._say: Callable[[str], None] = message if quiet else say
+        self.done: list[Step] = []
+
+    def add(self, name: str, ended: Ended | None, seconds: float, note: str = "") -> bool:
+        """Add a run; `None` for one that came to its end. Whether it crashed."""
+        how = "ran to its end" if ended is None else str(ended)
+        if ended is not None and not ended.stopped:
+            how = f"crashed: {how}"
+        self.done.append(Step(name, ended is not None, how + note, seconds))
+        self._say(f"{len(self.done)}. {self.done[-1]}")
+        sys.stdout.flush()
+        return ended is not None
+
+    def say(self, text: str) -> None:
+        self._say(text)
+        sys.stdout.flush()
+
+    @property
+    def crashed(self) -> bool:
+        """Whether any of them did."""
+        return any(step.crashed for step in self.done)
+
+    def json(self) -> list[Json]:
+        return [step.json() for step in self.done]
+
+
+def telling() -> list[str]:
+    """The probes that tell the launch."""
+    return [name for name in ("names", "sync", "inputs") if name in probes.registry()]
+
+
+def interrupted(arguments: argparse.Namespace, taken: Steps) -> int:
+    """The end of a triage that was interrupted before a run had probes."""
+    _emit_nothing(arguments, taken)
+    message(
+        "interrupted before a run had probes; for what hangs, --timeout SECONDS ends each run, and "
+        "the last one names the launch"
+    )
+    return INTERRUPTED
+
+
+def nothing(arguments: argparse.Namespace, taken: Steps) -> int:
+    """The end where there is nothing to find."""
+    _emit_nothing(arguments, taken)
+    if not arguments.json:
+        say(f"it ran; nothing crashed in {len(taken.done)} run{'s' * (len(taken.done) != 1)}")
+    return OK
+
+
+def _emit_nothing(arguments: argparse.Namespace, taken: Steps) -> None:
+    if arguments.json:
+        none: Json = {"verdict": None, "next": "", "unexpected": [], "dump": None}
+        emit_json("triage", {"steps": taken.json(), **none})

@@ -1,0 +1,110 @@
+"""What a program writes to standard error: handed on as it comes, and the end of it kept.
+
+A program that raises an exception leaves the exit code 1, and what it was only there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import threading
+from collections.abc import Iterator
+
+_PIECE = 1 << 16  # bytes, also of the end that is kept
+_LAST = 0.2  # seconds that what the program started may hold it open
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RANK = re.compile(r"^\[[\w ]*?\d+\]:\s?")  # how torchrun begins the lines of its workers
+_HEAD = "Traceback (most recent call last):"
+_LONGEST = 300  # characters of an exception's text
+
+
+def exception(text: str) -> str:
+    """The last exception that Python printed, as it does: `ValueError: no`; empty if none.
+
+    Of a launcher and its workers, the one of a worker, which is the cause.
+    """
+    found = {True: "", False: ""}
+    lines = _ESCAPES.sub("", text).splitlines()
+    for number, line in enumerate(lines):
+        prefix = match[0] if (match := _RANK.match(line)) else ""
+        if line[len(prefix) :].rstrip() == _HEAD:
+            rest = (x[len(prefix) :] for x in lines[number + 1 :] if x.startswith(prefix))
+            # The frames are indented.
+            raised = next((x for x in rest if x and not x[0].isspace()), "")
+            found[bool(prefix)] = raised.strip()[:_LONGEST] or found[bool(prefix)]
+    return found[True] or found[False]
+
+
+class StandardError:
+    """The standard error of one process. `descriptor` is what the process gets as such.
+
+    It is a terminal if the one of this process is, and `shown`; otherwise a pipe.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._kept = b""
+        is_terminal = shown and os.isatty(2)
+        self._reads, self.descriptor = pty.openpty() if is_terminal else os.pipe()
+        self._woken, self._wakes = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="standard error", daemon=True)
+        if is_terminal:
+            self._dress()
+
+    @property
+    def text(self) -> str:
+        """The end of what was written."""
+        return self._kept.decode("utf-8", "replace")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hand on what comes until the process, which is started inside, is over."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            os.close(self.descriptor)
+            self._thread.join(_LAST)
+            os.write(self._wakes, b".")
+            self._thread.join()
+            for descriptor in (self._reads, self._woken, self._wakes):
+                os.close(descriptor)
+
+    def _dress(self) -> None:
+        """A terminal as wide as ours, that does not change what is written."""
+        import fcntl
+        import termios
+
+        with contextlib.suppress(OSError):
+            size = fcntl.ioctl(2, termios.TIOCGWINSZ, b"\0" * 8)
+            fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
+        modes = termios.tcgetattr(self.descriptor)
+        modes[1] &= ~termios.OPOST  # our own terminal does what that does
+        termios.tcsetattr(self.descriptor, termios.TCSANOW, modes)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._reads, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._reads not in ready:
+                return
+            try:
+                piece = os.read(self._reads, _PIECE)
+            except OSError:  # a terminal that nobody has open any more
+                return
+            if not piece:
+                return
+            self._kept = (self._kept + piece)[-_PIECE:]
+            if self._shown:
+                with contextlib.suppress(OSError):  # nobody reads ours
+                    _write(2, piece)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,206 @@
+"""`rewriter run -- COMMAND`: the front door to programs, their input, and interrupts.
+
+The programs only do to the cache what one does that compiles.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts import get
+from caches import MLP, ROOT, heed_interrupts, make
+from rewriter.cli import main
+from test_cache_run import COMPILE
+
+REWRITER = [sys.executable, "-m", "rewriter"]
+# A record that ends within its second launch, and a program that hangs there.
+HANGS = f"""
+import os, pathlib, signal, sys, time
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import dumps
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+dump = pathlib.Path(os.environ["REWRITER_DUMP"])
+given = dumps.value("buf0", "inout")
+after = {{"after": [["inout", "buf0"]]}}
+launches = [dumps.launch(0, "cpp_fused_add_0", [dumps.value("x")], [dumps.value("buf0", "out")]),
+            dumps.launch(1, "cpp_fused_spin_1", [given], when="before", **after)]
+dumps.write(dump, launches, artifact={Path(MLP).name!r})
+print("hangs", flush=True)
+time.sleep(60)
+"""
+# An operator that never ends, in a wrapper that needs no compiler.
+SPINS = """import time
+import torch
+from torch._inductor.select_algorithm import extern_kernels
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+extern_kernels.mm = lambda *_, **__: time.sleep(60)
+
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((2, 2), (2, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg0_1, out=buf0)
+    return (buf0, )
+
+
+def get_args():
+    return [torch.zeros(2, 2)]
+"""
+
+
+def program(directory: Path, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`rewriter run` for a cache in this directory."""
+    command = [*REWRITER, "run", "--dir", directory / "cache", "-d", directory / "dump", *words]
+    return subprocess.run(
+        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize("source", ["file", "pipe"])
+def test_a_program_that_is_read_from_standard_input(source: str, tmp_path: Path) -> None:
+    """It compiles first, and runs once more: the same program."""
+    (tmp_path / "source.py").write_bytes(get("cpu-torch2.13/mlp").data)
+    text = COMPILE + "print(b'Instrumented by' in path.read_bytes(), flush=True)"
+    (tmp_path / "program.py").write_text(text)
+    words = ["--", sys.executable, "-", tmp_path / "source.py", MLP]
+    if source == "pipe":
+        done = program(tmp_path, *words, input=text)
+    else:
+        with (tmp_path / "program.py").open() as file:
+            done = program(tmp_path, *words, stdin=file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_the_same_as_cache_run(tmp_path: Path) -> None:
+    make(tmp_path / "cache", [MLP])
+    done = program(tmp_path, "--json", "--", sys.executable, "-c", "print('--dir')", "--dir", "x")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("probes in 1 wrapper\n--dir\n")
+    found = json.loads(done.stdout)
+    assert found["format"] == "rewriter.cache-run"
+    assert found["program"][3:] == ["--dir", "x"]
+
+
+@pytest.mark.parametrize(
+    ("words", "slug", "says"),
+    [
+        (["run"], "no-program", "-- python train.py"),
+        (["run", "python", "half.py"], "no-program", "rewriter run -- python half.py"),
+        (["run", "half.py"], "not-a-wrapper", "rewriter run -- python half.py"),
+        (["triage", "half.py"], "not-a-wrapper", "rewriter triage -- python half.py"),
+        (["run", "half.py", "--dir", "x"], "idle-options", "--dir given"),
+        (["run", "--args", "x.pt", "--seed", "1", "--", "true"], "idle-options", "--args, --seed"),
+        (["cache", "run", "true"], "no-program", "rewriter run -- true"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_requests_that_are_refused(
+    words: list[str],
+    slug: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("half.py").write_text("import torch\n\n\n@torch.compile\ndef f(x):\n    return x.half()\n")
+    assert main(words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert f"error[{slug}]" in output.err
+    assert says in output.err
+
+
+def interrupted(words: list[object], until: str, number: int, times: int) -> tuple[int, str, str]:
+    """Start a command, interrupt it once it has printed a line, and again; what it said."""
+    with subprocess.Popen(
+        list(map(str, words)),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    ) as process:
+        assert process.stdout is not None
+        out = process.stdout.readline()
+        while out and until not in out.splitlines()[-1]:
+            out += process.stdout.readline()
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(0.5)
+        rest, err = process.communicate(timeout=60)
+    return process.returncode, out + rest, err
+
+
+def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
+    """It ends by a kill of our own, which is no sign of memory that ran out."""
+    make(tmp_path / "cache", [MLP])
+    (tmp_path / "hangs.py").write_text(HANGS)
+    place = ["--dir", tmp_path / "cache", "-d", tmp_path / "dump"]
+    words = [*REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
+    code, _, err = interrupted(words, "hangs", signal.SIGINT, 2)
+    assert code == 130
+    assert "interrupted: the program has 10 s to end" in err
+    assert "verdict: interrupted in launch #1 cpp_fused_spin_1 (line 101)\n" in err
+    assert "SIGKILL" not in err
+    assert "dmesg" not in err
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "interrupted by SIGTERM")],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) -> None:
+    (tmp_path / "spins.py").write_text(SPINS)
+    words = [*REWRITER, "run", tmp_path / "spins.py", "--probe", "names", "-d", tmp_path / "dump"]
+    code, out, err = interrupted(words, "#0 before extern_kernels.mm", number, 1)
+    assert code == 130
+    assert f"verdict: {how} in or after launch #0 extern_kernels.mm (line 12)\n" in out
+    assert f"the wrapper was stopped: {how}\n" in err
+    assert "dmesg" not in out
+
+
+def test_a_triage_that_is_interrupted(tmp_path: Path) -> None:
+    """In its first run nobody knows a launch: it says what would name one."""
+    words = [*REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
+    with subprocess.Popen(
+        words, cwd=ROOT, stdout=-1, stderr=-1, text=True, preexec_fn=heed_interrupts
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.startswith("1. as it is: interrupted (")
+    assert "--timeout SECONDS" in err
+
+
+def test_triage_says_what_was_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In both runs without probes; on a machine without a GPU there is one."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(make(tmp_path / "cache", [MLP])))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "")
+    raises = [sys.executable, "-c", "raise ValueError('no')"]
+    assert main(["triage", "--", *raises]) == 1
+    first, second, *_ = capfd.readouterr().out.splitlines()
+    assert first.startswith("1. as it is: crashed: ValueError: no (")
+    assert second.startswith("2. each launch waited for, no memory cached: crashed: ValueError: no")
+    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "there is no GPU here")
+    assert main(["triage", "--", *raises]) == 1
+    _, second, third, *_ = capfd.readouterr().out.splitlines()
+    assert second.strip().startswith("there is no GPU here, and on the CPU nothing is asynchronous")
+    assert third.startswith("2. rewriter run --probe names,sync,inputs --quiet -- ")

@@ -42,8 +42,8 @@ def test_help_ends_in_examples_that_parse(prog: str) -> None:
     assert parser.examples
     assert parser.format_help().rstrip().endswith(parser.examples[-1][1])
     for _, example in parser.examples:
-        assert example.startswith(prog), example
-        cli.parser().parse_args(shlex.split(example)[1:])
+        command = example[example.index(prog) :].partition(" > ")[0].rstrip(')"')
+        cli.parser().parse_args(shlex.split(command)[1:])
         assert all(len(line) <= 90 for line in example.splitlines())
 
 
@@ -164,3 +164,46 @@ def test_help_takes_no_time(words: list[str]) -> None:
 
 def test_the_package_shows_what_it_has() -> None:
     assert set(rewriter.__all__) <= set(dir(rewriter))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    text = script.read_text()
+    for parser in EACH.values():
+        for action in parser._actions:
+            for option in (x for x in action.option_strings if x.startswith("--")):
+                assert (option.removeprefix("--") if shell == "fish" else option) in text, option
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n", script], check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["rewriter", "li"], "list"),
+        (["rewriter", "cache", "ru"], "run"),
+        (["rewriter", "list", "--js"], "--json"),
+        (["rewriter", "cache", "run", "--ti"], "--timeout"),
+        (["rewriter", "list", "outp"], "output_code.py"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bash_completes(
+    words: list[str], offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["completion", "bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    (tmp_path / "output_code.py").touch()
+    asked = (
+        f"source ./script; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+        'name=$(complete -p rewriter | grep -o -- "-F [^ ]*" | cut -c4-); $name rewriter '
+        f"{words[-1]} {words[-2]}; printf '%s\\n' ${{COMPREPLY[@]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert offered in done.stdout.split(), done.stderr

@@ -25,6 +25,7 @@ SUMMARIES: Mapping[str, str] = {
     "diff": "compare two artifacts, launch by launch",
     "doctor": "check this machine, and an artifact against it",
     "demo": "the whole tour on a small real model",
+    "completion": "print what makes your shell complete commands, options and files",
 }
 
 

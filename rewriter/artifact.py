@@ -21,9 +21,9 @@ from rewriter.package.model import WRAPPER, Package, open_package, select
 from rewriter.source import Source, check_text
 from rewriter.types import Json, Language, Launch, Located, Unrecognised, Wrapper
 
-_EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=", re.MULTILINE)
+_EMBEDDED = re.compile(rb"(?:^|\r)cpp_wrapper_src\s*=(?!=)", re.MULTILINE)
 _JIT_TEXT = re.compile(rb"\binductor_entry_impl\s*\(")  # given to the compiler by a Python file
-_ENTRY = re.compile(rb"(?:^|\r)(?:\s*(?:async\s+)?def call\(|call\s*=)", re.MULTILINE)
+_ENTRY = re.compile(rb"(?:^|\r)(?:[ \t\f]*(?:async[ \t]+)?def call\(|call[ \t]*=)", re.MULTILINE)
 _INDUCTOR = b"torch._inductor"
 _ZIP = b"PK"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
@@ -65,6 +65,8 @@ class OpenWrapper:
     @cached_property
     def is_module(self) -> bool:
         """Whether the file is a Python module, which can be imported and called."""
+        if self.name.endswith(_CPP_SUFFIXES):
+            return False
         return self.language == "python" or bool(_EMBEDDED.search(self.source))
 
     @cached_property
@@ -303,10 +305,10 @@ def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:
 
 def language_of(path: Path, data: bytes) -> Language | None:
     """What the launches of a file are written in; `None` where it is no wrapper."""
-    if _EMBEDDED.search(data):
-        return "cpp"
     if path.suffix in _CPP_SUFFIXES:
         return "cpp" if WRAPPER.search(data) else None
+    if _EMBEDDED.search(data):
+        return "cpp"
     return "python" if _INDUCTOR in data and _ENTRY.search(data) else None
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from rewriter.python import syntax
 from rewriter.types import Expected
 
 # Functions of a wrapper that make example inputs: `get_args` since torch 2.9.
@@ -30,11 +31,8 @@ def dimension(text: str) -> str:
     if text.isdecimal():
         return text
     text = _FLOOR.sub("floor", _CAST.sub("", _LONG.sub("", text)))
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _UNKNOWN
-    read = _arithmetic(tree)
+    tree = syntax.expression(text.strip())
+    read = None if tree is None else _arithmetic(tree)
     return _UNKNOWN if read is None else "".join(ast.unparse(read).split())
 
 

@@ -10,7 +10,7 @@ Graph = Literal["forward", "backward", "inference"]
 
 # What an entry, and nothing else, does with what it is called with; Python, then C++.
 _INPUTS = re.compile(
-    rb"^[ \t]+([\w, \t]+?)[ \t]*=[ \t]*args[ \t\r]*$"
+    rb"^(?=[ \t])([\w, \t]+)=[ \t]*args[ \t\r]*$"
     rb"|^[ \t]+auto[ \t]+(\w+)[ \t]*=[ \t]*std::move\(inputs\[",
     re.MULTILINE,
 )

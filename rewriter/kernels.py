@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rewriter.python import syntax
 from rewriter.types import Role, Type
 
 
@@ -30,8 +31,8 @@ def triton(text: str) -> tuple[Parameter, ...] | None:
     if "def " not in text:
         return None
     try:
-        tree = ast.parse(text)
-    except SyntaxError:
+        tree = syntax.parse(text)
+    except (SyntaxError, syntax.TooDeepError):
         return None
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and _is_launchable(function):

@@ -1,28 +1,27 @@
-"""What an input may be at most. Every bound stands here, with the reason for its size.
+"""What an input may take: every bound on size, number and depth, and the refusal beyond it.
 
-Inputs decide how long a command takes and how deep it goes, so that each bound is far above
-whatever a compiler writes and far below what would hurt. Beyond one, an input is refused with
-`beyond`, which says the bound, what was found, and where.
+An input decides how long a command runs and how much memory it takes only up to these. Each is far
+above what torch writes.
 """
 
 from __future__ import annotations
 
 from rewriter.errors import RewriterError
 
+# Expressions or statements in one another, in Python, which itself reads 200 brackets: generated
+# code has 30. Whatever reads a tree goes down to its leaves within Python's limit of recursion.
+PYTHON_NESTING = 200
+# The same in C++: expressions, blocks, and `else if` after `else if`.
+CPP_NESTING = 200
 
-def beyond(where: str, found: str, bound: str) -> RewriterError:
-    """The error of an input beyond a bound.
 
-    `where` is a file, with the line if there is one; `found` says what is there, `bound` what may
-    be at most. Both are parts of a sentence: "expressions nested 1,000 deep", "200".
+def too_large(name: object, found: str, bound: str, hint: str = "") -> RewriterError:
+    """The refusal of an input that is beyond a bound: what was found, and the bound.
 
-    >>> print(beyond("output_code.py:7", "an expression is nested 1000 deep", "200"))
-    output_code.py:7: an expression is nested 1000 deep; at most 200 is read
-      Nothing that Inductor writes is near this bound: the file was damaged, or made by hand.
+    `name` is a file, with the line if there is one.
     """
     return RewriterError(
-        "beyond-limit",
-        f"{where}: {found}; at most {bound} is read",
-        hint="Nothing that Inductor writes is near this bound: the file was damaged, or made by "
-        "hand.",
+        "beyond-bounds",
+        f"{name}: {found}; this version reads at most {bound}",
+        hint=hint or "Nothing that torch writes is near this: get the file from its maker again.",
     )

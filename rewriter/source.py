@@ -33,6 +33,13 @@ class Source:
         """Offset after the line's newline, or the end of the file."""
         return self._starts[line] if line < len(self._starts) else len(self.data)
 
+    def is_continued(self, line: int) -> bool:
+        """Whether a backslash joins a line to the one before it; one in a comment does not."""
+        if line < 2:
+            return False
+        before = self.data[self.line_start(line - 1) : self.line_start(line)].rstrip(b"\r\n")
+        return before.endswith(b"\\") and not before.lstrip().startswith(b"#")
+
     def line_of(self, offset: int) -> int:
         """The line that `offset` is in, counted from 1."""
         return bisect.bisect_right(self._starts, offset)

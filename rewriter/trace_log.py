@@ -20,6 +20,7 @@ _ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?
 # The entries that hold wrappers, and what they hold: torch/_inductor/graph.py and codecache.py.
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
+_RANKS = 10**9  # it becomes a folder's name
 SUFFIX = ".log"
 _UNKNOWN: Json = {}  # of an entry whose object cannot be read
 
@@ -97,7 +98,7 @@ def _traced(path: Path, about: Json, text: bytes) -> Traced:
     )
     suffix = ".cpp" if "graph_dump" in about else ".py"
     rank = about.get("rank")
-    rank = rank if isinstance(rank, int) else None
+    rank = rank if isinstance(rank, int) and 0 <= rank < _RANKS else None
     return Traced(path, folder, suffix, text, _damage(about, text), rank)
 
 

@@ -31,8 +31,12 @@ def folder_of(autograd: object, frame: object, compilation: object, attempt: obj
     The number of compiled autograd comes first, where it has one. What is compiled without a frame,
     as AOTInductor does, has no id.
     """
-    given = [str(part) for part in (autograd, frame, compilation, attempt)]
-    numbers = [part if re.fullmatch(r"\d+", part) else "" for part in given]
+    given = [
+        "" if isinstance(part, int) and part.bit_length() > 64 else str(part)
+        for part in (autograd, frame, compilation, attempt)
+    ]
+    # They become the name of a folder, which holds 255 letters.
+    numbers = [part if re.fullmatch(r"[0-9]{1,18}", part) else "" for part in given]
     if not any(numbers[:3]):
         return _UNKNOWN
     head = [f"autograd_{numbers[0]}"] if numbers[0] else []

@@ -204,7 +204,7 @@ def check(name: str, fuzz: Callable[[Case], None], over: range, keep: Path) -> N
         + "".join(f"  {count:7} {end}\n" for end, count in ends.most_common())
     )
     if found:
-        shown = "\n".join(found[:20])
+        shown = "\n".join(found[:60])
         raise AssertionError(f"{len(found)} of {len(over)} cases failed\n{shown}")
 
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rewriter.errors import RewriterError
+from rewriter.python import outline
 from rewriter.source import Source
 
-_STRING = re.compile(
-    rb"(?:^|(?<=\r))cpp_wrapper_src[ \t]*=[ \t]*\(?\s*"
-    rb"(?P<prefix>[rRbBuU]{0,2})(?P<quote>'''|\"\"\")",
-    re.MULTILINE,
-)
+_NAME = "cpp_wrapper_src"
+# Names the string, perhaps: it may stand in another string.
+NAMED = re.compile(rb"(?:^|(?<=\r))cpp_wrapper_src\s*=(?!=)", re.MULTILINE)
+CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
+_STRING = re.compile(NAMED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
+_OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 # A backslash and a newline join two lines; the other escapes stand for one character.
 _ESCAPE = re.compile(
@@ -55,34 +57,80 @@ class Embedded:
 
     def encode(self, text: str) -> str:
         """`text` as it has to be written in the file."""
-        if self.quote in text:
-            raise ValueError(f"{self.quote} would end the string: {text!r}")
-        return text if self.raw else text.replace("\\", "\\\\")
+        if self.raw:
+            if self.quote in text:
+                raise ValueError(f"{self.quote} would end the string: {text!r}")
+            return text
+        return text.replace("\\", "\\\\").replace(self.quote, "\\" + "\\".join(self.quote))
 
 
 def of(source: Source) -> Embedded:
     """The C++ of a file: a string in it, or all of it.
 
-    Raises `RewriterError` where the string does not end.
+    Raises `RewriterError` where the file names such a string, but no such string is bound.
     """
-    match = _STRING.search(source.data)
-    if match is None:
+    if source.name.endswith(CPP_SUFFIXES) or not NAMED.search(source.data):
         return Embedded(source.data, 0, True, "\0", ((0, 0),))
+    literal = _literal(source)
+    offset = source.position(literal.lineno, literal.col_offset)
+    end = source.position(literal.end_lineno or literal.lineno, literal.end_col_offset or 0)
+    match = _OPENING.match(source.data, offset)
+    closing = _end(source.data, match.end(), match["quote"]) if match else -1
+    if not match or closing != end - 3:
+        raise _refused(source, literal.lineno, "is no string in triple quotes, or more than one")
     start, quote = match.end(), match["quote"]
     raw = b"r" in match["prefix"].lower()
-    end = _end(source.data, start, quote)
-    if end < 0:
-        raise RewriterError(
-            "syntax-error",
-            f"{source.name}:{source.line_of(match.start())}: the string of cpp_wrapper_src does "
-            "not end; the file may be truncated",
-            hint="Expected the output_code.py of a model compiled with cpp_wrapper=True.",
-        )
     # Python ends lines at a carriage return, too, and hands a line feed to the compiler.
-    text = _CARRIAGE_RETURN.sub(b"\n", source.data[start:end])
+    text = _CARRIAGE_RETURN.sub(b"\n", source.data[start : end - 3])
     if raw or b"\\" not in text:
         return Embedded(text, start, raw, quote.decode(), ((0, start),))
     return _unescaped(text, start, quote.decode())
+
+
+def _literal(source: Source) -> ast.Constant:
+    """What the module binds to `cpp_wrapper_src`; the text alone does not tell strings apart."""
+    bound = [
+        statement
+        for statement in _parse(source).body
+        if isinstance(statement, ast.Assign)
+        and any(isinstance(one, ast.Name) and one.id == _NAME for one in statement.targets)
+    ]
+    if len(bound) != 1:
+        line = bound[1].lineno if bound else _line_of_name(source)
+        raise _refused(source, line, "is bound more than once" if bound else "is bound to nothing")
+    value = bound[0].value
+    if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+        raise _refused(source, bound[0].lineno, "is no string")
+    return value
+
+
+def _parse(source: Source) -> ast.Module:
+    try:
+        return outline.parse(source)
+    except RewriterError as error:
+        opening = _STRING.search(source.data)
+        if opening is None or _end(source.data, opening.end(), opening["quote"]) >= 0:
+            raise
+        line = source.line_of(opening.start())
+        raise RewriterError(
+            "syntax-error",
+            f"{source.name}:{line}: the string of {_NAME} does not end; the file may be truncated",
+            hint="Expected the output_code.py of a model compiled with cpp_wrapper=True.",
+        ) from error
+
+
+def _line_of_name(source: Source) -> int:
+    match = NAMED.search(source.data)
+    return source.line_of(match.end()) if match else 1
+
+
+def _refused(source: Source, line: int, found: str) -> RewriterError:
+    return RewriterError(
+        "not-a-wrapper",
+        f"{source.name}:{line}: {_NAME} {found}",
+        hint="Expected the output_code.py of a model compiled with cpp_wrapper=True: it binds one "
+        "string in triple quotes to that name.",
+    )
 
 
 def _end(data: bytes, start: int, quote: bytes) -> int:

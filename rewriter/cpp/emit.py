@@ -104,4 +104,6 @@ def _literal(value: str | bool | int | None) -> str:
     if isinstance(value, int):
         return str(value)
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # The text may stand in a Python string, which three quotes would end.
+    escaped = escaped.replace("\r", "\\r").replace("'''", "\\'\\'\\'")
     return f'"{escaped}"'

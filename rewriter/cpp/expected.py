@@ -19,17 +19,17 @@ from rewriter.types import Expected
 _ASSERTED = re.compile(
     r"\bassert_size_stride\(\s*(?P<name>\w+),\s*\{(?P<size>[^{}]*)\},\s*\{(?P<stride>[^{}]*)\}"
 )
-_ALIGNED = re.compile(r"\bassert_alignment\(\s*(?P<name>\w+),\s*(?P<bytes>\d+)L*\s*,")
-_SYMBOL = re.compile(r"\b(?P<symbol>\w+) = (?P<name>\w+?)(?:_size\[(?P<place>\d+)\])?;")
+_ALIGNED = re.compile(r"\bassert_alignment\(\s*(?P<name>\w+),\s*(?P<bytes>\d{1,9})L*\s*,")
+_SYMBOL = re.compile(r"\b(?P<symbol>\w+) = (?P<name>\w+?)(?:_size\[(?P<place>\d{1,3})\])?;")
 _ITEM = re.compile(r"\baoti_torch_item_(?P<type>\w+)\(\s*inputs\[\d+\],\s*&(?P<name>\w+)\)")
 _POINTER = re.compile(r"\((?:const )?(?P<type>[\w:<>]+)\s*\*\)\((?P<name>\w+)\.data_ptr\(\)\)")
 
 # In `check_input_N`, which calls the input by its name.
 _EQUAL = re.compile(
-    r"\bif \((?P<value>\d+)L* != (?P<name>\w+)_(?P<of>size|stride)\[(?P<place>\d+)\]\)"
+    r"\bif \((?P<value>\d+)L* != (?P<name>\w+)_(?P<of>size|stride)\[(?P<place>\d{1,3})\]\)"
 )
 _BOUND = re.compile(
-    r"\bif \((?P<name>\w+)_size\[(?P<place>\d+)\] (?P<sign>[<>]) (?P<value>\d+)L*\)"
+    r"\bif \((?P<name>\w+)_size\[(?P<place>\d{1,3})\] (?P<sign>[<>]) (?P<value>\d+)L*\)"
 )
 _DTYPE = re.compile(r"\b(?P<name>\w+)_expected_dtype = aoti_torch_dtype_(?P<dtype>\w+)\(\);")
 _DEVICE = re.compile(r"\b(?P<name>\w+)_expected_device_type = (?P<number>\d+);")
@@ -108,9 +108,11 @@ def _merged(before: Expected | None, known: Expected) -> Expected:
         return replace(before, alignment=before.alignment or known.alignment)
     if before.size is not None and not before.open:
         return before
-    limits = [size.partition(":")[1:] for size in before.size or ()]
-    limits += [("", "")] * (len(known.size) - len(limits))
-    size = tuple(text + "".join(limit) for text, limit in zip(known.size, limits, strict=True))
+    limits = ["".join(size.partition(":")[1:]) for size in before.size or ()]
+    if len(limits) > len(known.size):
+        limits = []  # of a tensor with more dimensions: not the one that is asserted
+    limits += [""] * (len(known.size) - len(limits))
+    size = tuple(text + limit for text, limit in zip(known.size, limits, strict=True))
     return replace(before, size=size, stride=known.stride, open=False)
 
 

@@ -33,7 +33,7 @@ _TRITON = re.compile(
 )
 # A tensor that nothing is ever put into: it stands for none.
 _UNDEFINED = re.compile(r"var_\d+$")
-_OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d+)\] = (?P<name>\w+)\.release\(\)")
+_OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d{1,5})\] = (?P<name>\w+)\.release\(\)")
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
@@ -60,9 +60,12 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         for candidate, flow in walk.body(body):
             launches.append(builder.launch(len(launches), candidate, flow))
         constants |= dict.fromkeys(walk.names.constants)
-        if len(launches) > before and flow and (entry := _entry(outline, walk, body, flow)):
-            known = _expected(outline, body, entry.inputs, example)
-            entries.append(replace(entry, expected=known))
+        if len(launches) > before and flow:
+            if entry := _entry(outline, walk, body, flow):
+                known = _expected(outline, body, entry.inputs, example)
+                entries.append(replace(entry, expected=known))
+            else:
+                launches[before:] = map(_unreachable, launches[before:])
     return Located(
         launches=tuple(launches),
         unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
@@ -124,14 +127,19 @@ class _Builder:
             repeats=candidate.repeats,
         )
 
-    def _members(self, node: tree_sitter.Node) -> Iterator[Reading]:
-        """What one argument hands over: itself, or the tensors of a list."""
+    def _members(
+        self, node: tree_sitter.Node, within: frozenset[str] = frozenset()
+    ) -> Iterator[Reading]:
+        """What one argument hands over: itself, or the tensors of a list.
+
+        `within` are the lists that it is a member of.
+        """
         walk = self.context.walk
         for member in walk.reader.elements(node):
             reading = walk.reader.read(member)
-            if reading.name in walk.names.lists:
+            if reading.name in walk.names.lists and reading.name not in within:
                 for inner in walk.names.lists[reading.name]:
-                    yield from self._members(inner)
+                    yield from self._members(inner, within | {reading.name})
             elif reading.name in walk.names.pointers:
                 pointed = walk.names.pointers[reading.name]
                 yield replace(pointed, const=reading.const)
@@ -181,7 +189,11 @@ class _Builder:
     def _lasting(self, name: str, candidate: Candidate) -> str:
         """The variable that a name stands for which only hands it on, or is gone after a block."""
         bases = self.context.walk.names.bases
+        seen = set()
         while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
+            if name in seen:
+                break  # made from itself: no compiler takes that
+            seen.add(name)
             name = bases[name]
         return name
 
@@ -195,13 +207,22 @@ def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None
     first = outline.position(statements[0].start_byte)
     start = source.line_start(source.line_of(first))
     indent = source.data[start:first]
-    if indent.strip():
+    if indent.strip() or outline.is_continued(start):
         return None
     inputs_at = None
     if walk.inputs_end is not None and walk.names.inputs:
         inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
+        if outline.is_continued(inputs_at):
+            inputs_at = None
     inputs, outputs = tuple(walk.names.inputs), _outputs(outline, walk, body, flow)
     return Entry(body.name, start, indent, inputs, inputs_at, outputs)
+
+
+def _unreachable(launch: Launch) -> Launch:
+    """A launch whose probes would name what nothing declares: no line can begin its entry."""
+    assert launch.site is not None
+    obstacle = launch.site.obstacle or "no line can be put at the beginning of its function"
+    return replace(launch, site=replace(launch.site, obstacle=obstacle))
 
 
 def _expected(

@@ -11,7 +11,8 @@ from functools import cached_property
 
 import tree_sitter
 
-from rewriter import kernels
+from rewriter import kernels, limits
+from rewriter.cpp import lexer
 from rewriter.cpp.embedded import Embedded
 from rewriter.cpp.grammar import LANGUAGE, Grammar
 from rewriter.errors import RewriterError
@@ -30,18 +31,18 @@ _TRITON = re.compile(
 _TRITON_STRING = re.compile(
     rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\((?P<text>.*?)\)TRITON\"", re.DOTALL
 )
-_INCLUDES = re.compile(rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)[^\n]*|//[^\n]*)?\r?\n)*")
-_LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
-# tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
-_LONG = re.compile(rb"\blong(?=\()")
-# An entry as it is defined, not called or declared.
-_DEFINITION = re.compile(
-    rb"^void (?:AOTInductorModel\w*::)?(?P<name>run_impl|inductor_entry_impl)\("
-    rb"(?:[^;{}/]|//[^\r\n]*)*\)\s*\{",
-    re.MULTILINE,
+# Lines behind which another may go: none that goes on, by a backslash or in a comment.
+_INCLUDES = re.compile(
+    rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)(?:[^\r\n/]|/(?!\*))*|//[^\r\n]*)?"
+    rb"(?<!\\)\r?\n)*"
 )
+_LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
+_LONG = re.compile(rb"\blong(?=\()")
 # Runs before the model, to fold its constants; often there is nothing in it.
 _FOLDING = "_const_run_impl"
+_CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")
+_CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
+_WORD = re.compile(rb"\w+")
 _BREAK = re.compile(r"\s*[\r\n]\s*")
 _PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
 
@@ -62,35 +63,80 @@ class Outline:
         self.text = text
         self.data = text.data
         self.grammar = grammar
-        self._tree = tree_sitter.Parser(LANGUAGE).parse(_LONG.sub(b"bool", text.data))
 
     @cached_property
     def bodies(self) -> tuple[Body, ...]:
         """The bodies of the entries, in file order.
 
         Raises `RewriterError` where one does not parse, or does not end, or where there is none.
-        The rest of a wrapper never parses without errors: it is full of macros.
+        Each is parsed by itself: the rest of a wrapper never parses without errors, and what goes
+        in elsewhere must not change what is found here.
         """
-        found = []
-        cursor = tree_sitter.QueryCursor(self.grammar.scopes)
-        for _, captures in cursor.matches(self._tree.root_node):
-            (name,), (body,) = captures["name"], captures["body"]
-            if body.has_error:
-                raise self._syntax_error(body)
-            found.append(Body(without_templates(self.read(name)).split("::")[-1].strip(), body))
+        found: list[Body] = []
+        if alone := _CARRIAGE_RETURN.search(self.data):
+            line = self.data.count(b"\n", 0, alone.start()) + 1
+            raise RewriterError(
+                "syntax-error",
+                f"{self.source.name}:{line}: a carriage return alone, which ends no line in C++",
+                hint="Expected a wrapper as Inductor wrote it; convert its line ends.",
+            )
+        # tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
+        data = _LONG.sub(b"bool", self.data)
+        for definition in lexer.definitions(self.data):
+            if definition.end < 0:
+                raise self._never_ends(definition)
+            found += self._parsed(data, definition)
         self._require_entries({body.name for body in found})
-        return tuple(sorted(found, key=lambda body: body.node.start_byte))
+        return tuple(found)
+
+    def _parsed(self, data: bytes, definition: lexer.Definition) -> Iterator[Body]:
+        start, end = self._point(definition.start), self._point(definition.end)
+        span = tree_sitter.Range(start, end, definition.start, definition.end)
+        tree = tree_sitter.Parser(LANGUAGE, included_ranges=[span]).parse(data)
+        matches = tree_sitter.QueryCursor(self.grammar.scopes).matches(tree.root_node)
+        if not matches:
+            raise self._syntax_error(definition.name)
+        for _, captures in matches:
+            (name,), (body,) = captures["name"], captures["body"]
+            self._require_shallow(body)
+            if body.has_error or body.end_byte != definition.end:
+                raise self._syntax_error(_first_error(body).start_byte)
+            yield Body(without_templates(self.read(name)).split("::")[-1].strip(), body)
+
+    def _point(self, offset: int) -> tuple[int, int]:
+        """A place as tree-sitter has it: the line, from 0, and the column in bytes."""
+        line_start = self.data.rfind(b"\n", 0, offset) + 1
+        return self.data.count(b"\n", 0, offset), offset - line_start
+
+    def _require_shallow(self, body: tree_sitter.Node) -> None:
+        """Refuse what is nested deeper than a walk goes; short nodes cannot be deep."""
+        level = [body]
+        for _ in range(limits.CPP_NESTING):
+            level = [
+                child
+                for node in level
+                for child in node.named_children
+                if child.end_byte - child.start_byte > limits.CPP_NESTING
+            ]
+            if not level:
+                return
+        raise limits.too_large(
+            f"{self.source.name}:{self.line(level[0])}",
+            f"nested more than {limits.CPP_NESTING} deep",
+            str(limits.CPP_NESTING),
+        )
+
+    def _never_ends(self, definition: lexer.Definition) -> RewriterError:
+        line = self.source.line_of(self.position(definition.name))
+        name = _WORD.match(self.data, definition.name)
+        return RewriterError(
+            "truncated",
+            f"{self.source.name}:{line}: the file ends too early: "
+            f"{name.group().decode() if name else 'a function'} never ends",
+            hint="Expected a complete wrapper; copy it again.",
+        )
 
     def _require_entries(self, found: set[str]) -> None:
-        """A function that goes on to the end of the file is none to the parser."""
-        for match in _DEFINITION.finditer(self.data):
-            if (name := match["name"].decode()) not in found:
-                line = self.source.line_of(self.position(match.start("name")))
-                raise RewriterError(
-                    "truncated",
-                    f"{self.source.name}:{line}: the file ends too early: {name} never ends",
-                    hint="Expected a complete wrapper; copy it again.",
-                )
         if not found - {_FOLDING}:
             raise RewriterError(
                 "truncated",
@@ -106,6 +152,10 @@ class Outline:
     def position(self, offset: int) -> int:
         """The offset in the file of an offset in the C++."""
         return self.text.position(offset)
+
+    def is_continued(self, start: int) -> bool:
+        """Whether a backslash joins the line that starts at an offset in the file to one above."""
+        return bool(_CONTINUED.search(self.source.data, max(0, start - 3), start))
 
     def line(self, node: tree_sitter.Node) -> int:
         """The line of the file that a node starts in."""
@@ -162,9 +212,8 @@ class Outline:
             found[owner["name"].decode()] = textwrap.dedent(text)
         return found
 
-    def _syntax_error(self, body: tree_sitter.Node) -> RewriterError:
-        node = _first_error(body)
-        line = self.line(node)
+    def _syntax_error(self, offset: int) -> RewriterError:
+        line = self.source.line_of(self.position(offset))
         return RewriterError(
             "syntax-error",
             f"{self.source.name}:{line}: this does not parse as C++\n"
@@ -193,12 +242,15 @@ def _last_above(matches: list[re.Match[bytes]], offset: int) -> re.Match[bytes] 
 
 
 def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:
-    for child in node.children:
-        if child.is_error or child.is_missing:
-            return child
-        if child.has_error:
-            return _first_error(child)
-    return node
+    while True:
+        for child in node.children:
+            if child.is_error or child.is_missing:
+                return child
+            if child.has_error:
+                node = child
+                break
+        else:
+            return node
 
 
 def _parameter_names(parameters: str) -> Iterator[str]:

@@ -153,7 +153,7 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
     nodes = _arguments(candidate.call)
     number = context.outline.read(nodes[1]).rstrip("Ll") if len(nodes) > 1 else ""
     node: Json = {}
-    if number.isdecimal() and int(number) < len(context.operators):
+    if re.fullmatch(r"[0-9]{1,9}", number) and int(number) < len(context.operators):
         node = context.operators[int(number)].get("node", {})
     target = str(node.get("target", ""))
     kernel = _operator(*_split(target)) if target else f"proxy_executor_call_{number}"

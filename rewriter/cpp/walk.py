@@ -24,7 +24,6 @@ from rewriter.types import Site, Unrecognised
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
 _BRANCHES = ("if_statement",)
 _LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
-_CONTINUED = re.compile(rb"\\\r?\n\Z")
 _HANDLE = "_handle"
 
 
@@ -346,8 +345,7 @@ class Walk:
         stop = source.line_end(source.line_of(last))
         before = source.data[start:first]
         after = source.data[last:stop].strip()
-        continued = _CONTINUED.search(source.data, max(0, start - 3), start)
-        if not obstacle and (continued or after.endswith(b"\\")):
+        if not obstacle and (outline.is_continued(start) or after.endswith(b"\\")):
             obstacle = "a backslash joins its line to another"
         if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
             obstacle = "another statement shares its line"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from rewriter.errors import RewriterError
 from rewriter.grammar import Grammar
+from rewriter.python import syntax
 
 _EMPTY = cst.Module([])
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
@@ -41,37 +42,61 @@ class Reading:
     kind: str
 
 
+class UnreadableCallError(Exception):
+    """A call that Python reads and libcst does not; `position` is its place among those given."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"call {position}")
+        self.position = position
+
+
 def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
-    """The arguments of each call; all are parsed in one go, since a parse has a fixed cost."""
-    if not texts:
-        return []
+    """The arguments of each call; all are parsed in one go, since a parse has a fixed cost.
+
+    Raises `UnreadableCallError`.
+    """
     try:
-        module = cst.parse_module("".join(f"({text})\n" for text in texts))
-    except RecursionError as error:
-        raise RewriterError(
-            "syntax-error",
-            "an argument of a launch is nested too deeply to be parsed",
-            hint="Please report this with the wrapper.",
-        ) from error
-    calls = []
-    for line in module.body:
-        assert isinstance(line, cst.SimpleStatementLine)
-        statement = line.body[0]
-        assert isinstance(statement, cst.Expr)
-        assert isinstance(statement.value, cst.Call)
-        calls.append(
-            tuple(
-                Written(argument.keyword.value if argument.keyword else "", argument.value)
-                for argument in statement.value.args
-            )
-        )
-    return calls
+        return [_arguments(line) for line in _module(texts).body] if texts else []
+    except (cst.ParserSyntaxError, RecursionError, _NoCallError):
+        pass
+    for position, text in enumerate(texts):
+        try:
+            (line,) = _module([text]).body
+            _arguments(line)
+        except (cst.ParserSyntaxError, RecursionError, _NoCallError, ValueError) as error:
+            raise UnreadableCallError(position) from error
+    raise UnreadableCallError(0)
+
+
+class _NoCallError(Exception):
+    """What was to be a call reads as something else."""
+
+
+def _module(texts: Sequence[str]) -> cst.Module:
+    return cst.parse_module("".join(f"({text})\n" for text in texts))
+
+
+def _arguments(line: cst.BaseStatement | cst.SimpleStatementLine) -> tuple[Written, ...]:
+    statement = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+    call = statement.value if isinstance(statement, cst.Expr) else None
+    if not isinstance(call, cst.Call):
+        raise _NoCallError
+    return tuple(
+        Written(argument.keyword.value if argument.keyword else "", argument.value)
+        for argument in call.args
+    )
 
 
 def code(node: cst.CSTNode) -> str:
     """Source text of a node on one line."""
     text = _EMPTY.code_for_node(node)
-    return " ".join(text.split()) if "\n" in text else text
+    if "\n" not in text:
+        return text
+    if "#" in text or "\\" in text or "'''" in text or '"""' in text:
+        # A comment would swallow the rest of the line, and a string may go over several.
+        read = syntax.expression(f"({text})")
+        return text if read is None else ast.unparse(read)
+    return " ".join(text.split())
 
 
 def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:

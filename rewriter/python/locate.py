@@ -13,12 +13,21 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from rewriter import grammar as grammars
-from rewriter import provenance
+from rewriter import limits, provenance
 from rewriter.arguments import Declared, distinct, settle
+from rewriter.errors import RewriterError
 from rewriter.flow import Flow
 from rewriter.grammar import Grammar
 from rewriter.python import outline as outlines
-from rewriter.python.call import Reading, Written, code, elements, parse_calls, reading
+from rewriter.python.call import (
+    Reading,
+    UnreadableCallError,
+    Written,
+    code,
+    elements,
+    parse_calls,
+    reading,
+)
 from rewriter.python.expected import expected
 from rewriter.python.outline import Outline, head
 from rewriter.python.roles import RESOLVERS, Called
@@ -40,13 +49,27 @@ def locate(source: Source) -> Located:
         walk.scope(scope)
     found = sorted(walk.found, key=lambda candidate: candidate.offset)
     signatures = Signatures(outline.definitions)
-    written = parse_calls([source.call_text(candidate.call) for candidate in found])
-    launches = tuple(
-        _launch(index, candidate, arguments, signatures, grammar)
-        for index, (candidate, arguments) in enumerate(zip(found, written, strict=True))
-    )
+    try:
+        written = parse_calls([source.call_text(candidate.call) for candidate in found])
+    except UnreadableCallError as error:
+        line = found[error.position].call.lineno
+        raise RewriterError(
+            "syntax-error",
+            f"{source.name}:{line}: the arguments of this launch cannot be read\n"
+            f"    {source.line_text(line).strip()}",
+            hint="Expected the output_code.py that torch.compile wrote.",
+        ) from error
+    launches = []
+    for index, (candidate, arguments) in enumerate(zip(found, written, strict=True)):
+        try:
+            launches.append(_launch(index, candidate, arguments, signatures, grammar))
+        except RecursionError as error:
+            # libcst nests what is a list to Python: `a and b and c`, strings in a row.
+            where = f"{source.name}:{candidate.call.lineno}"
+            bound = str(limits.PYTHON_NESTING)
+            raise limits.too_large(where, "an argument is nested too deeply", bound) from error
     return Located(
-        launches,
+        tuple(launches),
         tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
         tuple(_entries(outline, source, walk.returned)),
         outline.header,
@@ -128,9 +151,12 @@ def _entries(
     for scope in outline.scopes:
         if scope.entry:
             first = scope.function.body[0]
-            start = source.line_start(first.lineno)
-            indent = source.data[start : source.position(first.lineno, first.col_offset)]
-            if not indent.strip():
+            line = outlines.first_line(first)
+            start = source.line_start(line)
+            before = source.data[start : source.position(first.lineno, first.col_offset)]
+            indent = before[: len(before) - len(before.lstrip())]
+            alone = line < first.lineno or not before.strip()
+            if alone and not source.is_continued(line):
                 inputs, inputs_at = _inputs(scope.function, source)
                 outputs = returned.get(scope.name, ())
                 known = expected(outline.module, scope.function, inputs)

@@ -11,8 +11,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rewriter import limits
 from rewriter.errors import RewriterError
 from rewriter.grammar import Grammar
+from rewriter.python import syntax
 from rewriter.source import Source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -67,6 +69,7 @@ def read(source: Source, grammar: Grammar) -> Outline:
     header = 0
     loader_globals = []
     inputs = _Inputs()
+    above = 0  # the last line of the statement above
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             if isinstance(node.value, ast.Call):
@@ -77,8 +80,9 @@ def read(source: Source, grammar: Grammar) -> Outline:
             if grammar.is_helper(function.name):
                 inputs.read(function)
             elif _is_scope(function):
-                header = header or source.line_start(_first_line(node))
+                header = header or _line_above(source, first_line(node), above)
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
+        above = node.end_lineno or node.lineno
     _check_complete(source, tree, scopes)
     return Outline(
         definitions,
@@ -95,23 +99,30 @@ def parse(source: Source) -> ast.Module:
     """Parse, turning a syntax error into one that shows the line and a caret."""
     try:
         # As text: a coding cookie is then ignored, and columns are those of the UTF-8 bytes.
-        return ast.parse(source.data.decode("utf-8-sig"))
+        return syntax.parse(source.data.decode("utf-8-sig"))
     except SyntaxError as error:
-        line = error.lineno or 1
-        text = source.line_text(line)
-        column = max((error.offset or 1) - 1, 0)
-        caret = "".join("\t" if c == "\t" else " " for c in text[:column]) + "^"
-        raise RewriterError(
-            "syntax-error",
-            f"{source.name}:{line}: {error.msg}\n    {text}\n    {caret}",
-            hint="A wrapper is a complete Python file; this one may be truncated or edited.",
-        ) from error
-    except (ValueError, RecursionError, MemoryError) as error:
+        raise _syntax_error(source, error) from error
+    except UnicodeDecodeError as error:
         raise RewriterError(
             "syntax-error",
             f"{source.name}: Python cannot parse this file: {error}",
             hint="Expected the output_code.py that torch.compile wrote.",
         ) from error
+    except syntax.TooDeepError as error:
+        where = f"{source.name}:{error.line}" if error.line else source.name
+        raise limits.too_large(where, str(error), str(limits.PYTHON_NESTING)) from error
+
+
+def _syntax_error(source: Source, error: SyntaxError) -> RewriterError:
+    line = error.lineno or 1
+    text = source.line_text(line)
+    column = max((error.offset or 1) - 1, 0)
+    caret = "".join("\t" if c == "\t" else " " for c in text[:column]) + "^"
+    return RewriterError(
+        "syntax-error",
+        f"{source.name}:{line}: {error.msg}\n    {text}\n    {caret}",
+        hint="A wrapper is a complete Python file; this one may be truncated or edited.",
+    )
 
 
 def _check_complete(source: Source, tree: ast.Module, scopes: list[ScopeNode]) -> None:
@@ -201,9 +212,17 @@ def _is_scope(function: Function) -> bool:
     )
 
 
-def _first_line(node: ast.stmt) -> int:
+def first_line(node: ast.stmt) -> int:
+    """The line that a statement begins in, with its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _line_above(source: Source, line: int, above: int) -> int:
+    """The offset of a line that others may go before: a backslash may join it to an empty one."""
+    while line - 1 > above and source.is_continued(line):
+        line -= 1
+    return source.line_start(line)
 
 
 class _Inputs:

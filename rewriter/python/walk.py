@@ -257,6 +257,8 @@ class Walk:
         start, end = source.line_start(statement.lineno), source.line_end(last)
         before = source.data[start : source.position(statement.lineno, statement.col_offset)]
         after = source.data[source.position(last, statement.end_col_offset or 0) : end].strip()
+        if not obstacle and source.is_continued(statement.lineno):
+            obstacle = "a backslash joins its line to another"
         if not obstacle and (before.strip() or (after and not after.startswith(b"#"))):
             obstacle = "another statement shares its line"
         return Site(

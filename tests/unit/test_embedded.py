@@ -37,8 +37,6 @@ PLAIN = {
     "another name": "my_cpp_wrapper_src = '''a'''\n",
     "a longer name": "cpp_wrapper_src_2 = '''a'''\n",
     "a comparison": "cpp_wrapper_src == '''a'''\n",
-    "no string": "cpp_wrapper_src = f('''a''')\n",
-    "one quote": "cpp_wrapper_src = 'a'\n",
     "its use": "load(cpp_wrapper_src, '''a''')\n",
 }
 
@@ -49,6 +47,26 @@ def test_a_file_without_the_string_is_the_text(text: str) -> None:
     assert (found.data, found.start, found.raw) == (text.encode(), 0, True)
     assert [found.position(offset) for offset in range(len(text) + 1)] == [*range(len(text) + 1)]
     assert found.encode("\\n \"\"\" ''' \\") == "\\n \"\"\" ''' \\"
+
+
+REFUSED = {
+    "no string": "x = 1\ncpp_wrapper_src = f('''a''')\n",
+    "one quote": "x = 1\ncpp_wrapper_src = 'a'\n",
+    "bytes": "x = 1\ncpp_wrapper_src = rb'''a'''\n",
+    "a string in which values are put": "x = 1\ncpp_wrapper_src = f'''a{x}'''\n",
+    "two strings in a row": "x = 1\ncpp_wrapper_src = (r'''a'''\nr'''b''')\n",
+    "a sum of strings": "x = 1\ncpp_wrapper_src = r'''a''' + r'''b'''\n",
+    "within another string": "x = '''\ncpp_wrapper_src = (\nr\\''' a\n'''\n",
+    "bound twice": "cpp_wrapper_src = r'''a'''\ncpp_wrapper_src = r'''b'''\n",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_anything_but_one_string_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(RewriterError) as caught:
+        of(text)
+    assert caught.value.slug == "not-a-wrapper"
+    assert caught.value.message.startswith("output_code.py:2: cpp_wrapper_src ")
 
 
 # --- Some ---------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ DAMAGED_EMBEDDED = {
         "truncated",
         "no run_impl",
     ),
-    "no string": (lambda data: b"cpp_wrapper_src = 3\n", "truncated", "inductor_entry_impl"),
+    "no string": (lambda data: b"cpp_wrapper_src = 3\n", "not-a-wrapper", "is no string"),
     "a parenthesis too many": (
         lambda data: data.replace(_LAUNCH, _LAUNCH + b"(", 1),
         "syntax-error",

@@ -7,12 +7,13 @@ said, and which command tells more.
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.types import Json
+from rewriter.types import Json, Selection
 from rewriter.verdict import Ended, Verdict
 
 NAME = "ended.json"
@@ -31,14 +32,29 @@ class Conclusion:
     again: str = ""
 
 
-def next_command(template: str, verdict: Verdict) -> str:
-    """The command that would tell more than a verdict; empty if none would."""
+def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
+    """The command that would tell more than a verdict; empty if none would. `ran` are the probes
+    that left the record: what they recorded is not asked for again."""
     options = verdict.wants[0]
-    if not options or not template:
+    if not options or not template or (ran is not None and _is_recorded(options, ran)):
         return ""
     # Braces make a shell's quoting put the options into quotes.
     text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
     return text.replace(WRAPPER, Path(verdict.artifact).stem[:_SHORT])
+
+
+def _is_recorded(options: str, ran: Selection) -> bool:
+    """Whether probes recorded all that a run with these options would."""
+    words = shlex.split(options)
+    wanted = dict(zip(words[::2], words[1::2], strict=True))
+    if not set(wanted["--probe"].split(",")) <= set(ran.probes) or ran.kernels or ran.when:
+        return False
+    if ran.launches is None:
+        return True
+    launches = wanted.get("--launches")
+    if launches is None:
+        return False
+    return all(any(int(one) in span for span in ran.launches) for one in launches.split(","))
 
 
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:

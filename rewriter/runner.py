@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rewriter import api
+from rewriter import api, found
 from rewriter.artifact import Artifact
 from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
@@ -46,12 +46,13 @@ _HINTS = {
 class Ran:
     """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
 
-    `code` is that of the contract: 0 it ran, 1 the wrapper crashed, or was given what it does not
-    expect. `outputs` describe what it returned, with a digest of the bytes; `random_globals` were
-    filled with random values because only Inductor's loader knows theirs. `signal` is the signal
-    that ended the process, if one did; `timed_out` says that it was stopped at the time limit.
-    `exit_code` is the process's own; `interrupted` is the signal that this one was given, which is
-    why it was stopped, and then `code` is 130.
+    `code` is that of the contract: 0 it ran, 1 there is a finding: it crashed, was given what it
+    does not expect, or there are NaN, or infinities that a launch computed. `outputs` describe what
+    it returned, with a digest of the bytes; `random_globals` were filled with random values because
+    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
+    `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own;
+    `interrupted` is the signal that this one was given, which is why it was stopped, and then
+    `code` is 130.
     """
 
     path: Path
@@ -245,10 +246,11 @@ def run(
         )
     runs = open_dump(target).runs if target and is_recorded(target) else ()
     events = tuple(row for each in runs for row in each.events())
-    finding = code != 0 or any("unexpected" in row for row in events)
+    findings = found.read(target).findings if target else ()
+    finding = code != 0 or findings or any(row.get("nan") for row in said.get("outputs", ()))
     ran = Ran(
         path=wrapper.path,
-        code=INTERRUPTED if ended.interrupted else int(finding),
+        code=INTERRUPTED if ended.interrupted else int(bool(finding)),
         dump=target,
         launches=wrapper.launches,
         events=events,

@@ -82,7 +82,7 @@ def listed(act: Act, *arguments: object) -> dict[str, Any]:
         (["run", "--dir", "cache", "--", "no-such-program"], "no-program"),
         (["run", "--dir", "cache", "--", "train.py"], "no-program"),
         (["run", "--dir", "cache", "-d", "file", "--", "true"], "exists"),
-        (["run", "--dir", "cache", "--kernels", "nosuch", "--", "true"], "nothing-compiled"),
+        (["run", "--dir", "cache", "--kernels", "nosuch", "--", "true"], "no-wrapper-matches"),
         (["run", "--dir", "empty", "--", "true"], "nothing-compiled"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
@@ -197,9 +197,9 @@ def test_files_that_are_no_wrappers(act: Act, directory: Path) -> None:
 def test_instrument_and_restore(act: Act, directory: Path) -> None:
     before = content(directory)
     assert act("status")[0] == 0
-    code, _, err = act("instrument", "--probe", "names")
+    code, out, _ = act("instrument", "--probe", "names")
     assert code == 0
-    assert "names around" in err
+    assert "names around" in out
     assert set(states(directory).values()) == {"instrumented"}
     # The backup is the very file, with its age.
     kept = (directory / MLP).with_name(Path(MLP).name + ".orig")
@@ -208,8 +208,8 @@ def test_instrument_and_restore(act: Act, directory: Path) -> None:
     code, out, _ = act("status")
     assert code == 1
     assert out.count("instrumented") == 5
-    code, _, err = act("restore")
-    assert (code, err) == (0, "restored 5 wrappers\n")
+    code, out, _ = act("restore")
+    assert (code, out) == (0, "restored 5 wrappers\n")
     assert content(directory) == before
 
 
@@ -292,9 +292,9 @@ def test_edited_and_without_a_backup_keeps_the_edit(act: Act, directory: Path) -
     act("instrument", "cabmlp*")
     path.write_bytes(path.read_bytes() + b"# mine\n")
     (directory / (MLP + ".orig")).unlink()
-    code, _, err = act("restore", "--overwrite")
+    code, out, _ = act("restore", "--overwrite")
     assert code == 0
-    assert "keep other edits" in err
+    assert "keep other edits" in out
     assert path.read_bytes() == plain + b"# mine\n"
 
 
@@ -408,9 +408,9 @@ def test_files_of_a_command_that_was_stopped(act: Act, directory: Path) -> None:
     before = content(directory)
     (directory / "ab" / f".{Path(MLP).name}.x1{TEMPORARY}").write_text("half")
     (directory / f"{journal.NAME}.77").write_text("{")
-    code, _, err = act("status")
+    code, out, _ = act("status")
     assert code == 0
-    assert "1 file of a command that was stopped" in err
+    assert "1 file of a command that was stopped" in out
     act("restore")
     assert content(directory) == before
 
@@ -428,8 +428,8 @@ def test_builds_of_instrumented_cpp(act: Act, directory: Path) -> None:
         (directory / "locks" / f"{name[:4]}.lock").touch()
     with (directory / "locks" / "czz2.lock").open() as building:
         fcntl.flock(building, fcntl.LOCK_EX)
-        _, _, err = act("restore")
-        assert "removed 1 build of" in err
+        _, out, _ = act("restore")
+        assert "removed 1 build of" in out
         assert (folder / "czz2.main.cpp").exists()
     assert act("restore")[2] == "restored 0 wrappers, removed 1 build of instrumented C++\n"
     assert content(directory) == before

@@ -81,6 +81,27 @@ def test_a_program_that_is_read_from_standard_input(source: str, tmp_path: Path)
     assert done.stdout.split() == ["False", "True"]
 
 
+def test_a_kernel_that_is_not_there_is_said_before_the_program_runs(tmp_path: Path) -> None:
+    """And after it has compiled, before it runs once more."""
+    make(tmp_path / "cache", [MLP])
+    words = ["--kernels", "*sofmax*", "--", sys.executable, "-c", "print('ran')"]
+    for option in ([], ["--since", "1m"]):
+        done = program(tmp_path, *option, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error[no-wrapper-matches]: no wrapper in " in done.stderr
+        assert "launches a kernel like *sofmax*" in done.stderr
+        assert "There are extern_kernels.addmm, cpp_fused_" in done.stderr
+    (tmp_path / "source.py").write_bytes(get("cpu-torch2.13/mlp").data)
+    text = COMPILE + "print('ran')"
+    compiles = [sys.executable, "-c", text, tmp_path / "source.py", MLP]
+    done = program(tmp_path / "cold", *words[:2], "--", *compiles)
+    assert (done.returncode, done.stdout) == (2, "ran\n")
+    assert "launches a kernel like *sofmax*" in done.stderr
+    done = program(tmp_path, "--wrappers", "nosuch*", *words[2:])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has a name like nosuch*\n  There are cabmlp0000." in done.stderr
+
+
 def test_the_same_as_cache_run(tmp_path: Path) -> None:
     make(tmp_path / "cache", [MLP])
     done = program(tmp_path, "--json", "--", sys.executable, "-c", "print('--dir')", "--dir", "x")

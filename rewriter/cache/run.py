@@ -11,15 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter.cache import found, program
+from rewriter import found
+from rewriter.cache import program
 from rewriter.cache.choose import Choice, Chosen, choose
 from rewriter.cache.effects import Cleared, Placed, Refused
-from rewriter.cache.found import Found
 from rewriter.cache.place import VARIABLE
 from rewriter.cache.session import Session, Tell, writing
 from rewriter.cache.state import Cache, Slot, scan
 from rewriter.dump_directory import dump_directory
 from rewriter.errors import RewriterError
+from rewriter.found import Found
 from rewriter.runner import blocking_environment
 from rewriter.signals import Signals
 from rewriter.standard_input import StandardInput
@@ -33,6 +34,7 @@ _ADDRESS = re.compile(rb"(?m)^((?:// )?_frozen_param\d+ .*\bdevice\(.*) [0-9a-f]
 # takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
 _DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
 _UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+_NAMED = 12  # kernels or wrappers in an error
 _MANY = 50  # wrappers from which on it is said that they take a while
 _REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE")
 
@@ -149,11 +151,14 @@ class _Runner:
     def _stages(self, cache: Cache) -> CacheRun:
         chosen = self._choose(cache)
         if not chosen.slots:
+            # What the cache has not is not waited for: the name is wrong, or the cache.
+            _require_match(cache, self._request.choice)
             self._tell("no such wrapper in the cache yet: the program runs once without probes")
             ended = self._start({"REWRITER_PROBE": "off"})
             cache = scan(self._request.directory)
             chosen = self._choose(cache)
             if not chosen.slots and ended.code == 0:
+                _require_match(cache, self._request.choice)
                 raise _nothing_compiled(self._request)
             if not chosen.slots or self._signals.received:
                 return CacheRun(ended, bool(self._signals.received))
@@ -271,6 +276,35 @@ def _require_plain(cache: Cache) -> None:
             + (", …" if len(held) > 3 else ""),
             hint="Take them out with `rewriter cache restore`, or run the program as it is.",
         )
+
+
+def _require_match(cache: Cache, choice: Choice) -> None:
+    """Raise where wrappers are there and none has a name, or a kernel, that was asked for."""
+    by_name = replace(choice, since=None, newest=None)
+    if not cache.slots or by_name == Choice():
+        return
+    found = choose(cache, by_name, now=0)
+    if found.slots or found.broken:
+        return
+    there = choose(cache, replace(by_name, kernels=None), now=0).slots
+    if not there or choice.kernels is None:
+        message = f"no wrapper in {cache.directory} has a name like {', '.join(choice.globs)}"
+        hint = f"There are {', '.join(slot.short for slot in cache.slots[:_NAMED])}"
+        total = len(cache.slots)
+    else:
+        kernels = dict.fromkeys(x.kernel for slot in there for x in slot.wrapper.located.launches)
+        message = (
+            f"no wrapper in {cache.directory} launches a kernel like {', '.join(choice.kernels)}"
+        )
+        hint = f"There are {', '.join(list(kernels)[:_NAMED])}"
+        total = len(kernels)
+    hint += ", …" if total > _NAMED else ""
+    raise RewriterError(
+        "no-wrapper-matches",
+        message,
+        hint=f"{hint}.\n  `rewriter cache list` shows all. If the program was not compiled into "
+        "this cache yet, run it once without this choice.",
+    )
 
 
 def _nothing_compiled(request: Request) -> RewriterError:

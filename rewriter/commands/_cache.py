@@ -87,7 +87,7 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
         text += f", {count(products, 'build')} of wrappers that had some"
     if cache.temporary:
         text += f", {count(len(cache.temporary), 'file')} of a command that was stopped"
-    message(text)
+    say(text)
     if (held or products or cache.temporary) and running is None:
         message("`rewriter cache restore` gives the originals back, and clears up")
 
@@ -124,7 +124,7 @@ def warn_about_all(
 
 def show_placed(cache: Cache, placed: Sequence[Placed], asked: Selection) -> None:
     launches = sum(len(one.result.plan.probed) for one in placed)
-    message(
+    say(
         f"{', '.join(asked.probes)} around {count(launches, 'launch', 'es')} in "
         f"{count(len(placed), 'wrapper')} of {len(cache.slots)} in {cache.directory}"
     )
@@ -161,7 +161,7 @@ def show_cleared(cleared: Cleared) -> None:
         text += f", removed {count(cleared.products, 'build')} of instrumented C++"
     if cleared.graphs:
         text += f", removed {count(cleared.graphs, 'compiled graph')} with probes"
-    message(text)
+    say(text)
 
 
 def edited(left: Sequence[str]) -> str:

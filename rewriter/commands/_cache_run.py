@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter import nonfinite, timing
-from rewriter.cache.found import Finding
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
 from rewriter.commands._common import verdict_lines
 from rewriter.conclusion import OPTIONS, WRAPPER, Conclusion, next_command, write_conclusion
 from rewriter.errors import RewriterError
+from rewriter.found import Finding
 from rewriter.terminal import Line, level_style, message, table
 from rewriter.timing import Timed
 from rewriter.triage import examine
@@ -78,7 +78,9 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
         if ran.placed and not any(verdict.ended for verdict in found.verdicts):
             message("no launch was recorded as running when it ended")
     for verdict in found.verdicts:
-        message(*verdict_lines(verdict, next_command(_template(request), verdict)))
+        message(
+            *verdict_lines(verdict, next_command(_template(request), verdict, request.selection))
+        )
     if ran.dump is not None:
         message(f"dump: {ran.dump}; see it with: rewriter report {shlex.quote(str(ran.dump))}")
     if found.trace is not None:
@@ -112,7 +114,9 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
         "left": [name for cleared in ran.cleared for name in cleared.left],
         "dump": None if ran.dump is None else str(ran.dump),
         "verdicts": [verdict.json() for verdict in found.verdicts],
-        "next": next_command(_template(request), found.verdicts[0]) if found.verdicts else "",
+        "next": next_command(_template(request), found.verdicts[0], request.selection)
+        if found.verdicts
+        else "",
         "times": [timed.json() for timed in found.times],
         "trace": None if found.trace is None else str(found.trace),
     }
@@ -183,7 +187,7 @@ def _finding(finding: Finding) -> str:
 
 def _template(request: Request) -> str:
     """The command that would tell more, for any wrapper and probes."""
-    words = ["rewriter", "cache", "run"]
+    words = ["rewriter", "run"]
     if request.pinned:
         words += ["--dir", str(request.directory)]
     words += ["--wrappers", f"{WRAPPER}*", OPTIONS]

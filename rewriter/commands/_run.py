@@ -112,7 +112,7 @@ def act(arguments: argparse.Namespace, artifact: Artifact) -> int:
     template = again(arguments, OPTIONS, blocking=arguments.blocking)
     if ran.dump is not None:
         write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
-    following = [next_command(template, verdict) for verdict in verdicts]
+    following = [next_command(template, verdict, chosen) for verdict in verdicts]
     if arguments.json:
         text.emit(ran, command, verdicts, following, trace)
     else:

@@ -29,6 +29,7 @@ def show(ran: Ran) -> None:
             if output["type"] == "tensor"
             else output["value"]
         )
+        what += f" nan {output['nan']}" if output.get("nan") else ""
         say(f"output {index}: {what}")
     for row in ran.unexpected:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rewriter.cache import found
-from rewriter.cache.found import Found
+from rewriter import found
+from rewriter.found import Found
 
 
 def write(dump: Path, rank: int, number: int, artifact: str, rows: list[dict[str, Any]]) -> Path:
@@ -34,10 +34,14 @@ def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
     write(tmp_path, 0, 0, "a.py", [value(0, "before"), value(0, "after"), value(1, "after"), time])
     # The tenth call comes after the second, and NaN where it was before is not the first.
     write(tmp_path, 0, 10, "a.py", [value(0, "after", nan=9)])
-    write(tmp_path, 0, 2, "b.py", [value(3, "after", inf=2), value(4, "after", nan=1)])
+    # What is made of no number is a mask.
+    mask = value(2, "after", inf=1)
+    given = value(3, "before", role="in")
+    rows = [mask, given, value(3, "after", inf=2), value(4, "after", nan=1)]
+    write(tmp_path, 0, 2, "b.py", rows)
     seen = found.read(tmp_path)
     assert seen.calls == {"a.py": 2, "b.py": 1}
-    assert seen.launches == 2 + 1 + 2
+    assert seen.launches == 2 + 1 + 3
     assert [(x.kind, x.artifact, x.run, x.row["launch"]) for x in seen.findings] == [
         ("nan", "b.py", "rank0/run2", 4),
         ("inf", "b.py", "rank0/run2", 3),

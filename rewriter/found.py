@@ -13,6 +13,7 @@ from rewriter.dump import EVENTS, RunDump, is_recorded, open_dump
 from rewriter.types import Json
 
 Kind = Literal["nan", "inf", "unexpected"]
+_FLOATING = ("float", "bfloat", "complex")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,17 @@ class Finding:
     artifact: str
     run: str
     row: Json = field(repr=False)
+
+
+def _is_fault(kind: Kind, row: Json, given: bool) -> bool:
+    """Whether a row shows what is a finding of that kind.
+
+    An infinity is one where a launch computed it: it was `given` numbers that could be infinite, or
+    updates them. Masks are made of infinities, and come in as inputs.
+    """
+    if kind != "inf":
+        return True
+    return row["phase"] == "after" and row.get("role") != "in" and (given or row["role"] == "inout")
 
 
 @dataclass(frozen=True)
@@ -46,12 +58,14 @@ def read(dump: Path) -> Found:
     for run in sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank)):
         calls[run.artifact] += 1
         current: tuple[object, object] | None = None
+        given = False  # numbers that could be infinite, to the current launch
         for row in _rows(run):
             if "launch" in row and (which := (row["launch"], row.get("iteration"))) != current:
-                current = which
+                current, given = which, False
                 launches += 1
+            given |= row.get("role") == "in" and row.get("dtype", "").startswith(_FLOATING)
             for kind in kinds:
-                if kind not in first and row.get(kind):
+                if kind not in first and row.get(kind) and _is_fault(kind, row, given):
                     first[kind] = Finding(kind, run.artifact, run.name, row)
     return Found(calls, launches, tuple(first[kind] for kind in kinds if kind in first))
 

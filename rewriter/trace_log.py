@@ -16,7 +16,7 @@ from rewriter.errors import RewriterError
 from rewriter.traced import Traced, folder_of
 from rewriter.types import Json
 
-_ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?=\{)")
+ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?=\{)")
 # The entries that hold wrappers, and what they hold: torch/_inductor/graph.py and codecache.py.
 _WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
 _HEAD = 4096
@@ -29,7 +29,7 @@ def is_log(path: Path) -> bool:
     """Whether a file is a log of `TORCH_TRACE`, by how it begins."""
     try:
         with path.open("rb") as file:
-            return bool(_ENTRY.match(file.read(_HEAD)))
+            return bool(ENTRY.match(file.read(_HEAD)))
     except OSError:
         return False
 
@@ -72,7 +72,7 @@ def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
 
 
 def _wanted(line: bytes) -> Json | None:
-    head = _ENTRY.match(line)
+    head = ENTRY.match(line)
     if not head or not _WANTED.search(line):
         return None
     try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from rewriter import api
 from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.commands._common import ARTIFACT, add_model_option, add_wrapper_option, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
+from rewriter.naming.names import Names, of_artifact
 from rewriter.terminal import Line, message, say, table
 from rewriter.types import Json, Launch
 
@@ -35,13 +35,19 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
+    names = of_artifact(artifact)
     if arguments.json:
         emit_json(
             "launches",
             {
-                "launches": [launch_json(launch) for launch in launches],
+                "launches": [launch_json(launch, names.get(launch.wrapper)) for launch in launches],
                 "unrecognised": [vars(call) for call in unrecognised],
                 "wrappers": [_wrapper_json(wrapper) for wrapper in artifact.wrappers],
+                "inputs": [
+                    {"wrapper": wrapper, "input": name, "name": given.name, "at": given.at}
+                    for wrapper, found in names.items()
+                    for name, given in found.inputs.items()
+                ],
                 "damaged": [
                     {"wrapper": name, "error": error.slug, "message": error.message}
                     for name, error in artifact.damaged
@@ -53,7 +59,7 @@ def act(arguments: argparse.Namespace) -> int:
             if len(artifact.wrappers) > 1:
                 say(_head(wrapper), style="bold")
             if wrapper.launches:
-                say(*_table(wrapper.launches))
+                say(*_table(wrapper.launches, names.get(wrapper.name, Names())))
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for call in unrecognised:
@@ -93,8 +99,9 @@ def _wrapper_json(wrapper: OpenWrapper) -> Json:
     }
 
 
-def launch_json(launch: Launch) -> Json:
+def launch_json(launch: Launch, names: Names | None = None) -> Json:
     """A launch as the contract's `list --json` shows it."""
+    nodes = launch.source_nodes or (names or Names()).nodes.get(launch.index, ())
     return {
         "index": launch.index,
         "scope": launch.scope,
@@ -106,12 +113,13 @@ def launch_json(launch: Launch) -> Json:
             for a in launch.args
         ],
         "origins": list(launch.origins),
-        "source_nodes": list(launch.source_nodes),
+        "source_nodes": list(nodes),
         "wrapper": launch.wrapper,
     }
 
 
-def _table(launches: tuple[Launch, ...]) -> Sequence[Line]:
+def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:
+    given = {name: one.name for name, one in names.inputs.items() if one.name}
     rows = [["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]]
     for launch in launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
@@ -121,13 +129,15 @@ def _table(launches: tuple[Launch, ...]) -> Sequence[Line]:
                 str(launch.line),
                 launch.kind,
                 launch.kernel,
-                _names(a.name for a in tensors if a.role != "out"),
-                _names(a.name for a in tensors if a.role != "in"),
-                " ".join(launch.source_nodes),
+                _names((a.name for a in tensors if a.role != "out"), given),
+                _names((a.name for a in tensors if a.role != "in"), given),
+                " ".join(launch.source_nodes or names.nodes.get(launch.index, ())),
             ]
         )
     return table(rows)
 
 
-def _names(names: Any) -> str:
-    return " ".join(dict.fromkeys(names))
+def _names(names: Iterable[str], given: Mapping[str, str]) -> str:
+    """Each name once, an input with what it is in the model."""
+    each = dict.fromkeys(names)
+    return " ".join(f"{name}={given[name]}" if name in given else name for name in each)

@@ -1,0 +1,136 @@
+"""A graph of FX as torch prints it: `fx_graph_readable.py`, and the payloads of a trace log.
+
+The text is that of `print_readable` (torch/fx/graph.py): a `def forward` with the inputs, comments
+that say where in the model the lines below come from, and an assignment for each node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MOST_BYTES = 32 << 20  # of a text that is read at all
+
+_INPUT = re.compile(r"(\w+): ?\"[^\"]*\"")
+_DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
+_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in [^,]*, code: (.*)$")
+_UNKNOWN = re.compile(r"^\s*# No stacktrace found")
+_NODE = re.compile(r"^\s+(\w+)(?:: ?\"[^\"]*\")? = (.*)$")
+_ITEM = re.compile(r"\w+\[(\d+)\]")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# What shows memory of its argument and runs no kernel, as Inductor lowers it.
+_VIEWS = {"alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice"}
+_VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the model. `turn` counts its blocks in the graph: in a loop it has several."""
+
+    file: str
+    line: int
+    code: str
+    turn: int = 0
+
+    @property
+    def short(self) -> str:
+        return f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation. `reads` are the nodes and inputs in its arguments, `item` its index of a
+    tuple, if it is one."""
+
+    name: str
+    operator: str
+    reads: tuple[str, ...]
+    place: Place | None = None
+    item: int | None = None
+
+    @property
+    def is_view(self) -> bool:
+        return self.operator in _VIEWS
+
+
+@dataclass(frozen=True)
+class Graph:
+    """`inputs` maps names to what AOTAutograd says of them, such as `PlainAOTInput(idx=3)`."""
+
+    inputs: Mapping[str, str]
+    nodes: Mapping[str, Node]
+    outputs: tuple[str, ...]
+
+    def base(self, name: str) -> str:
+        """The node or input whose memory a node shows."""
+        while (node := self.nodes.get(name)) and node.is_view and node.reads:
+            name = node.reads[0]
+        return name
+
+    def first_use(self, name: str) -> Place | None:
+        """Where the model first uses an input."""
+        users = (node.place for node in self.nodes.values() if name in node.reads)
+        return next((place for place in users if place is not None), None)
+
+
+def parse(text: str) -> Graph | None:
+    """Read a graph; `None` where the text is none."""
+    start = text.find("def forward(")
+    if start < 0 or len(text) > MOST_BYTES:
+        return None
+    head, _, body = text[start:].partition("):\n")
+    inputs = dict.fromkeys(_INPUT.findall(head), "")
+    for line in head.split("\n"):
+        if match := _DESCRIBED.match(line):
+            inputs[match[1]] = f"{match[2]}({match[3]})"
+    nodes: dict[str, Node] = {}
+    place: Place | None = None
+    turns: dict[tuple[str, int], int] = {}
+    outputs: tuple[str, ...] = ()
+    for line in body.split("\n"):
+        if match := _PLACE.match(line):
+            key = match[1], int(match[2])
+            turns[key] = turns.get(key, -1) + 1
+            place = Place(*key, match[3], turns[key])
+        elif _UNKNOWN.match(line):
+            place = None
+        elif match := _NODE.match(line):
+            name, value = match[1], match[2].partition(";  ")[0]
+            if value in inputs or value in nodes:
+                inputs = {**inputs, name: inputs.get(value, "")} if value in inputs else inputs
+                nodes[name] = Node(name, "alias", (value,), place)
+                continue
+            node = _node(name, value, place, inputs, nodes)
+            nodes[name] = node
+        elif line.lstrip().startswith("return "):
+            outputs = _returned(line.strip().removeprefix("return "))
+            break
+    return Graph(inputs, nodes, outputs)
+
+
+def _node(
+    name: str,
+    value: str,
+    place: Place | None,
+    inputs: Mapping[str, str],
+    nodes: Mapping[str, Node],
+) -> Node:
+    def named(text: str) -> tuple[str, ...]:
+        return tuple(x for x in dict.fromkeys(_WORD.findall(text)) if x in inputs or x in nodes)
+
+    if match := _ITEM.fullmatch(value):
+        return Node(name, "getitem", named(value), place, int(match[1]))
+    called, bracket, arguments = value.partition("(")
+    parts = called.split(".")
+    if not bracket or not parts[-1].isidentifier():
+        return Node(name, "", named(value), place)  # `a + b`, as Dynamo's graphs have it
+    operator = parts[3] if called.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+    # The name of an operator may be that of a node, too.
+    return Node(name, operator, named(arguments), place)
+
+
+def _returned(text: str) -> tuple[str, ...]:
+    """The names in `(a, None, b)`, in order; an empty text for what is no name."""
+    parts = text.strip().rstrip(",").strip("()[] ").split(",")
+    return tuple(one.strip() if one.strip().isidentifier() else "" for one in parts if one.strip())

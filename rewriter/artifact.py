@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from rewriter import edit, markers
+from rewriter import edit, limits, markers, proxy_operators
 from rewriter.dialect import Dialect
 from rewriter.edit import Restored
 from rewriter.errors import RewriterError
@@ -285,7 +284,7 @@ def opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrappe
     operators: tuple[Json, ...] = ()
     beside = path.with_suffix(".json")
     if language == "cpp" and beside.is_file():
-        operators = _operators(beside, read(beside))
+        operators = proxy_operators.read(beside, read(beside, limits.JSON_BYTES))
     return OpenWrapper(Wrapper(name, data, language), path, operators)
 
 
@@ -298,7 +297,8 @@ def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:
         check_text(str(file), model.source)
         operators: tuple[Json, ...] = ()
         if model.operators is not None:
-            operators = _operators(path / model.operators, package.container.read(model.operators))
+            data = package.container.read(model.operators, limits.JSON_BYTES)
+            operators = proxy_operators.read(path / model.operators, data)
         wrappers.append(OpenWrapper(Wrapper(model.wrapper, model.source, "cpp"), file, operators))
     return Artifact(path, tuple(wrappers), package=package)
 
@@ -312,20 +312,6 @@ def language_of(path: Path, data: bytes) -> Language | None:
     return "python" if _INDUCTOR in data and _ENTRY.search(data) else None
 
 
-def _operators(path: Path, data: bytes) -> tuple[Json, ...]:
-    """The nodes of the `.json` of a wrapper's name."""
-    try:
-        nodes = json.loads(data)["nodes"]
-        return tuple(node if isinstance(node, dict) else {} for node in nodes)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RewriterError(
-            "bad-operators-file",
-            f"{path}: cannot be read: {type(error).__name__}: {error}",
-            hint="Expected what AOTInductor writes beside a wrapper with custom operators: a JSON "
-            'object with "nodes". Without the file, operators are listed by their number.',
-        ) from error
-
-
 def _starts_as_zip(path: Path) -> bool:
     """Whether a file is a zip file; a package may be large, so the rest is not read for this."""
     try:
@@ -335,10 +321,10 @@ def _starts_as_zip(path: Path) -> bool:
         raise unreadable(path, error) from error
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file. Raises `RewriterError` where it cannot be read."""
+def read(path: Path, bound: int = limits.WRAPPER_BYTES) -> bytes:
+    """The bytes of a file. Raises `RewriterError` where it cannot be read, or has too many."""
     try:
-        return path.read_bytes()
+        return limits.read(path, bound)
     except OSError as error:
         raise unreadable(path, error) from error
 

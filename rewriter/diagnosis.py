@@ -15,11 +15,14 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from rewriter import torch_files
 from rewriter.artifact import OpenWrapper, open_artifact
-from rewriter.package.machine import compiler as find_compiler
+from rewriter.package import machine
+from rewriter.scan import spans
 from rewriter.types import Check
 
-_CAPABILITY = re.compile(r"DeviceProperties\([^)]*?\bcc=(\d+)")
+_PROPERTIES = re.compile(r"DeviceProperties\(")
+_CAPABILITY = re.compile(r"\bcc=(\d+)|(?P<stop>\))")
 _INCLUDE = re.compile(r'#include "(/[^"]+)"')
 _CUBIN = re.compile(r'loadKernel\(\s*"(/[^"]+)"')
 _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
@@ -28,7 +31,8 @@ _CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 def diagnose(path: str | Path | None = None) -> list[Check]:
     """Look at this machine, and at an artifact if one is given."""
     artifact = open_artifact(path) if path is not None else None
-    checks = list(_machine())
+    # What is said of a package is read from files; a wrapper's imports are looked up in torch.
+    checks = list(_machine(importing=artifact is None or artifact.package is None))
     if artifact is not None and artifact.package is not None:
         from rewriter.package.examine import examine
 
@@ -39,7 +43,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
     return checks
 
 
-def _machine() -> Iterator[Check]:
+def _machine(*, importing: bool) -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
     for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
         try:
@@ -52,13 +56,28 @@ def _machine() -> Iterator[Check]:
                 False if required else None,
                 f"pip install {name}" if required else "needed for wrappers with Triton kernels",
             )
-    compiler = find_compiler()
+    compiler = machine.compiler()
     yield Check(
         "C++ compiler",
         compiler or "none found",
         bool(compiler),
         "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
     )
+    yield from _torch(importing=importing)
+
+
+def _torch(*, importing: bool) -> Iterator[Check]:
+    """Whether torch can be imported, and its GPU. Only where that does not tell, it is imported."""
+    installed = None if importing else machine.installed_torch()
+    # Builds for other GPUs say so in their version: their drivers are asked by torch itself.
+    others = ("rocm", "xpu")
+    if (
+        installed
+        and not any(word in installed.version for word in others)
+        and torch_files.loads(installed.root)
+    ):
+        yield Check("GPU", (installed.cuda and torch_files.gpu()) or "none", None)
+        return
     try:
         torch = import_module("torch")
     except Exception as error:
@@ -161,7 +180,7 @@ def _devices(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
         )
     if not wrapper.devices:
         yield Check("device", "cpu")
-    capabilities = set(_CAPABILITY.findall(text))
+    capabilities = {found[1] for _, found in spans(_PROPERTIES, _CAPABILITY, text)}
     if "cuda" in wrapper.devices and capabilities and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         if capabilities != {str(major * 10 + minor)}:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter import trace_log, trace_page
+from rewriter import limits, trace_log, trace_page
 from rewriter.artifact import (
     SUFFIXES,
     Artifact,
@@ -76,7 +76,7 @@ def open_trace(path: Path) -> Artifact | None:
 
 
 def _of_pages(pages: list[Path]) -> list[Traced]:
-    return [trace_page.read(page, read(page)) for page in pages]
+    return [trace_page.read(page, read(page, limits.PAGE_BYTES)) for page in pages]
 
 
 def _artifact(

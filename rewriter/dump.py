@@ -6,15 +6,15 @@ disk when they are asked for: a dump may be larger than memory, and its events m
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
+from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
 from rewriter.types import Json
 
@@ -93,7 +93,7 @@ class RunDump:
         with (self.path / EVENTS).open("rb") as file:
             file.seek(step.offset)
             data = file.read(step.size)
-        rows = [json.loads(line) for line in data.split(b"\n") if line]
+        rows = [jsontext.parse_object(line) for line in data.split(b"\n") if line]
         return [row for row in rows if not _is_timing(row)]
 
     def events(self) -> Iterator[Json]:
@@ -196,43 +196,32 @@ def _manifest(path: Path) -> Json:
 
 def _read_json(path: Path) -> Json:
     try:
-        loaded = _parse(path.read_bytes())
+        return jsontext.parse_object(limits.read(path, limits.JSON_BYTES))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise _corrupt(path, str(error)) from error
-    if loaded is None:
-        raise _corrupt(path, "it holds no JSON object")
-    return loaded
+    except jsontext.JsonError as error:
+        raise _corrupt(path, f"it holds no JSON object: {error}") from error
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Json]]:
     """Every row and its size in bytes; a last one that a crash cut short is left out."""
+    bound = limits.JSON_LINE_BYTES
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):
+            if len(line) > bound:
+                raise _corrupt(path, f"line {number} is longer than {bound:,} bytes")
             if not line.endswith(b"\n"):
                 return
-            row = _parse(line)
-            if row is None:
-                raise _corrupt(path, f"line {number} is no JSON object")
+            try:
+                row = jsontext.parse_object(line)
+            except jsontext.JsonError as error:
+                raise _corrupt(path, f"line {number} is no JSON object: {error}") from error
             if wrong := _wrong_row(row):
                 found = f"line {number}: {wrong} is not what a probed program writes"
                 raise _corrupt(path, found)
             yield len(line), row
-
-
-def _parse(data: bytes) -> Json | None:
-    """The object in some JSON; `None` for anything else."""
-    try:
-        loaded = json.loads(data, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return loaded if isinstance(loaded, dict) else None
-
-
-def _refuse(name: str) -> None:
-    """JSON has no NaN: a dump has it as a string."""
-    raise ValueError(name)
 
 
 def _wrong_row(row: Json) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rewriter import jsontext
 from rewriter.dump import EVENTS, RunDump, is_recorded, open_dump
 from rewriter.types import Json
 
@@ -75,8 +75,8 @@ def _rows(run: RunDump) -> Iterator[Json]:
     with (run.path / EVENTS).open("rb") as file:
         for line in file:
             try:
-                row = json.loads(line)
-            except ValueError:
+                row = jsontext.parse_object(line)
+            except jsontext.JsonError:
                 return
-            if isinstance(row, dict) and "time" not in row:
+            if "time" not in row:
                 yield row

@@ -31,6 +31,8 @@ from typing import Any
 
 import torch
 
+from rewriter import jsontext
+
 
 class ProblemError(Exception):
     """The wrapper cannot run here, or not with these inputs. `slug` names the error."""
@@ -53,7 +55,7 @@ def main(spec: dict[str, Any]) -> int:
         traceback.print_exc()
         report = {"message": "".join(traceback.format_exception_only(error)).strip()}
         code = 1
-    Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
+    Path(spec["report"]).write_text(jsontext.encode(report), encoding="utf-8")
     return code
 
 

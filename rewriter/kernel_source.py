@@ -16,23 +16,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rewriter.artifact import OpenWrapper
+from rewriter.scan import spans
 from rewriter.source import Source
 
 _COMPILED = "async_compile."
-_FUNCTION = re.compile(
-    rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\([^(){};]*\)\s*\{.*?^\}',
-    re.DOTALL | re.MULTILINE,
-)
+_FUNCTION = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\([^(){};]*\)\s*\{')
+_FUNCTION_END = re.compile(rb"^\}", re.MULTILINE)
 # Launched by its own name, by that of the function around it, or of the string that quotes it.
 _TRITON = re.compile(
     rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
 )
 _OWNER = re.compile(
-    rb"\bvoid\s+call_(?P<caller>\w+)\s*\([^{};]*\)\s*\{"
-    rb'|\b(?P<string>\w+)_source\s*=\s*R"TRITON\('
+    rb'\b(?P<string>\w+)_source\s*=\s*R"TRITON\('
     rb"|^(?P<variable>\w+)\s*=\s*(?=async_compile\.triton\()",
     re.MULTILINE,
 )
+_CALLER = re.compile(rb"\bvoid\s+call_(?P<caller>\w+)\s*\(")
+_CALLER_BODY = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ def _in_python(source: Source) -> Iterator[KernelSource]:
 
 def _in_cpp(source: Source) -> Iterator[KernelSource]:
     yield from _functions(source.data)
-    owners = list(_OWNER.finditer(source.data))
+    owners = [*_OWNER.finditer(source.data)]
+    owners += [head for head, _ in spans(_CALLER, _CALLER_BODY, source.data)]
+    owners.sort(key=lambda owner: owner.start())
     starts = [owner.start() for owner in owners]
     for match in _TRITON.finditer(source.data):
         above = bisect.bisect_right(starts, match.start()) - 1
@@ -128,7 +130,8 @@ def defined(data: bytes) -> tuple[str, ...]:
 
 def _functions(data: bytes) -> Iterator[KernelSource]:
     """The C++ kernels that are defined here; other functions of C linkage are no kernels."""
-    for match in _FUNCTION.finditer(data):
-        name = match["name"].decode()
+    for head, tail in spans(_FUNCTION, _FUNCTION_END, data):
+        name = head["name"].decode()
         if "_fused" in name or name == "kernel":
-            yield KernelSource(name, match.group().decode("utf-8", "replace"), *match.span())
+            start, end = head.start(), tail.end()
+            yield KernelSource(name, data[start:end].decode("utf-8", "replace"), start, end)

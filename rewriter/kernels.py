@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rewriter.python import syntax
+from rewriter.scan import last_word, spans
 from rewriter.types import Role, Type
 
 
@@ -167,26 +168,35 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         yield node.target.id, node.value
 
 
-_CPP_FUNCTION = re.compile(r"(?:void|int)\s+(?:kernel|\w+_fused\w*)\s*\(([^)]*)\)")
-_CPP_PARAMETER = re.compile(r"(?P<type>.*?)(?P<pointer>\*?)\s*(?:__restrict__\s*)?(?P<name>\w+)$")
+_CPP_FUNCTION = re.compile(r"(?:void|int)\s+(?P<name>\w+)\s*\(")
+_CLOSED = re.compile(r"\)")
+_ADDED_TO = re.compile(r"atomic_add\(&(\w+)\[")
 
 
 def cpp(text: str) -> tuple[Parameter, ...] | None:
     """The parameters of the C++ kernel that `text` declares; `None` where it declares none."""
-    match = _CPP_FUNCTION.search(text)
-    if match is None:
+    declared = next(
+        (
+            text[head.end() : end.start()]
+            for head, end in spans(_CPP_FUNCTION, _CLOSED, text)
+            if head["name"] == "kernel" or "_fused" in head["name"][1:]
+        ),
+        None,
+    )
+    if declared is None:
         return None
+    added_to = set(_ADDED_TO.findall(text))
     parameters = []
-    for written in filter(None, (part.strip() for part in match.group(1).split(","))):
-        parameter = _CPP_PARAMETER.match(" ".join(written.split()))
-        if parameter is None:
+    for written in filter(None, (part.strip() for part in declared.split(","))):
+        name = last_word(written)
+        if not name:
             return None
-        name = parameter["name"]
-        if not parameter["pointer"]:
+        kind = written.removesuffix(name).rstrip().removesuffix("__restrict__").rstrip()
+        if not kind.endswith("*"):
             parameters.append(Parameter(name, "in", "scalar"))
-        elif parameter["type"].lstrip().startswith("const "):
+        elif " ".join(kind.split()).startswith("const "):
             parameters.append(Parameter(name, "in", "tensor"))
         else:
-            updated = name.startswith("in_") or f"atomic_add(&{name}[" in text
+            updated = name.startswith("in_") or name in added_to
             parameters.append(Parameter(name, "inout" if updated else "out", "tensor"))
     return tuple(parameters)

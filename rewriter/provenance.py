@@ -5,11 +5,9 @@ Written by `get_kernel_metadata` in torch/_inductor/utils.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_NODES = re.compile(rb"Source Nodes: \[(.*?)\]")
-_ORIGINS = re.compile(rb"Original ATen: \[(.*?)\]")
+_NODES, _ORIGINS = b"Source Nodes: [", b"Original ATen: ["
 
 
 def read(comments: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -17,11 +15,18 @@ def read(comments: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     origins: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     for comment in comments:
-        if match := _NODES.search(comment):
-            nodes = _names(match.group(1))
-        if match := _ORIGINS.search(comment):
-            origins = _names(match.group(1))
+        if (listed := _listed(comment, _NODES)) is not None:
+            nodes = _names(listed)
+        if (listed := _listed(comment, _ORIGINS)) is not None:
+            origins = _names(listed)
     return origins, nodes
+
+
+def _listed(comment: bytes, head: bytes) -> bytes | None:
+    """What stands behind `head` on its line, up to the bracket that ends it."""
+    _, found, rest = comment.partition(head)
+    listed, end, _ = rest.partition(b"]")
+    return listed if found and end and b"\n" not in listed else None
 
 
 def _names(listed: bytes) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rewriter import api, found
+from rewriter import api, found, jsontext
 from rewriter.artifact import Artifact
 from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
@@ -224,7 +223,9 @@ def run(
             progress=progress,
         )
         seconds = time.perf_counter() - started
-        said: dict[str, Any] = json.loads(said_in.read_text()) if said_in.exists() else {}
+        said: dict[str, Any] = (
+            jsontext.parse_object(said_in.read_bytes()) if said_in.exists() else {}
+        )
     if target is not None and not (target / "manifest.json").exists():
         # Nothing was recorded: what is there is no dump.
         shutil.rmtree(target)
@@ -332,7 +333,7 @@ def _host(
 ) -> Ended:
     """Run the host process; how it ended."""
     file = scratch / "spec.json"
-    file.write_text(json.dumps(spec), encoding="utf-8")
+    file.write_text(jsontext.encode(spec), encoding="utf-8")
     # The child finds this very package, whatever the working directory holds.
     home = str(Path(__file__).parent.parent)
     program = f"import sys; sys.path[0] = {home!r}; from rewriter.host import script; script()"
@@ -411,6 +412,6 @@ def _launches_begun(dump: Path) -> int:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         lines = file.read().split(b"\n")[:-1]
     try:
-        return int(json.loads(lines[-1]).get("launch", -1)) + 1 if lines else 0
-    except ValueError:
+        return int(jsontext.parse_object(lines[-1]).get("launch", -1)) + 1 if lines else 0
+    except (ValueError, TypeError):
         return 0

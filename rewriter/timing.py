@@ -5,12 +5,11 @@ The trace is a JSON file of Chrome's Trace Event Format, which chrome://tracing 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import write
+from rewriter import jsontext, write
 from rewriter.dump import RunDump, open_dump
 from rewriter.types import Json
 
@@ -129,7 +128,7 @@ def write_trace(dump: Path) -> Path:
     events.sort(key=lambda event: event["ts"])
     path = dump / TRACE
     content = {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
-    write.write(path, (json.dumps(content) + "\n").encode(), overwrite=True)
+    write.write(path, (jsontext.encode(content) + "\n").encode(), overwrite=True)
     return path
 
 

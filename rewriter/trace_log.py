@@ -7,11 +7,12 @@ tab (torch/_logging/_internal.py). The object has the MD5 of the payload.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
 from rewriter.traced import Traced, folder_of
 from rewriter.types import Json
@@ -59,14 +60,17 @@ def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
     about: Json | None = None
     payload: list[bytes] = []
     with path.open("rb") as file:
-        for line in file:
+        size = 0
+        for line in iter(partial(file.readline, limits.WRAPPER_BYTES + 1), b""):
             if line.startswith(b"\t"):
                 if about is not None:
                     payload.append(line[1:])
+                    size += len(line)
+                    limits.require_size(f"{path}: a traced text", size, limits.WRAPPER_BYTES)
                 continue
             if about is not None:
                 yield about, _joined(payload)
-            about, payload = _wanted(line), []
+            about, payload, size = _wanted(line), [], 0
     if about is not None:
         yield about, _joined(payload)
 
@@ -76,8 +80,8 @@ def _wanted(line: bytes) -> Json | None:
     if not head or not _WANTED.search(line):
         return None
     try:
-        about = json.loads(line[head.end() :])
-    except (ValueError, RecursionError):
+        about = jsontext.parse_object(line[head.end() :], size=limits.JSON_LINE_BYTES)
+    except jsontext.JsonError:
         return _UNKNOWN
     dump = about.get("graph_dump")
     is_wrapper = isinstance(dump, dict) and dump.get("name") == "inductor_aot_wrapper_code"

@@ -7,6 +7,7 @@ compile id (src/parsers.rs and src/types.rs of tlparse).
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 
 from rewriter.traced import Traced, folder_of
@@ -17,16 +18,8 @@ _NAME = re.compile(
 SUFFIXES = (".html", ".txt")
 _FOLDER = re.compile(r"(?:(-|\d+)_)?(-|\d+)_(-|\d+)_(-|\d+)")
 _PRE = re.compile(rb"\A\s*<pre[^>]*>\n?")
-_TAG = re.compile(rb"<[^>]*>")
-_ENTITY = re.compile(rb"&(?:amp|lt|gt|quot|#39|#x27);")
-_ENTITIES = {
-    b"&amp;": b"&",
-    b"&lt;": b"<",
-    b"&gt;": b">",
-    b"&quot;": b'"',
-    b"&#39;": b"'",
-    b"&#x27;": b"'",
-}
+# Larger than any character's, and Python reads only some thousand digits.
+_NUMBER = re.compile(r"&#(?=\d{8})")
 
 
 def is_page(path: Path) -> bool:
@@ -66,4 +59,13 @@ def read(path: Path, data: bytes) -> Traced:
 
 def _text(html: bytes) -> bytes:
     """What a browser shows: `<` and `&` of the source itself are entities."""
-    return _ENTITY.sub(lambda match: _ENTITIES[match.group()], _TAG.sub(b"", html))
+    pieces = []
+    position = 0
+    # Not a regular expression: of many `<` without a `>` each would be read to the end.
+    while (start := html.find(b"<", position)) >= 0 and (end := html.find(b">", start)) >= 0:
+        pieces.append(html[position:start])
+        position = end + 1
+    pieces.append(html[position:])
+    # What is no UTF-8 stays as it is, to be found where the text is read.
+    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    return unescape(_NUMBER.sub("&amp;#", text)).encode("utf-8", "surrogateescape")

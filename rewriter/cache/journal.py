@@ -7,15 +7,14 @@ before it restored the wrappers.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
 
 NAME = ".rewriter-run.json"
@@ -58,7 +57,7 @@ class Journal:
             # Locked before it has its name: nobody finds it unlocked.
             descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, json.dumps(facts).encode())
+            os.write(descriptor, jsontext.encode(facts).encode())
             os.replace(temporary, self._path)
         except OSError as error:
             if descriptor is not None:
@@ -113,13 +112,13 @@ def _open(directory: Path) -> tuple[Running, bool] | None:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             lives = True
-        return _parse(file.read()), lives
+        return _parse(file.read(limits.JSON_BYTES + 1)), lives
 
 
 def _parse(data: bytes) -> Running:
     """A journal that cannot be read names no wrappers."""
     try:
-        facts: dict[str, Any] = json.loads(data)
+        facts = jsontext.parse_object(data)
         return Running(
             int(facts["pid"]),
             str(facts["host"]),
@@ -127,5 +126,5 @@ def _parse(data: bytes) -> Running:
             tuple(map(str, facts["wrappers"])),
             str(facts["command"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return Running(0, "", 0.0, (), "rewriter cache run")

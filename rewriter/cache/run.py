@@ -29,7 +29,7 @@ from rewriter.verdict import Ended
 
 # `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
 # `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
-_ADDRESS = re.compile(rb"(?m)^((?:// )?_frozen_param\d+ .*\bdevice\(.*) [0-9a-f]+$")
+_ADDRESS = re.compile(rb"(?m)^(?=.*\bdevice\()((?:// )?_frozen_param\d+ .*) [0-9a-f]+$")
 # With this, torch compiles into a new directory each time (`fresh_cache` in compile_fx.py), and
 # takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
 _DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"

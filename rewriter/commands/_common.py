@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -161,7 +160,9 @@ def selection(
 
 def emit_json(kind: str, content: Json) -> None:
     """Print one JSON object with the `format` and `version` that every `--json` has."""
-    say(json.dumps({"format": f"rewriter.{kind}", "version": 1, **content}, allow_nan=False))
+    from rewriter import jsontext
+
+    say(jsontext.encode({"format": f"rewriter.{kind}", "version": 1, **content}))
 
 
 def steps() -> Callable[[str], None]:

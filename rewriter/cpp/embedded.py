@@ -11,7 +11,7 @@ import ast
 import bisect
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from rewriter.errors import RewriterError
 from rewriter.python import outline
@@ -26,7 +26,8 @@ _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 # A backslash and a newline join two lines; the other escapes stand for one character.
 _ESCAPE = re.compile(
-    rb"\\(?:\r\n|[\n\r]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|[0-7]{1,3}|.)",
+    rb"\\(?:\r\n|[\n\r]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}\\]{1,100}\}"
+    rb"|[0-7]{1,3}|.)",
     re.DOTALL,
 )
 
@@ -135,13 +136,18 @@ def _refused(source: Source, line: int, found: str) -> RewriterError:
 
 def _end(data: bytes, start: int, quote: bytes) -> int:
     """Where the string ends that starts at `start`; -1 if nowhere. An escaped quote is none."""
-    position = start
-    while (found := data.find(quote, position)) >= 0:
-        backslashes = found - len(data[:found].rstrip(b"\\"))
-        if backslashes % 2 == 0:
-            return found
-        position = found + 1
-    return -1
+    ends = re.compile(rb"\\.|(?P<end>" + quote + rb")", re.DOTALL)
+    return next((one.start() for one in ends.finditer(data, start) if one.lastgroup), -1)
+
+
+@cache
+def _meant(escape: bytes) -> bytes:
+    """What an escape stands for; itself where Python has none such, as it has for `\\d`."""
+    try:
+        text: str = ast.literal_eval(f"'''{escape.decode()}'''")
+        return text.encode()
+    except (SyntaxError, ValueError):  # the file does not parse: who parses it says so
+        return escape
 
 
 def _unescaped(text: bytes, start: int, quote: str) -> Embedded:
@@ -149,7 +155,7 @@ def _unescaped(text: bytes, start: int, quote: str) -> Embedded:
     steps = [(0, start)]
     length = position = 0
     for escape in _ESCAPE.finditer(text):
-        meant = ast.literal_eval(f"'''{escape.group().decode()}'''").encode()
+        meant = _meant(escape.group())
         pieces += [text[position : escape.start()], meant]
         length += escape.start() - position + len(meant)
         position = escape.end()

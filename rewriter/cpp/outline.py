@@ -15,22 +15,25 @@ from rewriter import kernels, limits
 from rewriter.cpp import lexer
 from rewriter.cpp.embedded import Embedded
 from rewriter.cpp.grammar import LANGUAGE, Grammar
+from rewriter.cpp.tokens import require_parsable
 from rewriter.errors import RewriterError
 from rewriter.kernels import Parameter
+from rewriter.scan import last_word, spans
 from rewriter.source import Source
 
 # `extern "C" void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0)`, declared or defined.
-_CPP_KERNEL = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)')
+_CPP_KERNEL = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\(')
+_CLOSED = re.compile(rb"\)")
 # `static inline void call_triton_poi_fused_0(const in_ptr0_type_& in_ptr0, …)`
-_CALL = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\((?P<parameters>[^{};]*)\)\s*\{")
+_CALL = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\(")
+_OPENED = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
 # The kernel's Triton source, in a comment of its `call_` function (AOTInductor) or in a string
 # above it (`<kernel>_source`, since torch 2.12).
 _TRITON = re.compile(
     rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
 )
-_TRITON_STRING = re.compile(
-    rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\((?P<text>.*?)\)TRITON\"", re.DOTALL
-)
+_TRITON_STRING = re.compile(rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\(")
+_STRING_END = re.compile(rb"\)TRITON\"")
 # Lines behind which another may go: none that goes on, by a backslash or in a comment.
 _INCLUDES = re.compile(
     rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)(?:[^\r\n/]|/(?!\*))*|//[^\r\n]*)?"
@@ -43,8 +46,7 @@ _FOLDING = "_const_run_impl"
 _CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 _WORD = re.compile(rb"\w+")
-_BREAK = re.compile(r"\s*[\r\n]\s*")
-_PARAMETER = re.compile(r"(\w+)\s*(?:=.*)?$", re.DOTALL)
+_SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Outline:
         self.text = text
         self.data = text.data
         self.grammar = grammar
+        require_parsable(source.name, text.data)
 
     @cached_property
     def bodies(self) -> tuple[Body, ...]:
@@ -147,7 +150,7 @@ class Outline:
     def read(self, node: tree_sitter.Node) -> str:
         """The text of a node, on one line however a formatter broke it."""
         text = self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-        return _BREAK.sub(" ", text) if "\n" in text or "\r" in text else text
+        return _SPACES.sub(_unbroken, text) if "\n" in text or "\r" in text else text
 
     def position(self, offset: int) -> int:
         """The offset in the file of an offset in the C++."""
@@ -173,41 +176,46 @@ class Outline:
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:
         """The parameters of the kernels that are declared or defined here, written in C++."""
         found = {}
-        for match in _CPP_KERNEL.finditer(self.data):
+        heads = list(spans(_CPP_KERNEL, _CLOSED, self.data))
+        ends = [*(head.start() for head, _ in heads[1:]), len(self.data)]
+        for (match, end), limit in zip(heads, ends, strict=False):
             # Of a declaration and a definition the latter tells more.
-            body = self._body_after(match.end())
-            parameters = kernels.cpp(f"void kernel({match['parameters'].decode()})\n{body}")
+            body = self._body_after(end.end(), limit)
+            written = self.data[match.end() : end.start()].decode("utf-8", "replace")
+            parameters = kernels.cpp(f"void kernel({written})\n{body}")
             name = match["name"].decode()
             if parameters is not None and (body or name not in found):
                 found[name] = parameters
         return found
 
-    def _body_after(self, offset: int) -> str:
+    def _body_after(self, offset: int, limit: int) -> str:
         """The text of the definition that goes on at `offset`, empty for a declaration."""
         rest = self.data[offset : offset + 16].lstrip()
         if not rest.startswith(b"{"):
             return ""
-        end = self.data.find(b"\n}", offset)
-        return self.data[offset:end].decode("utf-8", "replace")
+        end = self.data.find(b"\n}", offset, limit)
+        return self.data[offset : end if end >= 0 else limit].decode("utf-8", "replace")
 
     @cached_property
     def callers(self) -> dict[str, tuple[str, ...]]:
         """The parameter names of each `call_<kernel>`, by kernel."""
         return {
-            match["name"].decode(): tuple(_parameter_names(match["parameters"].decode()))
-            for match in _CALL.finditer(self.data)
+            match["name"].decode(): tuple(
+                _parameter_names(self.data[match.end() : end.start()].decode("utf-8", "replace"))
+            )
+            for match, end in spans(_CALL, _OPENED, self.data)
         }
 
     @cached_property
     def triton_sources(self) -> dict[str, str]:
         """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
-        strings = list(_TRITON_STRING.finditer(self.data))
-        callers = list(_CALL.finditer(self.data))
+        strings = list(spans(_TRITON_STRING, _STRING_END, self.data))
+        callers = list(spans(_CALL, _OPENED, self.data))
         found = {}
         for match in _TRITON.finditer(self.data):
-            owner = _last_above(strings, match.start())
-            if owner is None or owner.end() < match.start():
-                owner = _last_above(callers, match.start()) or match
+            owner, end = _last_above(strings, match.start()) or (match, match)
+            if end.end() < match.start() or owner is match:
+                owner, _ = _last_above(callers, match.start()) or (match, match)
             text = match["text"].decode("utf-8", "replace")
             found[owner["name"].decode()] = textwrap.dedent(text)
         return found
@@ -236,9 +244,16 @@ def without_templates(text: str) -> str:
     return "".join(kept)
 
 
-def _last_above(matches: list[re.Match[bytes]], offset: int) -> re.Match[bytes] | None:
-    above = bisect.bisect_left(matches, offset, key=lambda match: match.start())
-    return matches[above - 1] if above else None
+def _unbroken(spaces: re.Match[str]) -> str:
+    """White space as it is on one line."""
+    return " " if "\n" in spaces[0] or "\r" in spaces[0] else spaces[0]
+
+
+def _last_above(
+    found: list[tuple[re.Match[bytes], re.Match[bytes]]], offset: int
+) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
+    above = bisect.bisect_left(found, offset, key=lambda pair: pair[0].start())
+    return found[above - 1] if above else None
 
 
 def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:
@@ -259,8 +274,8 @@ def _parameter_names(parameters: str) -> Iterator[str]:
     for character in parameters + ",":
         depth += (character in "(<[{") - (character in ")>]}")
         if character == "," and depth == 0:
-            if match := _PARAMETER.search(written.strip()):
-                yield match.group(1)
+            if name := last_word(written.partition("=")[0].rstrip()):
+                yield name
             written = ""
         else:
             written += character

@@ -30,7 +30,7 @@ Operators = Sequence[Json]
 """The nodes of a `.wrapper.json`, in order: what the proxy executor can be asked for."""
 
 _SHIM = re.compile(r"aoti_torch_(?:(?:cpu|cuda|xpu|mps|mtia|hpu|meta|privateuse1)_)?(\w+)")
-_IN_PLACE = re.compile(r"_*[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
+_IN_PLACE = re.compile(r"[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
 # Calls that put one value into a box for the dispatcher or for Python.
 _BOXES = (
     "torch::stable::detail::from",
@@ -163,7 +163,7 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
         json.dumps(value)  # as C++ writes it, too: `true`
         for given in node.get("inputs", ())
         for kind, value in given.get("arg", {}).items()
-        if kind in ("as_int", "as_float", "as_bool") and math.isfinite(value)
+        if kind in ("as_int", "as_float", "as_bool") and _is_number(value)
     )
     positions = [
         position
@@ -173,6 +173,13 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
     return Called(
         kernel, _by_schema(kernel, tensors, positions, returns=returns), literals=literals
     )
+
+
+def _is_number(value: object) -> bool:
+    """Whether a number is one that C++ writes as Python does."""
+    if isinstance(value, int):
+        return abs(value) < 1 << 64
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _tensors_in(given: Json) -> int:

@@ -22,7 +22,7 @@ _HANDLE = "_handle"
 # The names of files in Inductor's cache: `code_hash` in torch/_inductor/codecache.py.
 _HASH = re.compile(r"(?:\b[a-z2-7]{2}/)?\bc[a-z2-7]{51}\b")
 _KERNEL_PATH = re.compile(r"(# kernel path:).*")
-_HANDLES = re.compile(r"(\[Provenance debug handles\].*):\d+")
+_HANDLES = re.compile(r"(\[Provenance debug handles\][^\[]*):\d+")
 
 
 @dataclass(frozen=True)

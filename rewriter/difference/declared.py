@@ -10,19 +10,24 @@ import bisect
 import re
 from dataclasses import dataclass
 
+from rewriter.scan import spans
+
 # Python: `buf0 = empty_strided_cpu((8, 64), (64, 1), torch.float32)`, `assert_size_stride(x, (8,`
 # C++: `aoti_torch_empty_strided(2, int_array_0, …, &buf0_handle)`, `assert_size_stride(x, {8L}`
-_ALLOCATED = re.compile(r"(\w+) = empty_strided\w*\((\([^()]*\))")
+_ALLOCATED = re.compile(r"\b(\w+) = empty_strided\w*\((\([^()]*\))")
 _ASSERTED = re.compile(r"assert_size_stride\((\w+), (\([^()]*\)|\{[^{}]*\})")
-_SHIM = re.compile(r"aoti_torch_empty_strided\w*\(\d+, (\w+), .*?&(\w+?)(?:_handle)?\)")
-_VIEW = re.compile(r"^\s*(?:auto )?(\w+) = (.*(?:reinterpret_tensor|alloc_from_pool)\w*\(.*)$")
+_SHIM = re.compile(r"\baoti_torch_empty_strided\w*\(\d+, (\w+), ")
+_SHIM_HANDLE = re.compile(r"&(\w+?)(?:_handle)?\)")
+_BOUND = re.compile(r"^\s*(?:auto )?(\w+) = (.*)$")
+_CALLED = re.compile(r"\b(\w+)\(")
+_VIEWS = ("reinterpret_tensor", "alloc_from_pool")
 _ARRAY = re.compile(r"\b(int_array_\d+)\[\] = (\{[^{}]*\})")
 _ARRAY_NAME = re.compile(r"\bint_array_\d+\b")
 _LONG = re.compile(r"(?<=\d)L+\b")
 _TRAILING = re.compile(r",\s*(?=[)}])")
 # C++ gives the number of dimensions, too.
 _REINTERPRET = re.compile(
-    r"(?:wrap_with_raii_handle_if_needed\()?reinterpret_tensor_wrapper\((\w+), \d+, ([^;]*?\))\)*$"
+    r"(?:wrap_with_raii_handle_if_needed\()?\breinterpret_tensor_wrapper\((\w+), \d+, "
 )
 # Of constants, in the order in which AOTInductor writes them.
 _CONSTANT = re.compile(r'constants_info_\[(\d+)\]\.(?:name = "(\w+)"|shape = (\{[^{}]*\}))')
@@ -60,12 +65,15 @@ def declared(lines: list[str]) -> Declared:
         elif "empty_strided" in line:
             if match := _ALLOCATED.search(line):
                 found.sizes.setdefault(match[1], plain(match[2]))
-            elif match := _SHIM.search(line):
-                found.sizes.setdefault(match[2], plain(found.expand(match[1], number)))
+            elif shim := next(spans(_SHIM, _SHIM_HANDLE, line), None):
+                array, handle = shim[0][1], shim[1][1]
+                found.sizes.setdefault(handle, plain(found.expand(array, number)))
         elif "assert_size_stride(" in line and (match := _ASSERTED.search(line)):
             found.sizes.setdefault(match[1], plain(match[2]))
-        elif ("reinterpret_tensor" in line or "alloc_from_pool" in line) and (
-            match := _VIEW.match(line)
+        elif (
+            ("reinterpret_tensor" in line or "alloc_from_pool" in line)
+            and (match := _BOUND.match(line))
+            and any(view in name for name in _CALLED.findall(match[2]) for view in _VIEWS)
         ):
             found.views.setdefault(match[1], _statement(match[2]))
         elif "constants_info_[" in line and (match := _CONSTANT.search(line)):
@@ -80,17 +88,15 @@ def plain(text: str) -> str:
     """Sizes and views as both languages could write them: `{8L, 64L, }` is `(8, 64)`."""
     text = _TRAILING.sub("", _LONG.sub("", text)).replace("{", "(").replace("}", ")")
     if "reinterpret_tensor_wrapper" in text:
-        return _REINTERPRET.sub(_reinterpreted, text)
+        match = _REINTERPRET.search(text)
+        if match and text.endswith(")") and ";" not in text[match.end() :]:
+            inside = text[match.end() :].rstrip(")") + ")"
+            if inside.count(")") > inside.count("("):
+                inside = inside[:-1]
+            return f"{text[: match.start()]}reinterpret_tensor({match[1]}, {inside})"
     return text
-
-
-def _reinterpreted(match: re.Match[str]) -> str:
-    inside = match[2]
-    while inside.endswith(")") and inside.count(")") > inside.count("("):
-        inside = inside[:-1]
-    return f"reinterpret_tensor({match[1]}, {inside})"
 
 
 def _statement(text: str) -> str:
     """The first statement of a line: Inductor puts `del buf0  # reuse` behind some."""
-    return re.split(r";|\s+(?:#|//)", text, maxsplit=1)[0].strip()
+    return re.split(r";|(?<!\s)\s+(?:#|//)", text, maxsplit=1)[0].strip()

@@ -12,8 +12,7 @@ from rewriter.difference.types import KernelChange
 from rewriter.kernel_source import KernelSource
 
 # Where Inductor wrote the kernel to.
-_PATH = re.compile(r"^\s*(?:#|//) kernel path: .*$", re.MULTILINE)
-_NUMBER = re.compile(r"_?\d+$")
+_PATH = re.compile(r"^[ \t]*(?:#|//) kernel path: .*$", re.MULTILINE)
 _CODE = re.compile(r"^@triton\.jit\b", re.MULTILINE)
 
 
@@ -110,5 +109,6 @@ def _code(text: str) -> str:
 
 def _normal(kernel: KernelSource) -> str:
     text = _PATH.sub("", kernel.text.replace("\r\n", "\n"))
-    own = _NUMBER.sub("", kernel.name)
+    own = kernel.name.rstrip("0123456789")
+    own = own.removesuffix("_") if own != kernel.name else own
     return re.sub(rf"\b{re.escape(kernel.name)}\b", own, text)

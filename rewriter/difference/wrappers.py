@@ -22,7 +22,7 @@ from rewriter.errors import RewriterError
 from rewriter.source import check_text
 
 # A call of the runtime at a launch, in either language.
-_PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d+)[,)]")
+_PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
 # How lines of probes begin: the header, a block, the handle, its calls and its table of launches.
 _OURS = re.compile(
     rb"\s*(?:(?:#|//) (?:Instrumented by |What the probes need:|Here it ends\.)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rewriter import jsontext
 from rewriter.errors import FAILED, RewriterError
 from rewriter.package.library import Library, provided
 from rewriter.package.machine import Machine
@@ -81,7 +81,7 @@ class Loading:
             "models": {name: expected.device for name, expected in models.items()},
             "imports": list(imports),
         }
-        out, err = self.process.communicate(json.dumps(spec) + "\n")
+        out, err = self.process.communicate(jsontext.encode(spec) + "\n")
         code = self.process.returncode
         if code:
             how = (err.strip().splitlines() or ["no message"])[-1]
@@ -89,7 +89,7 @@ class Loading:
                 how = f"signal {signal.Signals(-code).name}"
             raise _failed(f"the process that loaded it ended: {how}")
         # What a library prints when it is loaded may come first.
-        answer = json.loads(out.splitlines()[-1])
+        answer = jsontext.parse_object(out.splitlines()[-1].encode())
         if problem := answer.get(""):
             raise RewriterError(
                 "bad-import",

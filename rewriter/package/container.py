@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from rewriter import limits
 from rewriter.errors import RewriterError
 from rewriter.package.pack import ORIGINAL, SOURCES
 
@@ -35,6 +36,11 @@ _LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
 _END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
 _END_SIGNATURE = b"PK\5\6"
 _IN_ZIP64 = 0xFFFF  # the number is elsewhere
+# Of files with more entries, or larger ones: where the other record is, and that.
+_LOCATOR, _LOCATOR_SIGNATURE = struct.Struct("<4sLQL"), b"PK\6\7"
+_END64, _END64_SIGNATURE = struct.Struct("<4sQ2H2L4Q"), b"PK\6\6"
+_ENTRY = 46  # bytes of an entry in the directory, less its name
+_COMMENT = 0xFFFF  # bytes of a comment, at most
 
 
 class Container(Protocol):
@@ -48,8 +54,11 @@ class Container(Protocol):
     def names(self) -> tuple[str, ...]:
         """Every member, in the order of the package."""
 
-    def read(self, name: str) -> bytes:
-        """The bytes of a member."""
+    def read(self, name: str, bound: int) -> bytes:
+        """The bytes of a member. Raises `RewriterError` where there are more than `bound`."""
+
+    def size(self, name: str) -> int:
+        """How many bytes a member has, as it says."""
 
     def extract(self, name: str, to: Path) -> None:
         """Copy a member, of any size, into a new file."""
@@ -75,21 +84,36 @@ class Zip:
     path: Path
     names: tuple[str, ...]
 
-    def read(self, name: str) -> bytes:
-        with _reading(self.path), zipfile.ZipFile(self.path) as file:
-            data = file.read(name)
-            _require_whole(file, name, len(data))
+    @cached_property
+    def _directory(self) -> zipfile.ZipFile:
+        """The directory of the file, read once: a package may have thousands of members."""
+        with _reading(self.path):
+            return zipfile.ZipFile(self.path)
+
+    def size(self, name: str) -> int:
+        return self._directory.getinfo(name).file_size
+
+    def read(self, name: str, bound: int) -> bytes:
+        limits.require_size(self.path / name, self.size(name), bound)
+        with _reading(self.path), self._directory.open(name) as source:
+            # One that inflates to more than it says is read no further.
+            data = source.read(bound + 1)
+            self._require_whole(name, len(data))
             return data
 
     def extract(self, name: str, to: Path) -> None:
         with (
             _reading(self.path),
-            zipfile.ZipFile(self.path) as file,
-            file.open(name) as source,
+            self._directory.open(name) as source,
             to.open("xb") as target,
         ):
             shutil.copyfileobj(source, target, 1 << 20)
-            _require_whole(file, name, target.tell())
+            self._require_whole(name, target.tell())
+
+    def _require_whole(self, name: str, size: int) -> None:
+        """An entry may inflate to less than it claims, which zipfile takes for its end."""
+        if size != self.size(name):
+            raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes, not what it says")
 
 
 @dataclass(frozen=True)
@@ -106,10 +130,15 @@ class Folder:
                 raise _refused(self.path, f"{path.relative_to(self.path)} is a link")
             if path.is_file():
                 files.append(path.relative_to(self.path).as_posix())
+        if len(files) > limits.MEMBERS:
+            raise limits.too_large(self.path, f"{len(files):,} files", f"{limits.MEMBERS:,}")
         return tuple(files)
 
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    def size(self, name: str) -> int:
+        return (self.path / name).stat().st_size
+
+    def read(self, name: str, bound: int) -> bytes:
+        return limits.read(self.path / name, bound)
 
     def extract(self, name: str, to: Path) -> None:
         shutil.copyfile(self.path / name, to)
@@ -146,10 +175,15 @@ class Overlay:
     def names(self) -> tuple[str, ...]:
         return self.original.names
 
-    def read(self, name: str) -> bytes:
+    def size(self, name: str) -> int:
         if name in self.files:
-            return (self.path / self.files[name]).read_bytes()
-        return self.original.read(name)
+            return (self.path / self.files[name]).stat().st_size
+        return self.original.size(name)
+
+    def read(self, name: str, bound: int) -> bytes:
+        if name in self.files:
+            return limits.read(self.path / self.files[name], bound)
+        return self.original.read(name, bound)
 
     def extract(self, name: str, to: Path) -> None:
         if name in self.files:
@@ -173,6 +207,7 @@ def open_zip(path: Path) -> Zip:
     """Check the directory of a zip file and return its members. Raises on what is not sound."""
     if not path.is_file():
         raise _missing(path)
+    _require_small(path)
     with _reading(path), zipfile.ZipFile(path) as file:
         entries, comment = file.infolist(), file.comment
     _check_count(path, len(entries), len(comment))
@@ -182,6 +217,33 @@ def open_zip(path: Path) -> Zip:
             raise _corrupt(path, f"the entry {entry.filename!r} is neither stored nor deflated")
     _check_sizes(path, entries)
     return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
+
+
+def _require_small(path: Path) -> None:
+    """Refuse more members than the bound before zipfile makes an object of each."""
+    with path.open("rb") as file:
+        there = file.seek(0, os.SEEK_END)
+        file.seek(max(0, there - _END.size - _COMMENT))
+        tail = file.read()
+        # As zipfile looks for it: at the very end, or else with a comment behind it.
+        at = len(tail) - _END.size
+        if not (tail.startswith(_END_SIGNATURE, at) and tail.endswith(b"\0\0")):
+            at = tail.rfind(_END_SIGNATURE)
+        if not 0 <= at <= len(tail) - _END.size:
+            return  # zipfile says what it misses
+        *_, count, size, _offset, _comment = _END.unpack_from(tail, at)
+        where = tail[at - _LOCATOR.size : at] if at >= _LOCATOR.size else b""
+        if where.startswith(_LOCATOR_SIGNATURE):
+            file.seek(min(there, _LOCATOR.unpack(where)[2]))
+            record = file.read(_END64.size)
+            if record.startswith(_END64_SIGNATURE) and len(record) == _END64.size:
+                *_, count, size, _offset = _END64.unpack(record)
+    # What claims to be larger than the file is damaged, as zipfile finds.
+    if limits.MEMBERS < count <= there // _ENTRY:
+        raise limits.too_large(path, f"{count:,} members", f"{limits.MEMBERS:,}")
+    if limits.DIRECTORY_BYTES < size <= there:
+        found = f"a directory of {size:,} bytes"
+        raise limits.too_large(path, found, f"{limits.DIRECTORY_BYTES:,}")
 
 
 def _check_count(path: Path, found: int, comment: int) -> None:
@@ -194,11 +256,13 @@ def _check_count(path: Path, found: int, comment: int) -> None:
 
 
 def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    if len(entries) > limits.MEMBERS:
+        raise limits.too_large(path, f"{len(entries):,} members", f"{limits.MEMBERS:,}")
     for entry in entries:
         # `orig_filename` is what the file says; zipfile cuts names at a NUL.
         name = entry.orig_filename
         if why := _unsafe(name):
-            raise _refused(path, f"the entry {name!r} {why}")
+            raise _refused(path, f"the entry {name!r:.200} {why}")
         if stat.S_ISLNK(entry.external_attr >> 16):
             raise _refused(path, f"the entry {name!r} is a link")
         if entry.flag_bits & 0x1:
@@ -218,6 +282,8 @@ def _unsafe(name: str) -> str:
         return "has an absolute path"
     if ".." in PurePosixPath(name).parts:
         return "leads out of the package"
+    if len(name.encode("utf-8", "replace")) > limits.NAME_BYTES:
+        return f"has a name of more than {limits.NAME_BYTES:,} bytes"
     return ""
 
 
@@ -237,12 +303,6 @@ def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
             raise _refused(path, f"the entry {entry.filename!r} gives two sizes")
     if end > there:
         raise _corrupt(path, "an entry ends behind the file")
-
-
-def _require_whole(file: zipfile.ZipFile, name: str, size: int) -> None:
-    """An entry may inflate to less than it claims, which zipfile takes for its end."""
-    if size != file.getinfo(name).file_size:
-        raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes and claims another size")
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def look() -> Machine:
         system=platform.system().lower(),
         processor=platform.machine(),
         features=_features(),
-        torch=_torch(),
+        torch=installed_torch(),
         python_include=_directory(Path(sysconfig.get_path("include"))),
         cuda_include=next(_cuda_includes(), None),
     )
@@ -128,7 +128,8 @@ def _features() -> frozenset[str]:
     return frozenset(line[1].split()) if line else frozenset()
 
 
-def _torch() -> Torch | None:
+def installed_torch() -> Torch | None:
+    """The torch that Python would import, by its files; `None` where there is none."""
     try:
         spec = importlib.util.find_spec("torch")
     except (ImportError, ValueError):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, get_args
 
+from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
 from rewriter.package import pack
 from rewriter.package.container import (
@@ -32,7 +32,7 @@ Step = Literal["Compile", "Link"]
 
 # What no other C++ of a package defines.
 WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
-_COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+?)[ \t]*\r?$", re.MULTILINE)
+_COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,11 @@ class Model:
 
     def command(self, step: Step) -> tuple[str, ...]:
         """How the wrapper was compiled, or the library linked; empty if it does not say."""
-        return recorded(self.text, step)
+        return self._commands[step]
+
+    @cached_property
+    def _commands(self) -> dict[Step, tuple[str, ...]]:
+        return {step: recorded(self.text, step) for step in get_args(Step)}
 
     @property
     def original_library(self) -> str:
@@ -88,8 +92,11 @@ class Model:
 def recorded(text: str, step: Step) -> tuple[str, ...]:
     """The last command of a kind that a source ends with; one that was compiled again has more."""
     found = [command for which, command in _COMMAND.findall(text) if which == step]
+    if not found:
+        return ()
+    limits.require_size(f"the {step.lower()} command", len(found[-1]), limits.COMMAND_BYTES)
     try:
-        return tuple(shlex.split(found[-1])) if found else ()
+        return tuple(shlex.split(found[-1].rstrip(" \t\r")))
     except ValueError:
         return ()
 
@@ -133,6 +140,8 @@ def open_package(path: Path) -> Package:
             f"{path} is no package of AOTInductor's: {_what(container.names)}",
             hint="Expected what torch._inductor.aoti_compile_and_package writes.",
         )
+    if len(models) > limits.MODELS:
+        raise limits.too_large(path, f"{len(models):,} models", f"{limits.MODELS:,}")
     pickled = any(name.startswith(root + WEIGHTS) for name in container.names)
     return Package(
         container,
@@ -148,12 +157,15 @@ def _container(path: Path) -> Container:
     if not (path / pack.SOURCES).is_file():
         return Folder(path)
     file = path / pack.SOURCES
-    files = _read_manifest(file, file.read_bytes()).get("replaced", ())
+    files = _read_manifest(file, limits.read(file, limits.JSON_BYTES)).get("replaced", ())
     return Overlay(path, open_zip(path / pack.ORIGINAL), files)
 
 
 def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:
-    sources = {member: container.read(member) for member in members if member.endswith(".cpp")}
+    texts = [member for member in members if member.endswith(".cpp")]
+    total = sum(container.size(member) for member in texts)
+    limits.require_size(f"{container.path}: all .cpp of {name}", total, limits.SOURCES_BYTES)
+    sources = {member: container.read(member, limits.WRAPPER_BYTES) for member in texts}
     wrappers = [member for member, source in sources.items() if WRAPPER.search(source)]
     if len(wrappers) != 1:
         found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
@@ -193,9 +205,9 @@ def _metadata(container: Container, members: tuple[str, ...], stem: str) -> dict
     if name not in members:
         return {}
     try:
-        loaded = json.loads(container.read(name))
-        return {str(key): str(value) for key, value in loaded.items()}
-    except (ValueError, AttributeError) as error:
+        loaded = jsontext.parse_object(container.read(name, limits.JSON_BYTES))
+        return {key: str(value) for key, value in loaded.items()}
+    except jsontext.JsonError as error:
         raise RewriterError(
             "corrupt-package",
             f"{container.path}: {name} is no JSON object: {error}",
@@ -220,7 +232,7 @@ def _weights(
 def _manifest(container: Container, root: str) -> Json | None:
     if isinstance(container, Overlay):
         file = container.path / pack.SOURCES
-        sources = _read_manifest(file, file.read_bytes())
+        sources = _read_manifest(file, limits.read(file, limits.JSON_BYTES))
         fields, original = sources.get("manifest"), sources.get("original")
         if not isinstance(fields, dict) or not isinstance(original, dict):
             raise _unknown(file)
@@ -230,7 +242,7 @@ def _manifest(container: Container, root: str) -> Json | None:
         if root + pack.DIRECTORY in container.names:
             raise _unknown(container.path / name)
         return None
-    manifest = _read_manifest(container.path / name, container.read(name))
+    manifest = _read_manifest(container.path / name, container.read(name, limits.JSON_BYTES))
     if not _has_members(manifest.get("models"), container.names):
         raise _unknown(container.path / name)
     return manifest
@@ -240,6 +252,7 @@ def _has_members(models: object, names: tuple[str, ...]) -> bool:
     """Whether a manifest says of each model which two libraries of the package are its own."""
     if not isinstance(models, dict):
         return False
+    members = set(names)
     seen: list[str] = []
     for about in models.values():
         if not isinstance(about, dict):
@@ -249,7 +262,7 @@ def _has_members(models: object, names: tuple[str, ...]) -> bool:
             continue
         libraries = [name for name in pair if isinstance(name, str) and name.endswith(".so")]
         folders = {PurePosixPath(name).parent for name in libraries}
-        if len(libraries) != len(pair) or len(folders) != 1 or not set(libraries) <= set(names):
+        if len(libraries) != len(pair) or len(folders) != 1 or not members.issuperset(libraries):
             return False
         seen += libraries
     return len(set(seen)) == len(seen)
@@ -257,13 +270,12 @@ def _has_members(models: object, names: tuple[str, ...]) -> bool:
 
 def _read_manifest(path: Path, data: bytes) -> Json:
     try:
-        manifest = json.loads(data)
-        known = manifest["format"] == pack.FORMAT and manifest["version"] == pack.VERSION
-    except (ValueError, KeyError, TypeError, RecursionError):
-        known = False
-    if not known:
+        manifest = jsontext.parse_object(data)
+    except jsontext.JsonError:
+        raise _unknown(path) from None
+    if (manifest.get("format"), manifest.get("version")) != (pack.FORMAT, pack.VERSION):
         raise _unknown(path)
-    return dict(manifest)
+    return manifest
 
 
 def _unknown(path: Path) -> RewriterError:

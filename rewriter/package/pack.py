@@ -143,6 +143,8 @@ def restore(patched: Path, root: str, output: Path | None = None) -> bool:
 def _restore(patched: Path, root: str, output: Path | None) -> bool:
     with zipfile.ZipFile(patched) as file:
         original = json.loads(file.read(root + MANIFEST))["original"]
+        if file.getinfo(root + DIRECTORY).file_size > patched.stat().st_size:
+            return False  # more than the original had
         tail = file.read(root + DIRECTORY)
     if original["directory"] + len(tail) != original["size"]:
         return False

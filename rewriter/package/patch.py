@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rewriter import api, edit, write
+from rewriter import api, edit, limits, write
 from rewriter.artifact import Artifact, open_artifact
 from rewriter.cpp import runtime
 from rewriter.errors import FAILED, RewriterError
@@ -342,7 +342,8 @@ def _strip_sources(package: Package, output: Path) -> bool:
     original = package.container.original
     shutil.copyfile(original.path, output)
     return bool(pack.sha256(output) == package.manifest["original"].get("sha256")) and all(
-        edit.strip(model.source).source == original.read(model.wrapper) for model in package.models
+        edit.strip(model.source).source == original.read(model.wrapper, limits.WRAPPER_BYTES)
+        for model in package.models
     )
 
 

@@ -22,6 +22,7 @@ from rewriter.package import ROUTES, Route
 from rewriter.package.library import CONSTANTS, Library
 from rewriter.package.machine import Machine, compiler, is_compiler
 from rewriter.package.model import Model, recorded
+from rewriter.scan import spans
 
 _TORCH_INCLUDE = re.compile(r"(?:^|/)torch/include(?P<rest>/.*)?$")
 _TORCH_LIBRARIES = re.compile(r"(?:^|/)torch/lib/?$")
@@ -30,6 +31,7 @@ _CUDA = re.compile(r"cuda|/cu\d+(?:/|$)", re.IGNORECASE)
 # Code for the processor of the machine that compiles: not what may run on another one.
 _NATIVE = re.compile(r"-m(?:arch|tune|cpu)=native$")
 _KERNEL_USE = re.compile(r"\b(cpp_fused_\w+)\s*\(")
+_KERNEL_BODY = re.compile(r"\)\s*\{|(?P<stop>[;{])")
 # What makes the compiler run something else: torch never writes it, a package may.
 _RUNS = re.compile(r"-(?:fplugin|wrapper$|B|specs|Xclang$|load$)")
 
@@ -119,15 +121,15 @@ def _is_own_object(path: str, model: Model) -> bool:
 def _link_obstacle(model: Model, library: Library) -> str:
     if library.soname:
         return f"the library has a name of its own ({library.soname}), which a copy would share"
-    used = {name for name in _KERNEL_USE.findall(model.text) if not _defines(model.text, name)}
+    used = set(_KERNEL_USE.findall(model.text)) - _defined(model.text)
     if missing := sorted((used | {CONSTANTS}) - library.exports):
         return f"the library does not export {', '.join(missing[:3])}"
     return ""
 
 
-def _defines(text: str, name: str) -> bool:
-    """Whether a kernel is in the wrapper itself, as in releases up to 2.6."""
-    return bool(re.search(rf"\b{name}\s*\([^;{{]*\)\s*\{{", text))
+def _defined(text: str) -> set[str]:
+    """The kernels that are in the wrapper itself, as in releases up to 2.6."""
+    return {head[1] for head, _ in spans(_KERNEL_USE, _KERNEL_BODY, text)}
 
 
 def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, str]) -> Recipe:
@@ -143,7 +145,7 @@ def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, s
     )
     if route == "link":
         why = "kernels and weights stay as they are"
-        if any(_defines(model.text, name) for name in _KERNEL_USE.findall(model.text)):
+        if _defined(model.text):
             why = "weights stay as they are; the wrapper has the kernels in it"
         return Recipe(model, route, why, wrapper)
     why = reasons["link"] or "asked for"

@@ -16,19 +16,10 @@ from functools import cache
 from typing import Any
 
 from rewriter import grammar
+from rewriter.cpp import tokens
 
 Release = tuple[int, int]
 
-# Comments and literals. They are taken out of a wrapper before anything is looked for in it: they
-# hold kernels, commands and texts of the model.
-_COMMENTS_AND_LITERALS = re.compile(
-    r"//(?:\\\r?\n|[^\n])*"
-    r"|/\*.*?\*/"
-    r'|R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?\)(?P=delimiter)"'
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|'(?:\\.|[^'\\\n])*'",
-    re.DOTALL,
-)
 _DEFINITION = re.compile(r"^(?:AOTIRuntimeError|const char\*)\s+(AOTInductor\w+)\(", re.MULTILINE)
 _INCLUDE = re.compile(r"^#include <torch/csrc/inductor/([\w/]+\.h)>", re.MULTILINE)
 
@@ -112,7 +103,7 @@ def releases(
     and `metadata` its metadata. Each may be empty.
     """
     facts = _facts()
-    code = _COMMENTS_AND_LITERALS.sub('""', wrapper)
+    code = tokens.code(wrapper)
     first, lower = facts.oldest, ""
     last: Release | None = None
     upper = ""

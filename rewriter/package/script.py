@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -10,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from rewriter import jsontext
 from rewriter.artifact import Artifact
 from rewriter.errors import RewriterError
 from rewriter.package import Route, build, pack, patch, recipe
@@ -88,7 +88,7 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
         "added": [[member, str(file), after] for member, file, after in changes.added],
         "original": {"sha256": pack.sha256(folder / pack.ORIGINAL)},
     }
-    (folder / pack.SOURCES).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (folder / pack.SOURCES).write_text(jsontext.encode(content, indent=2) + "\n", encoding="utf-8")
     text += _TAIL.format(pack=packer.name)
     (folder / NAME).write_text(text, encoding="utf-8")
     (folder / NAME).chmod(0o755)

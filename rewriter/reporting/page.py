@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from rewriter import verdict_text
+from rewriter import jsontext, verdict_text
 from rewriter.dump import RunDump, open_dump
 from rewriter.errors import RewriterError
 from rewriter.reporting import compared, encode, findings, plot, sources
@@ -56,7 +55,7 @@ _SOURCE = 200  # lines shown of the source of the launch in question
 # Unicode's explicit marks of direction, and the blocks of scripts from right to left.
 _MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LEFTWARDS = re.compile(
-    r"(\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]\S*)"
+    r"((?<!\S)\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]\S*)"
 )
 
 
@@ -339,7 +338,7 @@ def isolated(text: object) -> Markup:
 
 def _script(value: Any) -> Markup:
     """JSON that may stand in a `<script>`: nothing in it can end that, or begin a comment."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = jsontext.encode(value, compact=True)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     # What the script reads is an escape, too.

@@ -144,7 +144,7 @@ class Recorder:
 
         Paths and numbers in a message make it no other message.
         """
-        said = re.sub(r"\S*/\S*|\d+", "", message)
+        said = re.sub(r"(?<!\S)\S*/\S*|\d+", "", message)
         if said not in self._warned:
             self._warned.add(said)
             say(f"[rewriter {self.rank}] warning: {about}: {message}\n")

@@ -26,18 +26,19 @@ class JsonError(ValueError):
     """Some bytes are not what was expected: no JSON, too much of it, or another value."""
 
 
-def parse(data: bytes, *, size: int = limits.JSON_BYTES) -> Any:
+def parse(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Any:
     """The value that some JSON holds. Raises `JsonError` on anything that is not strictly JSON.
 
     That is: no UTF-8, no JSON, NaN and its like, the same name twice in one object, more than
     `size` bytes, more than `limits.JSON_DEPTH` levels. Half of a surrogate pair, which Python
     writes for a path that is no UTF-8 and nothing can print, is given as the text of its escape.
+    `lenient` takes NaN and its like.
     """
     if len(data) > size:
         raise JsonError(f"{len(data):,} bytes; at most {size:,} are read")
     try:
         text = data.decode("utf-8")
-        value = _DECODER.decode(text)
+        value = (_LENIENT if lenient else _DECODER).decode(text)
         if "\\ud" in text or "\\uD" in text:
             value = _with_characters(value)
     except RecursionError:
@@ -51,9 +52,9 @@ def parse(data: bytes, *, size: int = limits.JSON_BYTES) -> Any:
     return value
 
 
-def parse_object(data: bytes, *, size: int = limits.JSON_BYTES) -> Json:
+def parse_object(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Json:
     """The object that some JSON holds. Raises `JsonError` as `parse` does, and on other values."""
-    value = parse(data, size=size)
+    value = parse(data, size=size, lenient=lenient)
     if not isinstance(value, dict):
         raise JsonError(f"expected an object, found {describe(value)}")
     return value
@@ -112,6 +113,7 @@ def _refuse(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _require_shallow(data: bytes) -> None:

@@ -6,7 +6,6 @@ One resolver for each value of `roles` in the grammar.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 
 import tree_sitter
 
-from rewriter import kernels
+from rewriter import jsontext, kernels
 from rewriter import operators as schemas
 from rewriter.arguments import INPUT, UNKNOWN, Declared
 from rewriter.cpp.names import Call
@@ -160,7 +159,7 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
     tensors = list(context.walk.reader.elements(nodes[-1])) if nodes else []
     returns = bool(node.get("outputs")) if node else False
     literals = tuple(
-        json.dumps(value)  # as C++ writes it, too: `true`
+        jsontext.encode(value)  # as C++ writes it, too: `true`
         for given in node.get("inputs", ())
         for kind, value in given.get("arg", {}).items()
         if kind in ("as_int", "as_float", "as_bool") and _is_number(value)

@@ -121,13 +121,13 @@ def _is_own_object(path: str, model: Model) -> bool:
 def _link_obstacle(model: Model, library: Library) -> str:
     if library.soname:
         return f"the library has a name of its own ({library.soname}), which a copy would share"
-    used = set(_KERNEL_USE.findall(model.text)) - _defined(model.text)
+    used = set(_KERNEL_USE.findall(model.text)) - defined(model.text)
     if missing := sorted((used | {CONSTANTS}) - library.exports):
         return f"the library does not export {', '.join(missing[:3])}"
     return ""
 
 
-def _defined(text: str) -> set[str]:
+def defined(text: str) -> set[str]:
     """The kernels that are in the wrapper itself, as in releases up to 2.6."""
     return {head[1] for head, _ in spans(_KERNEL_USE, _KERNEL_BODY, text)}
 
@@ -145,7 +145,7 @@ def _recipe(route: Route, model: Model, machine: Machine, reasons: dict[Route, s
     )
     if route == "link":
         why = "kernels and weights stay as they are"
-        if _defined(model.text):
+        if defined(model.text):
             why = "weights stay as they are; the wrapper has the kernels in it"
         return Recipe(model, route, why, wrapper)
     why = reasons["link"] or "asked for"

@@ -1,0 +1,172 @@
+"""Readers take time linear in their input, whatever it is: four times as much, four times as long.
+
+Each case is text that a backtracking pattern, or a search from each of many beginnings, would go
+through again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts import get
+from rewriter import graphs, jsontext, kernels, markers, provenance, trace_page
+from rewriter.artifact import language_of
+from rewriter.cpp import embedded, tokens
+from rewriter.cpp.grammar import load
+from rewriter.cpp.outline import Outline
+from rewriter.difference import accounting, declared
+from rewriter.kernel_source import defined, find_kernels
+from rewriter.package import model, recipe
+from rewriter.reporting.page import isolated
+from rewriter.source import Source
+
+AOTI = get("cpu-torch2.13/mlp aoti").data
+_COMMAND = b"\n// Compile cmd\n// "
+_ROUNDS = 2
+_RATIO = 6.0  # of four times the input; what is quadratic takes 16 times as long
+_SLACK = 0.02  # seconds, of timers and of what is not in proportion to the input
+_LIMIT = 5.0
+
+
+def _outline(data: bytes) -> object:
+    found = Outline(Source("wrapper.cpp", data), embedded.of(Source("wrapper.cpp", data)), load())
+    return found.bodies, found.header, found.cpp_kernels, found.callers, found.triton_sources
+
+
+def _kernels(data: bytes) -> object:
+    from rewriter.artifact import OpenWrapper
+    from rewriter.types import Wrapper
+
+    return find_kernels(OpenWrapper(Wrapper("wrapper.cpp", data, "cpp"), Path("wrapper.cpp")))
+
+
+def _page(data: bytes) -> object:
+    path = Path("0_0_0/inductor_output_code_a_1.html")
+    return trace_page.read(path, b"<pre>" + data + b"</pre>")
+
+
+def _behind(text: bytes) -> Callable[[int], bytes]:
+    """A sound wrapper with so much of something behind it."""
+    return lambda size: AOTI + b"\n" + text * (size // len(text))
+
+
+def _times(text: bytes) -> Callable[[int], bytes]:
+    return lambda size: text * (size // len(text))
+
+
+def _text(text: str) -> Callable[[int], str]:
+    return lambda size: text * (size // len(text))
+
+
+def _python(data: bytes) -> object:
+    return language_of(Path("x.py"), data), graphs.graph_of(data), markers.find_header(data)
+
+
+def _strip(data: bytes) -> object:
+    from rewriter import edit
+
+    return edit.strip(data)
+
+
+def _refused(data: bytes) -> None:
+    with pytest.raises(jsontext.JsonError):
+        jsontext.parse(data)
+
+
+_HEADER = b"# Instrumented by inductor-rewriter 0.1.0 with print, original sha256 "
+_TAGGED = _HEADER + b"0" * 64 + b"  # rewriter:00000000\nx = 1  # rewriter:00000000 begin\n"
+CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
+    # reader, input of a size, the smaller size
+    "a command of spaces": (
+        lambda text: model.recorded(text, "Compile"),
+        lambda size: _COMMAND.decode() + "g++" + " " * size + "x",
+        200_000,
+    ),
+    "many commands": (
+        lambda text: model.recorded(text, "Compile"), _text("// Compile cmd\n// g++ x\n"), 100_000
+    ),
+    "definitions without end": (_outline, _behind(b"void run_impl( a b\n"), 8_000),
+    "definitions with comments": (_outline, _behind(b"void run_impl( // a\n// b\n"), 8_000),
+    "slashes in a definition": (
+        _outline, lambda n: AOTI + b"\nvoid run_impl(" + b"//" * n, 8_000
+    ),
+    "functions without end": (_outline, _behind(b'extern "C" a('), 8_000),
+    "a function of many words": (_outline, lambda n: AOTI + b'\nextern "C" ' + b"a " * n, 10_000),
+    "bodies without end": (_outline, _behind(b'extern "C" void a() { b\n'), 8_000),
+    "callers without end": (_outline, _behind(b"void call_a( "), 8_000),
+    "raw strings without end": (_outline, _behind(b'x_source = R"TRITON('), 8_000),
+    "Triton strings": (_outline, _behind(b"async_compile.triton('a','''"), 8_000),
+    "spaces above the includes": (_outline, lambda n: b" " * n + b"\n" + AOTI, 100_000),
+    "kernels without end": (defined, _times(b'extern "C" void kernel(a) {\n'), 200_000),
+    "owners without end": (_kernels, _times(b"void call_a( "), 100_000),
+    "parameters": (kernels.cpp, lambda n: "void kernel(" + "a" * n + "!)", 200_000),
+    "atomic parameters": (kernels.cpp, lambda n: f"void kernel({'float* a, ' * (n // 10)}b)", 40_000),
+    "kernel names": (kernels.cpp, lambda n: "void a" + "_fused" * (n // 6), 200_000),
+    "comments without end": (tokens.code, _text("/* "), 300_000),
+    "literals without end": (tokens.code, _text('R"x('), 300_000),
+    "quotes without end": (tokens.code, lambda n: '"' + '\\"' * n, 100_000),
+    "uses of kernels": (recipe.defined, _text("cpp_fused_a (b, "), 200_000),
+    "tags without end": (_page, _times(b"<"), 400_000),
+    "entities": (_page, _times(b"&#"), 100_000),
+    "blank lines": (_python, lambda n: b"\n" * n + b"torch._inductor", 200_000),
+    "spaces in a line": (_python, lambda n: b"torch._inductor\n" + b" " * n + b"x", 200_000),
+    "marks": (_strip, _times(_TAGGED), 400_000),
+    "headers": (_strip, lambda n: _HEADER.replace(b"0.1.0", b"0.1.0 with " * (n // 11)), 200_000),
+    "escaped quotes": (
+        lambda data: embedded.of(Source("x.py", data)),
+        lambda n: b"cpp_wrapper_src = '''" + b"\\'''" * (n // 4) + b"'''",
+        20_000,
+    ),
+    "source nodes": (provenance.read, lambda n: [b"Source Nodes: [" * (n // 15)], 200_000),
+    "views": (
+        lambda line: declared.declared([line]), lambda n: "a = " + "reinterpret_tensor" * (n // 18),
+        100_000,
+    ),
+    "allocations": (
+        lambda line: declared.declared([line]), lambda n: "a" * n + " empty_strided", 100_000
+    ),
+    "shims": (
+        lambda line: declared.declared([line]),
+        _text("aoti_torch_empty_strided(2, a, "), 100_000,
+    ),
+    "debug handles": (
+        lambda line: accounting.keys([line], declared.declared([]), {}),
+        _text("[Provenance debug handles]"), 100_000,
+    ),
+    "words in a page": (isolated, _text("a"), 100_000),
+    "names in JSON": (
+        _refused,
+        lambda n: b"{" + b",".join(b'"%d":1' % i for i in range(n)) + b',"%d":2}' % (n - 1),
+        20_000,
+    ),
+    "strings in JSON": (
+        jsontext.parse, lambda n: b'["' + b'\\"' * n + b'",' + b"[]," * n + b"1]", 40_000
+    ),
+}  # fmt: skip
+
+
+def _seconds(read: Callable[[Any], object], given: Any) -> float:
+    started = time.process_time()
+    read(given)
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_time_is_linear_in_the_input(case: str) -> None:
+    read, make, size = CASES[case]
+    small, large = make(size), make(4 * size)
+    read(make(size // 4))  # what is loaded once
+    once = min(_seconds(read, small) for _ in range(_ROUNDS))
+    four = _seconds(read, large)
+    for _ in range(_ROUNDS):
+        if four <= _RATIO * once + _SLACK:
+            break
+        four = min(four, _seconds(read, large))
+        once = max(once, _seconds(read, small))
+    assert four <= _RATIO * once + _SLACK
+    assert four <= _LIMIT

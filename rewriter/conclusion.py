@@ -6,13 +6,14 @@ said, and which command tells more.
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewriter import jsontext, limits
+from rewriter.errors import RewriterError
 from rewriter.types import Json, Selection
 from rewriter.verdict import Ended, Verdict
 
@@ -67,16 +68,16 @@ def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
         "again": conclusion.again,
     }
     with suppress(OSError):
-        (dump / NAME).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        (dump / NAME).write_text(jsontext.encode(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def read_conclusion(dump: Path) -> Conclusion | None:
     """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
     for folder in (dump, *dump.absolute().parents[:2]):
         try:
-            facts = json.loads((folder / NAME).read_bytes())
+            facts = jsontext.parse_object(limits.read(folder / NAME, limits.JSON_BYTES))
             return _read(facts)
-        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RewriterError):
             continue
     return None
 

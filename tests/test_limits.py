@@ -30,7 +30,7 @@ _OWN = (
 
 def test_the_documentation_states_the_bounds() -> None:
     text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-    table = text[text.index("## beyond-limit") : text.index("## binary-file")]
+    table = text[text.index("## beyond-bounds") : text.index("## binary-file")]
     for bound in (limits.WRAPPER_BYTES, limits.SOURCES_BYTES, limits.COMMAND_BYTES,
                   limits.PAGE_BYTES, limits.JSON_BYTES, limits.JSON_LINE_BYTES):  # fmt: skip
         assert f"{bound >> 20} MiB" in table
@@ -109,7 +109,7 @@ def test_a_member_that_inflates_without_end_is_refused_unread(tmp_path: Path) ->
                 member.write(bytes(1 << 20))
     for command in ("list", "doctor", "strip"):
         done = invoke([command, str(path)])
-        assert (done.code, done.slug) == (2, "beyond-limit"), done.errors
+        assert (done.code, done.slug) == (2, "beyond-bounds"), done.errors
         assert done.seconds < 5
 
 
@@ -127,7 +127,7 @@ def test_a_package_of_too_many_is_refused(names: list[str], says: str, tmp_path:
         for name in names:
             file.writestr(zipfile.ZipInfo(name), b"")
     done = invoke(["list", str(path)])
-    assert (done.code, done.slug) == (2, "beyond-limit"), done.errors
+    assert (done.code, done.slug) == (2, "beyond-bounds"), done.errors
     assert says in done.errors
 
 
@@ -137,7 +137,7 @@ def test_a_long_command_is_refused(tmp_path: Path) -> None:
         text = AOTI.data + b"\n// Compile cmd\n// g++ " + b"a" * limits.COMMAND_BYTES
         file.writestr(f"{MODEL}a.wrapper.cpp", text)
     done = invoke(["list", str(path)])
-    assert (done.code, done.slug) == (2, "beyond-limit"), done.errors
+    assert (done.code, done.slug) == (2, "beyond-bounds"), done.errors
 
 
 def test_templates_that_nothing_closes_are_refused() -> None:

@@ -102,11 +102,13 @@ def test_numbers_that_are_not_finite_are_strings() -> None:
 
 def test_a_member_that_inflates_without_end_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        with file.open(f"{MODEL}a.wrapper.cpp", "w") as member:
-            member.write(AOTI.data)
-            for _ in range(limits.WRAPPER_BYTES >> 20):
-                member.write(bytes(1 << 20))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+        file.open(f"{MODEL}a.wrapper.cpp", "w") as member,
+    ):
+        member.write(AOTI.data)
+        for _ in range(limits.WRAPPER_BYTES >> 20):
+            member.write(bytes(1 << 20))
     for command in ("list", "doctor", "strip"):
         done = invoke([command, str(path)])
         assert (done.code, done.slug) == (2, "beyond-bounds"), done.errors

@@ -106,7 +106,9 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "kernels without end": (defined, _times(b'extern "C" void kernel(a) {\n'), 200_000),
     "owners without end": (_kernels, _times(b"void call_a( "), 100_000),
     "parameters": (kernels.cpp, lambda n: "void kernel(" + "a" * n + "!)", 200_000),
-    "atomic parameters": (kernels.cpp, lambda n: f"void kernel({n // 9 * 'float* a, '}b)", 40_000),
+    "atomic parameters": (
+        kernels.cpp, lambda n: f"void kernel({'float* a, ' * (n // 10)}b)", 40_000,
+    ),
     "kernel names": (kernels.cpp, lambda n: "void a" + "_fused" * (n // 6), 200_000),
     "comments without end": (tokens.code, _text("/* "), 300_000),
     "literals without end": (tokens.code, _text('R"x('), 300_000),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import shlex
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
-from rewriter import gpu
+from rewriter import gpu, jsontext
 from rewriter.cache import program
 from rewriter.commands import _program, _triage
 from rewriter.commands._common import emit_json
@@ -73,7 +72,8 @@ def _probed(
         taken.say(_triage.UNPROBED.format("the program"))
     if said is not None:
         ran = said.getvalue()
-        emit_json("triage", {"steps": taken.json(), "run": json.loads(ran) if ran else None})
+        found = jsontext.parse(ran.encode()) if ran else None
+        emit_json("triage", {"steps": taken.json(), "run": found})
     return code or DIFFERS
 
 

@@ -87,7 +87,7 @@ def instrument_wrapper(
             )
         _require_unedited(wrapper)
     dialect = wrapper.dialect(standalone=standalone)
-    plan = planning.plan(source, wrapper.located, selection, dialect, wrapper.operators)
+    plan = planning.plan(source, wrapper.located, selection, dialect)
     result = edit.apply(source.data, plan.insertions)
     verify.verify(wrapper, result)
     return Instrumented(wrapper.path, result, source.data, plan, selection)

@@ -100,13 +100,28 @@ def origin_of(run: RunDump) -> Origin | None:
 def _written(
     run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json], held: tuple[Json, ...]
 ) -> Origin:
-    known = any("numel" in row for row in dataflow.reads(rows))
+    known = any("numel" in row for row in dataflow.reads(rows)) or _is_known(run, nodes, node, rows)
     origin = Origin("made" if known else "wrote", node, held)
     maker = next(_makers(run, nodes, node), None)
     if maker is None:
         return origin
     infinite = _holding(dataflow.results(run.rows(maker.step)), "inf")
     return replace(origin, overflow=maker, overflow_rows=infinite)
+
+
+def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json]) -> bool:
+    """Whether all that it was given is known from who wrote it, where nothing was read before."""
+    given = dataflow.given(rows)
+    for row in given:
+        sources = node.given.get(row["arg"], ())
+        if not sources or any("numel" not in _written_by(run, nodes, x) for x in sources):
+            return False
+    return bool(given)
+
+
+def _written_by(run: RunDump, nodes: Sequence[Node], source: Source) -> Json:
+    results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
+    return results[source.slot] if source.slot < len(results) else {}
 
 
 def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
@@ -135,8 +150,7 @@ def _infinite(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Sourc
         for source in sources:
             if known and not row.get("inf"):
                 continue
-            results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
-            if source.slot < len(results) and results[source.slot].get("inf"):
+            if _written_by(run, nodes, source).get("inf"):
                 yield source
 
 
@@ -219,9 +233,12 @@ class _Witness:
         for argument in found:
             name = argument.name
             after = written.pop(name, {}) if step.launch is not None else {}
-            if argument.role != "inout" or after == argument.row:
-                after = {}
-            yield replace(argument, earlier=history.get(name, ()), after=after)
+            if argument.role == "inout" and after and argument.row.get("phase") != "after":
+                argument = replace(argument, after=after)
+            elif argument.role == "inout" and argument.producer and argument.producer.row:
+                # Nothing was read before the launch: it was as its producer left it.
+                argument = replace(argument, row=argument.producer.row, after=after)
+            yield replace(argument, earlier=history.get(name, ()))
         if step.launch is not None:
             for name, row in written.items():
                 yield Argument(name, row.get("role", "out"), row)

@@ -9,8 +9,6 @@ from pathlib import Path
 from rewriter import markers, probes
 from rewriter.dialect import Dialect, expression
 from rewriter.expected import row as table_row
-from rewriter.recorded import Recorded, operators_hash
-from rewriter.recorded import line as recorded_line
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
@@ -28,19 +26,12 @@ from rewriter.types import (
 from rewriter.version import __version__
 
 
-def plan(
-    source: Source,
-    located: Located,
-    selection: Selection,
-    dialect: Dialect,
-    operators: Sequence[Json] = (),
-) -> Plan:
+def plan(source: Source, located: Located, selection: Selection, dialect: Dialect) -> Plan:
     """Plan the lines that instrumenting `source` puts in.
 
     One short line goes before and after each chosen launch, as its probes ask for, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
-    the facts of every probed launch. `operators` are what lay beside the source; the header has
-    their hash.
+    the facts of every probed launch.
     """
     chosen = probes.choose(located.launches, selection)
     lines = _Lines(source, dialect)
@@ -73,8 +64,7 @@ def plan(
         facts.append(_facts(launch, values))
         probed.append(launch)
     checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
-    made = Recorded(Path(source.name).name, dialect.packer, operators_hash(operators))
-    lines.header(located, selection, facts, inputs, checked, made)
+    lines.header(located, selection, facts, inputs, checked)
     return Plan(
         lines.insertions(),
         tuple(probed) if phases else (),
@@ -185,12 +175,11 @@ class _Lines:
         facts: list[Json],
         inputs: Sequence[str],
         checked: Json,
-        made: Recorded,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
-            "artifact": made.artifact,
+            "artifact": Path(source.name).name,
             "sha256": sha256,
             "version": __version__,
             "probes": list(selection.probes),
@@ -204,8 +193,6 @@ class _Lines:
         newline = source.newline_at(offset)
         first = markers.header_line(__version__, selection.probes, sha256)
         text = self._mark.line(f"{self._dialect.comment} {first}", newline)
-        options_line = f"{self._dialect.comment} {recorded_line(made, selection)}"
-        text += self._mark.line(encode(options_line), newline)
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
             text += self._mark.block([encode(line) for line in header.block], newline)

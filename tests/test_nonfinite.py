@@ -128,6 +128,25 @@ def test_what_a_launch_was_given_may_not_be_recorded(tmp_path: Path) -> None:
     assert "`--when both` tells" in only.notes[0]
 
 
+def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:
+    low = dumps.value("buf0", "out", min=-3.5)
+    found = [
+        dumps.launch(0, "cpp_fused_add_0", [], [low], when="after"),
+        dumps.launch(
+            1,
+            "k",
+            [],
+            [dumps.value("buf0", "inout", nan=1)],
+            when="after",
+            after=[["inout", "buf0"]],
+        ),
+    ]
+    (only,) = verdicts(tmp_path, found)
+    (argument,) = only.arguments
+    assert (only.state, argument.row["min"], argument.after["nan"]) == ("made", -3.5, 1)
+    assert "it is made here" in only.notes[0]
+
+
 def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
     dump = tmp_path / "x.dump"
     for run, size in enumerate((2.0, 4.0, 64.0, 512.0)):

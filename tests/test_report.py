@@ -184,8 +184,9 @@ def test_what_many_runs_share_is_said_once(tmp_path: Path) -> None:
 
 
 def test_what_is_only_read_is_shown_once_on_the_page(tmp_path: Path) -> None:
-    (data,) = scripts(page(report_of(tmp_path, step(1))))[:1]
-    phases = [data["strings"][reading[0]] for reading in data["launches"][0][3]]
+    launches, shared = scripts(page(report_of(tmp_path, step(1))))
+    labels = [shared["labels"][reading[0]] for reading in launches[0][2]]
+    phases = [shared["strings"][label[0]] for label in labels]
     assert phases == ["before", "after"]
 
 
@@ -297,7 +298,7 @@ class Elements(HTMLParser):
 
 
 def scripts(text: str) -> list[Any]:
-    """What the page holds as JSON: the runs, then the sources."""
+    """What the page holds as JSON: the runs, then what they share."""
     found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
     return [json.loads(data) for data in found]
 
@@ -323,9 +324,9 @@ def test_nothing_of_a_dump_becomes_markup(tmp_path: Path) -> None:
     assert not {"img", "iframe", "object", "link"} & set(kinds)
     assert not [name for _, attributes in elements.tags for name in attributes if name[:2] == "on"]
     assert HOSTILE.split("\u2028")[0] in elements.texts["code"]
-    run, sources = scripts(text)
-    assert HOSTILE in run["strings"]
-    assert sources == ["", HOSTILE + "?"]
+    _, shared = scripts(text)
+    assert HOSTILE in shared["strings"]
+    assert shared["sources"] == ["", HOSTILE + "?"]
 
 
 MARKS = "\u202e\u2066\u2069\u200f\u061c"
@@ -341,9 +342,9 @@ def test_marks_of_direction_are_shown_as_escapes(tmp_path: Path) -> None:
     assert not set(MARKS) & set(text)
     shown = r"k\u202e\u2066\u2069\u200f\u061ck"
     assert shown in Elements(text).texts["bdi"]
-    run, sources_ = scripts(text)
-    assert shown in run["strings"]
-    assert sources_ == ["", f"x = 1  # {shown}"]
+    _, shared = scripts(text)
+    assert shown in shared["strings"]
+    assert shared["sources"] == ["", f"x = 1  # {shown}"]
 
 
 def test_words_from_right_to_left_are_isolated(tmp_path: Path) -> None:
@@ -456,8 +457,8 @@ def test_a_comparison_has_the_sources_of_the_wrappers_that_were_called(tmp_path:
     a = two_wrappers(tmp_path / "a.dump", ["a.py", "b.py"])
     b = two_wrappers(tmp_path / "b.dump", ["a.py", "b.py"])
     text = comparison_page(compare(a, b))
-    *runs, found = scripts(text)
-    shown = [found[run["facts"][0][6]] for run in runs]
+    *runs, shared = scripts(text)
+    shown = [shared["sources"][shared["facts"][run[0][0]][7]] for run in runs]
     assert ["// source 0" in shown[0], "// source 1" in shown[1]] == [True, True]
     assert "2 wrappers" in text
 
@@ -545,7 +546,7 @@ def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     saved = torch.load(dump / "rank0/run0" / value["file"], weights_only=True)
     assert value["histogram"]["counts"] == torch.histc(saved, 40).long().tolist()
     assert value["histogram"]["low"] == saved.min().item()
-    sources = scripts(output.read_text(encoding="utf-8"))[-1]
+    sources = scripts(output.read_text(encoding="utf-8"))[-1]["sources"]
     assert any("cpp_fused_gelu_0" in source or "tmp" in source for source in sources)
     assert run_report(dump, "--no-histograms", "--json") == 0
     assert '"histogram"' not in capsys.readouterr().out

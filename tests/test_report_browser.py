@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from report_dumps import beginnings, compared, many, row, step, write_dump
+from rewriter.comparison.compare import compare
 from rewriter.dump import open_dump
 from rewriter.reporting import model
 from rewriter.reporting.page import comparison_page
@@ -165,7 +167,7 @@ def test_the_keyboard_is_enough(open_page: Open, long_page: str) -> None:
 
 def test_a_click_on_the_plot_opens_the_launch_there(open_page: Open, runs_page: str) -> None:
     page = open_page(runs_page)
-    dot = page.locator("figure:visible circle.dot.main").nth(1)
+    dot = page.locator(".run-plot:visible circle.dot.main").nth(1)
     dot.click()
     assert page.locator(":focus").inner_text() == "#1"
     assert page.locator("tr.details").count() == 1
@@ -288,6 +290,47 @@ def test_the_page_itself_never_scrolls_sideways(
     page = open_page(long_page, viewport={"width": width, "height": 800})
     page.click(".findings .show")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("kind", ["one run", "two wrappers", "a comparison"])
+def test_long_names_do_not_widen_the_page(open_page: Open, tmp_path: Path, kind: str) -> None:
+    """Wrappers in Inductor's cache are called by hashes of 52 letters."""
+    name = f"c{'q5h7x' * 10}e.py"
+    dumps = [tmp_path / "a.dump", tmp_path / "b.dump"]
+    for size, dump in enumerate(dumps, 1):
+        calls = [many(5, 3)] * (1 if kind == "one run" else 4)
+        write_dump(dump, *calls, artifact=name)
+        for number, file in enumerate(sorted(dump.glob("rank0/run*/run.json"))):
+            called = name if number % 2 else f"x{name}"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "artifact": called}))
+        events = dump / "rank0/run0/events.jsonl"
+        events.write_text(events.read_text().replace('"mean": 0.0625', f'"mean": {size}'))
+    report = model.report(open_dump(dumps[0]))
+    text = comparison_page(compare(*dumps)) if kind == "a comparison" else page_text(report)
+    page = open_page(text, viewport={"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    page.locator("tr.row button").nth(1).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_many_runs_make_a_small_page(open_page: Open, tmp_path: Path) -> None:
+    runs = [many(20, 14 if number > 550 else 99) for number in range(602)]
+    text = page_text(model.report(open_dump(write_dump(tmp_path / "x.dump", *runs))))
+    assert len(text) < 2_000_000
+    page = open_page(text, viewport={"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    assert page.locator(".runs tbody tr").count() == 602
+    bar = "(box) => getComputedStyle(box).overflowY === 'scroll' && box.scrollHeight > 0"
+    assert page.locator(".scroll.runs").evaluate(bar)
+    assert page.locator("figure svg.plot").count() == 21  # 20 runs, and the calls
+    assert page.locator("figcaption >> nth=0").inner_text() == (
+        "Magnitude over the calls of model.py"
+    )
+    page.select_option("#run", "7")
+    assert page.locator("#undrawn").is_visible()
+    assert "rank0/run7" in page.locator("#run option:checked").inner_text()
+    page.locator("figure svg.plot").first.click(position={"x": 42, "y": 100})
+    assert page.locator("#run").input_value() == "0"
 
 
 def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:

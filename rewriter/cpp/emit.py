@@ -24,7 +24,6 @@ class Cpp:
 
     text: Embedded
     comment: str = "//"
-    packer: str = ""
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"

@@ -16,15 +16,10 @@ RUNTIME = Path(__file__).parent.parent / "runtime"
 
 @dataclass(frozen=True)
 class Python:
-    """Lines of Python. With `standalone` the header carries the runtime instead of importing it.
-
-    `runtime` is that as packed by a version of zlib, `packer`.
-    """
+    """Lines of Python. With `standalone` the header carries the runtime instead of importing it."""
 
     standalone: bool = False
     comment: str = "#"
-    runtime: str = ""
-    packer: str = ""
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{variable}.begin({'args' if checks else ''})"
@@ -44,7 +39,7 @@ class Python:
         given = f", {list(inputs)!r}" if inputs else ""
         return Header(
             marked=(
-                *(_embedded(variable, self.runtime) if self.standalone else [_imported(variable)]),
+                *(_embedded(variable) if self.standalone else [_imported(variable)]),
                 f"{variable} = {variable}_attach({options!r}, [",
                 *(f"    {row!r}," for row in launches),
                 f"]{given})",
@@ -59,25 +54,17 @@ def _imported(variable: str) -> str:
     return f"from rewriter.runtime import attach as {variable}_attach"
 
 
-def packed() -> str:
-    """The runtime's own sources as text."""
-    return base64.b85encode(zlib.compress(_sources(), 9)).decode()
-
-
-def _sources() -> bytes:
+def _embedded(variable: str) -> Iterator[str]:
+    """The runtime's own sources in the file, and the few lines that import them from there."""
     modules = {
         ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
         for path in sorted(RUNTIME.rglob("*.py"))
     }
-    return repr(modules).encode()
-
-
-def _embedded(variable: str, runtime: str) -> Iterator[str]:
-    """The runtime in the file, and the few lines that import it from there."""
-    sources, runtime = _sources(), runtime or packed()
+    sources = repr(modules).encode()
+    packed = base64.b85encode(zlib.compress(sources, 9)).decode()
     yield f"{variable}_packed = ("
-    for start in range(0, len(runtime), 120):
-        yield f"    {runtime[start : start + 120]!r}"
+    for start in range(0, len(packed), 120):
+        yield f"    {packed[start : start + 120]!r}"
     yield ")"
     loader = (RUNTIME / "embedded.txt").read_text("utf-8")
     # A name of its own for each version: two standalone wrappers may meet in one process.

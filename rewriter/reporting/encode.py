@@ -124,47 +124,62 @@ def _finite(number: Number | None) -> Number | str | None:
     return number
 
 
-def compact(run: Run, sources: Strings) -> Json:
-    """A run for the page's script, which has the same order of fields. The sources of its kernels
-    are added to those of the page."""
-    strings = Strings()
-    tables: dict[tuple[Any, ...], int] = {}
+class Strings(dict[Any, int]):
+    """Numbers strings, or other values, from 0; the first is `empty`."""
+
+    def __init__(self, empty: Any = "") -> None:
+        super().__init__({empty: 0})
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = number = len(self)
+        return number
+
+    @property
+    def all(self) -> list[Any]:
+        return list(self)
+
+
+class Tables:
+    """What the runs of a page share, so that each has little of its own: strings, what is known of
+    a launch and of an argument before it runs, and the sources of kernels."""
+
+    def __init__(self) -> None:
+        self.strings, self.sources = Strings(), Strings()
+        self.facts, self.labels = Strings(()), Strings(())
+
+    def json(self) -> Json:
+        return {
+            "strings": self.strings.all,
+            "facts": self.facts.all,
+            "labels": self.labels.all,
+            "sources": self.sources.all,
+        }
+
+
+def compact(run: Run, tables: Tables) -> list[Any]:
+    """The launches of a run for the page's script, which has the same order of fields."""
+    strings = tables.strings
     launches = []
     for launch in run.launches:
         facts = (
+            launch.index,
             strings[launch.kernel],
             strings[launch.kind],
             strings[launch.scope],
             launch.line,
             strings[", ".join(launch.source_nodes)],
             strings[", ".join(launch.origins)],
-            sources[launch.source],
+            tables.sources[launch.source],
         )
         row: list[Any] = [
-            tables.setdefault(facts, len(tables)),
-            launch.index,
+            tables.facts[facts],
             launch.iteration,
-            [_compact_reading(reading, strings) for reading in distinct(launch.readings)],
+            [_compact_reading(reading, tables) for reading in distinct(launch.readings)],
         ]
         if launch.difference is not None:
             row.append(_compact_difference(launch.difference, strings))
         launches.append(row)
-    return {"facts": list(tables), "launches": launches, "strings": strings.all}
-
-
-class Strings(dict[str, int]):
-    """Numbers strings from 0, which is the empty one."""
-
-    def __init__(self) -> None:
-        super().__init__({"": 0})
-
-    def __missing__(self, text: str) -> int:
-        self[text] = number = len(self)
-        return number
-
-    @property
-    def all(self) -> list[str]:
-        return list(self)
+    return launches
 
 
 def distinct(readings: Sequence[Reading]) -> list[Reading]:
@@ -185,20 +200,26 @@ def distinct(readings: Sequence[Reading]) -> list[Reading]:
     ]
 
 
-def _compact_reading(reading: Reading, strings: Strings) -> list[Any]:
-    row = [
+def _compact_reading(reading: Reading, tables: Tables) -> list[Any]:
+    strings, found = tables.strings, reading.statistics
+    label = (
         strings[reading.phase],
         strings[reading.role],
         strings[reading.name],
         strings[reading.type],
-        _compact_statistics(reading.statistics),
         strings["" if reading.expr == reading.name else reading.expr],
         strings[reading.device],
+        reading.dump,
+        None if found is None else found.numel,
+        int(found is not None and found.of == "magnitude"),
+    )
+    row = [
+        tables.labels[label],
+        _compact_statistics(found),
         reading.value,
         reading.file,
         reading.sha256,
         _compact_bins(reading.bins),
-        reading.dump,
     ]
     while row[-1] in (0, ""):
         row.pop()
@@ -209,8 +230,10 @@ def _compact_statistics(found: Statistics | None) -> list[Any] | int:
     if found is None:
         return 0
     numbers = [_short(x) for x in (found.minimum, found.maximum, found.mean, found.std)]
-    of = [1] if found.of == "magnitude" else []
-    return [found.numel, *numbers, found.nan, found.inf, *of]
+    counts = [found.nan, found.inf]
+    while counts and not counts[-1]:
+        counts.pop()
+    return [*numbers, *counts]
 
 
 def _compact_bins(bins: Bins | None) -> list[Any] | int:
@@ -270,4 +293,8 @@ def _short(number: Number | None) -> Number | str | None:
         return number
     if isinstance(number, int):
         return number if abs(number) <= _EXACT else str(number)
-    return float(f"{number:.6g}") if math.isfinite(number) else str(number)
+    if not math.isfinite(number):
+        return str(number)
+    short = float(f"{number:.6g}")
+    # `2.0` is a digit more than `2`; of a zero the sign would be lost.
+    return int(short) if short.is_integer() and 0 < abs(short) < 1e6 else short

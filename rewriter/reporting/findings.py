@@ -71,6 +71,8 @@ def verdict(findings: Sequence[Finding], runs: Sequence[Run]) -> str:
         _measured(step.results) or _measured(step.read) for run in runs for step in run.launches
     ):
         return f"{what}, no values recorded."
+    if infinite := next((x for x in findings if x.kind == "inf" and x.launch is not None), None):
+        return f"No NaN in what was recorded of {what}; {infinite.short.rstrip('.')}, as masks do."
     return f"No NaN and no infinity in what was recorded of {what}."
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,6 +49,9 @@ _TITLES = {
     "read": "Where NaN are first seen",
     "given": "Where the NaN came in",
 }
+_PLOTS = 20  # runs that are drawn
+_MANY = 3  # calls of a wrapper from which on they are drawn together
+_WRAPPERS = 4  # of which the calls are drawn
 _SOURCE = 200  # lines shown of the source of the launch in question
 
 
@@ -96,10 +99,12 @@ def page(report: Report, *, command: str = "") -> str:
     style, script = _asset("page.css"), _asset("page.js")
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
-    kernels = encode.Strings()
+    tables = encode.Tables()
+    drawn = _drawn(report.runs, at)
     text = _template().render(
         report=report,
-        runs=[_run(run, number, report) for number, run in enumerate(report.runs)],
+        runs=[_run(run, number, drawn=number in drawn) for number, run in enumerate(report.runs)],
+        calls=_calls(report),
         names={run.name: number for number, run in enumerate(report.runs)},
         first=at,
         columns=columns,
@@ -107,8 +112,8 @@ def page(report: Report, *, command: str = "") -> str:
         static=_STATIC,
         verdicts=[_verdict(report, *one) for one in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
-        data=[_script(encode.compact(run, kernels)) for run in report.runs],
-        sources=_script(kernels.all),
+        data=[_script(encode.compact(run, tables)) for run in report.runs],
+        shared=_script(tables.json()),
         style=Markup(style),
         script=Markup(script),
         policy=(
@@ -165,8 +170,35 @@ def _summary(report: Report) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _run(run: Run, number: int, report: Report) -> Json:
-    drawn = plot.of_run(run)
+def _drawn(runs: Sequence[Run], first: int) -> set[int]:
+    """The runs that have a plot: the one shown first, those with a finding, and then the last."""
+    faulty = (
+        number
+        for number, run in enumerate(runs)
+        if any(finding.severity == "finding" for finding in run.findings)
+    )
+    order = dict.fromkeys((first, *faulty, *reversed(range(len(runs)))))
+    return set(list(order)[:_PLOTS])
+
+
+def _calls(report: Report) -> list[Json]:
+    """Plots over the calls of a wrapper, where there are many."""
+    by_wrapper: dict[str, list[int]] = {}
+    for number, run in enumerate(report.runs):
+        by_wrapper.setdefault(run.artifact, []).append(number)
+    often = sorted(by_wrapper.items(), key=lambda item: -len(item[1]))[:_WRAPPERS]
+    found = []
+    for at, (name, numbers) in enumerate(often):
+        if report.compares or len(numbers) < _MANY:
+            continue
+        runs = [report.runs[number] for number in numbers]
+        if (made := plot.of_calls(runs, numbers, name or "the wrapper")) is not None:
+            found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
+    return found
+
+
+def _run(run: Run, number: int, *, drawn: bool) -> Json:
+    made = plot.of_run(run) if drawn else None
     first = next((found for found in run.findings if found.severity == "finding"), None)
     results = [
         reading for launch in run.launches if launch.index is not None for reading in launch.results
@@ -181,9 +213,9 @@ def _run(run: Run, number: int, report: Report) -> Json:
         "nan": findings.total(results, "nan"),
         "inf": findings.total(results, "inf"),
         "first": first,
-        "title": drawn.title if drawn else "",
-        "description": drawn.description if drawn else "",
-        "plot": Markup(plot.svg(drawn, f"plot-{number}")) if drawn else "",
+        "title": made.title if made else "",
+        "plot": Markup(plot.svg(made, f"plot-{number}")) if made else "",
+        "drawn": drawn,
     }
 
 

@@ -52,7 +52,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn for a run. `description` says the same in words."""
+    """What is drawn for a run, or for many. `description` says the same in words. `runs` are the
+    numbers of the runs that the positions stand for, empty where these are launches."""
 
     title: str
     description: str
@@ -60,6 +61,12 @@ class Plot:
     lanes: tuple[Lane, ...]
     marks: tuple[Mark, ...]
     labels: tuple[str, ...]
+    runs: tuple[int, ...] = ()
+
+    @property
+    def axis(self) -> str:
+        what = "calls" if self.runs else "launches"
+        return f"{what}, in the order in which they ran"
 
 
 def of_run(run: Run) -> Plot | None:
@@ -69,6 +76,35 @@ def of_run(run: Run) -> Plot | None:
     plot = _errors(run, launches) if compared else _magnitudes(run, launches)
     drawn = any(value is not None for series in plot.series for value in series.values)
     return plot if drawn or any(lane.positions for lane in plot.lanes) else None
+
+
+def of_calls(runs: Sequence[Run], numbers: Sequence[int], name: str) -> Plot | None:
+    """How the calls of one wrapper went on: the largest magnitude of what each wrote. `numbers` are
+    those of the runs in the report; `None` where there is no number to show."""
+    written = [
+        [reading for step in run.launches if step.index is not None for reading in step.results]
+        for run in runs
+    ]
+    largest = [findings.magnitude(findings.floating(readings)) for readings in written]
+    lanes = tuple(
+        Lane(
+            name, shape, [at for at, readings in enumerate(written) if findings.total(readings, of)]
+        )
+        for name, shape, of in (("NaN", "cross", "nan"), ("Inf", "triangle", "inf"))
+    )
+    known = [value for value in largest if value is not None]
+    if not known and not any(lane.positions for lane in lanes):
+        return None
+    size = f"max |x| from {min(known):.3g} to {max(known):.3g}" if known else "no values"
+    return Plot(
+        f"Magnitude over the calls of {name}",
+        f"{findings.counted(len(runs), 'call', 'calls')}: {size}; {_with(lanes)}.",
+        (Series("max |x| of what a call wrote", "main", largest),),
+        tuple(lane for lane in lanes if lane.positions),
+        (),
+        tuple(run.name for run in runs),
+        tuple(numbers),
+    )
 
 
 def _magnitudes(run: Run, launches: Sequence[Launch]) -> Plot:
@@ -196,7 +232,8 @@ class _Drawing:
         yield (
             f'<svg viewBox="0 0 {WIDTH} {self._height}" role="img" class="plot" '
             f'aria-labelledby="{name}-title {name}-desc" data-left="{_LEFT}" '
-            f'data-right="{_RIGHT}" data-width="{WIDTH}" data-count="{self._count}">'
+            f'data-right="{_RIGHT}" data-width="{WIDTH}" data-count="{self._count}" '
+            f'data-runs="{",".join(map(str, plot.runs))}">'
             f'<title id="{name}-title">{escape(plot.title)}</title>'
             f'<desc id="{name}-desc">{escape(plot.description)}</desc>'
         )
@@ -248,7 +285,7 @@ class _Drawing:
             )
         yield (
             f'<text class="tick" x="{right}" y="{self._zero + 33}" text-anchor="end">'
-            "launches, in the order in which they ran</text>"
+            f"{self._plot.axis}</text>"
         )
 
     def _legend(self) -> Iterator[str]:

@@ -9,7 +9,7 @@
 
   // The order of fields is that of rewriter/reporting/encode.py.
   const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
-  let sources = null;
+  let shared = null; // what all runs have in common
 
   const body = document.querySelector(".launches tbody");
   const heads = [...document.querySelectorAll(".launches thead th")];
@@ -49,11 +49,12 @@
   // Reading the data.
 
   function load(number) {
-    const data = JSON.parse(byId(`run-${number}`).textContent);
-    const word = (index) => data.strings[index];
+    shared ??= JSON.parse(byId("shared").textContent);
+    const word = (index) => shared.strings[index];
     state.run = number;
-    state.launches = data.launches.map(([fact, index, iteration, readings, difference], position) => {
-      const [kernel, kind, scope, line, nodes, origins, source] = data.facts[fact];
+    const launches = JSON.parse(byId(`run-${number}`).textContent);
+    state.launches = launches.map(([fact, iteration, readings, difference], position) => {
+      const [index, kernel, kind, scope, line, nodes, origins, source] = shared.facts[fact];
       const launch = { position, index, iteration, kernel: word(kernel), kind: word(kind), scope: word(scope) };
       launch.line = line;
       launch.source = source;
@@ -69,15 +70,15 @@
   }
 
   function reading(row, word) {
-    const [phase, role, name, type, statistics, expr, device, value, file, sha256, bins, dump] = row;
-    const found = statistics
-      ? { numel: statistics[0], min: statistics[1], max: statistics[2], mean: statistics[3], std: statistics[4], nan: statistics[5], inf: statistics[6], magnitude: statistics[7] }
-      : {};
+    const [label, statistics, value, file, sha256, bins] = row;
+    const [phase, role, name, type, expr, device, dump, numel, magnitude] = shared.labels[label];
+    const [min, max, mean, std, nan, inf] = statistics || [];
+    const found = statistics ? { numel, min, max, mean, std, nan: nan || 0, inf: inf || 0, magnitude } : {};
     return {
       ...found,
       phase: word(phase), role: word(role), name: word(name), type: word(type),
-      expr: word(expr || 0), device: word(device || 0),
-      value: value || "", file: file || "", sha256: sha256 || "", bins: bins || null, dump: dump || "",
+      expr: word(expr), device: word(device), dump,
+      value: value || "", file: file || "", sha256: sha256 || "", bins: bins || null,
     };
   }
 
@@ -288,8 +289,7 @@
   }
 
   function sourceOf(launch) {
-    sources ??= JSON.parse(byId("sources").textContent);
-    return sources[launch.source] || "";
+    return shared.sources[launch.source] || "";
   }
 
   function scrolled(content, label) {
@@ -389,7 +389,12 @@
 
   function chooseRun(number) {
     load(number);
-    for (const plot of document.querySelectorAll(".run-plot")) plot.hidden = Number(plot.dataset.number) !== number;
+    let drawn = byId("timeline").dataset.undrawn === "0";
+    for (const plot of document.querySelectorAll(".run-plot")) {
+      plot.hidden = Number(plot.dataset.number) !== number;
+      drawn ||= !plot.hidden;
+    }
+    byId("undrawn").hidden = drawn;
     const select = byId("run");
     if (select) select.value = String(number);
     refresh();
@@ -468,11 +473,16 @@
   }
   for (const plot of document.querySelectorAll("svg.plot")) {
     plot.addEventListener("click", (event) => {
-      const { left, right, width, count } = plot.dataset;
+      const { left, right, width, count, runs } = plot.dataset;
       const box = plot.getBoundingClientRect();
       const scale = Math.min(box.width / width, box.height / plot.viewBox.baseVal.height);
       const x = (event.clientX - box.left - (box.width - width * scale) / 2) / scale;
       const at = Math.floor(((x - left) / (width - left - right)) * count);
+      if (runs) {
+        const chosen = runs.split(",")[at];
+        if (chosen !== undefined) chooseRun(Number(chosen));
+        return;
+      }
       const launch = state.launches.filter((step) => step.index !== null)[at];
       if (launch) show(state.run, launch.position);
     });

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
+from rewriter.naming import dumped
+from rewriter.naming.types import Names
 from rewriter.types import Json
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
@@ -73,7 +75,16 @@ class RunDump:
     @cached_property
     def table(self) -> dict[int, Json]:
         """What was known of each probed launch, by its index: `kernel`, `kind`, `line`, …"""
-        return {row["launch"]: row for row in self.facts.get("launches", ())}
+        rows = {row["launch"]: row for row in self.facts.get("launches", ())}
+        for index, nodes in self.names.nodes.items():
+            if index in rows and not rows[index].get("source_nodes"):
+                rows[index] = {**rows[index], "source_nodes": list(nodes)}
+        return rows
+
+    @cached_property
+    def names(self) -> Names:
+        """What the wrapper's kernels and inputs are called in the model, if the dump says so."""
+        return dumped.read(self.path.parent.parent).get(self.sha256, Names())
 
     @cached_property
     def cut(self) -> bool:

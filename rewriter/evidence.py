@@ -99,7 +99,7 @@ class Evidence:
                 wrote = dataflow.tensors(dataflow.results(rows))
                 roots = ((memory.get(x["arg"], dataflow.variable(x["arg"])), x) for x in wrote)
                 return self._made(step, next((x for at, x in roots if at == root), None))
-        return Producer(None) if root in self._inputs else None
+        return Producer(None, name=self._given(root)) if root in self._inputs else None
 
     def _writes(self, step: Step, rows: Sequence[Json]) -> set[str]:
         """The buffers that a launch writes."""
@@ -116,9 +116,14 @@ class Evidence:
         name = dataflow.variable(row["arg"])
         return str(self.facts.get("buffers", {}).get(name, name))
 
+    def _given(self, name: str) -> str:
+        """What an input of the call is in the model, as far as that is known."""
+        given = self._run.names.inputs.get(name)
+        return " at ".join(filter(None, (given.name, given.at))) if given and given.name else ""
+
     def _made(self, step: Step, row: Json | None) -> Producer:
         if step.launch is None:
-            return Producer(None, row=row)
+            return Producer(None, row=row, name=self._given((row or {}).get("arg", "")))
         facts = self._run.table.get(step.launch, {})
         kind, line = str(facts.get("kind", "")), int(facts.get("line", 0))
         return Producer(step.launch, step.iteration, step.kernel, kind, line, row)

@@ -104,9 +104,12 @@ class Producer:
     kind: str = ""
     line: int = 0
     row: Json | None = None
+    name: str = ""  # of an input in the model, if it is known
 
     def __str__(self) -> str:
-        return "an input of the call" if self.launch is None else f"written by {self.place}"
+        if self.launch is None:
+            return f"an input of the call{self.name and f': {self.name}'}"
+        return f"written by {self.place}"
 
     @property
     def place(self) -> str:

@@ -220,10 +220,16 @@ def test_a_cold_cache(tmp_path: Path, python: Python) -> None:
     """The program runs without probes first, to compile."""
     source = tmp_path / "source.py"
     source.write_bytes(get("cpu-torch2.13/mlp").data)
-    text = COMPILE + "print(b'Instrumented by' in path.read_bytes(), flush=True)"
-    done = run(tmp_path / "new", *python(text, source, MLP))
+    text = COMPILE + "print(b'Instrumented by' in path.read_bytes(), flush=True)\n"
+    text += "print(os.environ['TORCH_TRACE'], flush=True)"
+    environment = {name: x for name, x in os.environ.items() if name != "TORCH_TRACE"}
+    done = run(tmp_path / "new", *python(text, source, MLP), env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["False", "True"]
+    first, traces, second, again = done.stdout.split()
+    assert (first, second) == ("False", "True")
+    # For the names of the model: traced into a directory that is gone afterwards.
+    assert traces == again
+    assert not Path(traces).exists()
     assert "runs once without probes" in done.stderr
     assert (tmp_path / "new" / MLP).read_bytes() == source.read_bytes()
     assert [path.name for path in (tmp_path / "new").rglob("*.py*")] == [Path(MLP).name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import dumps
 import rewriter
 from artifacts import get
+from rewriter.cache import effects, naming
+from rewriter.cache.state import scan
 from rewriter.cli import main
-from rewriter.naming import trace
+from rewriter.dump import open_dump
+from rewriter.naming import dumped, trace
 from rewriter.naming.attribution import attribute
 from rewriter.naming.graph import parse
 from rewriter.naming.names import model_name, of_artifact
@@ -182,3 +187,39 @@ def test_damaged_logs_name_less(tmp_path: Path) -> None:
         for told in trace.read(other).values():
             parse(told.lowered)
             parse(told.dynamo)
+
+
+@pytest.fixture
+def named_dump(tmp_path: Path) -> Path:
+    """A dump of one call of the wrapper in `log-names`, as `cache run` leaves it."""
+    source = next(x for x in rewriter.open(NAMED).wrappers if x.graph == "forward").source
+    path = tmp_path / "cache" / "ww" / "cwwforward.py"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(source)
+    placed, _ = effects.instrument(scan(path.parents[1]).slots, rewriter.select("print"))
+    given = [dumps.value("primals_6", nan=2)]
+    launches = [
+        dumps.launch(2, "cpp_fused_add_div_gelu_native_layer_norm_1", given, [dumps.value("buf7")])
+    ]
+    dump = dumps.write(tmp_path / "dump", launches, inputs=given, artifact=path.name)
+    run = dump / "rank0" / "run0" / "run.json"
+    digest = hashlib.sha256(source).hexdigest()
+    run.write_text(json.dumps({**json.loads(run.read_text()), "sha256": digest}))
+    naming.write(dump, placed, NAMED)
+    return dump
+
+
+def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = open_dump(named_dump).runs
+    assert run.table[2]["source_nodes"] == ["h_1", "truediv", "x", "h_2"]
+    assert run.names.inputs["primals_6"].name == "blocks.0.temp"
+    main(["report", str(named_dump), "--json"])
+    assert "truediv" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 9999, '{"wrappers": {"x": 3, "y": {}}}', "\xff"])
+def test_damaged_names_of_a_dump(text: str, named_dump: Path) -> None:
+    (named_dump / dumped.FILE).write_text(text, encoding="latin-1")
+    (run,) = open_dump(named_dump).runs
+    assert not run.table[2]["source_nodes"]
+    assert not run.names.inputs

@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter import found
-from rewriter.cache import program
+from rewriter.cache import naming, program
 from rewriter.cache.choose import Choice, Chosen, choose
 from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.place import VARIABLE
@@ -94,12 +95,16 @@ def run(request: Request, tell: Tell) -> CacheRun:
     program.require(request.program)
     made = _make(request.directory)
     try:
-        with Signals() as signals, writing(request.directory, tell) as cache:
+        with (
+            Signals() as signals,
+            writing(request.directory, tell) as cache,
+            tempfile.TemporaryDirectory(prefix="rewriter-trace-") as traces,
+        ):
             _require_plain(cache)
             dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
             try:
-                result = _Runner(request, dump, signals, tell).run(cache)
-                result = replace(result, found=_read(dump, result.placed, tell))
+                result = _Runner(request, dump, signals, tell, Path(traces)).run(cache)
+                result = replace(result, found=_read(dump, result.placed, Path(traces), tell))
             finally:
                 kept = (dump / "manifest.json").is_file()
                 if not kept:
@@ -111,24 +116,29 @@ def run(request: Request, tell: Tell) -> CacheRun:
     return replace(result, dump=dump if kept else None)
 
 
-def _read(dump: Path, placed: Iterable[Placed], tell: Tell) -> Found:
-    """What the dump says. The wrappers that were called are copied into it, as they were."""
+def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> Found:
+    """What the dump says. The wrappers that were called are copied into it, as they were, and what
+    they are called in the model is added."""
     try:
         result = found.read(dump)
     except RewriterError as error:
         tell(f"warning: {error.message}")
         return Found()
     try:
-        for one in placed:
-            if one.slot.path.name in result.calls:
-                (dump / one.slot.path.name).write_bytes(one.result.source)
+        called = [one for one in placed if one.slot.path.name in result.calls]
+        for one in called:
+            (dump / one.slot.path.name).write_bytes(one.result.source)
+        naming.write(dump, called, traces)
     except OSError as error:
         tell(f"warning: cannot copy the wrappers to {dump}: {error.strerror}")
     return result
 
 
 class _Runner:
-    def __init__(self, request: Request, dump: Path, signals: Signals, tell: Tell) -> None:
+    def __init__(
+        self, request: Request, dump: Path, signals: Signals, tell: Tell, traces: Path
+    ) -> None:
+        self._traces = traces
         self._request = request
         self._dump = dump
         self._signals = signals
@@ -210,7 +220,7 @@ class _Runner:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("REWRITER_")
         }
-        environment |= added
+        environment |= {**naming.environment(self._traces), **added}
         if environment.get(_DISABLED, "0") not in ("", "0"):
             environment |= {_DISABLED: "0", **_UNCACHED}
         if request.pinned:

@@ -11,7 +11,8 @@ from rewriter.artifact import Artifact, OpenWrapper
 from rewriter.commands._common import ARTIFACT, add_model_option, add_wrapper_option, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
-from rewriter.naming.names import Names, of_artifact
+from rewriter.naming.names import of_artifact
+from rewriter.naming.types import Names
 from rewriter.terminal import Line, message, say, table
 from rewriter.types import Json, Launch
 

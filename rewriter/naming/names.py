@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 from rewriter import trace_log
@@ -14,6 +13,7 @@ from rewriter.naming import trace
 from rewriter.naming.attribution import attribute
 from rewriter.naming.graph import MOST_BYTES, Graph, Node, parse
 from rewriter.naming.trace import Told
+from rewriter.naming.types import Input, Names
 from rewriter.types import Json, Located
 
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
@@ -25,24 +25,6 @@ _TARGET = re.compile(r"(?:Param|Buffer)AOTInput\(target='([^']*)'\)")
 _TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
 _PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input in the model: its name, empty if not known, and where it is first used."""
-
-    name: str
-    at: str = ""
-
-
-@dataclass(frozen=True)
-class Names:
-    """`nodes` are the source nodes of launches by index: Dynamo's names, where it is not known
-    which, the lines of the model (`model.py:12`), and without those the nodes of Inductor's graph.
-    `inputs` are by the names that the wrapper gives to them."""
-
-    nodes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    inputs: Mapping[str, Input] = field(default_factory=dict)
 
 
 def of_artifact(artifact: Artifact) -> dict[str, Names]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rewriter import edit
 from rewriter.graphs import graph_of
 from rewriter.naming.graph import MOST_BYTES
 from rewriter.trace_log import ENTRY
@@ -64,8 +65,9 @@ def read(path: Path) -> dict[bytes, Told]:
         if isinstance(source := about.get("describe_source"), dict):
             one.sources.append(str(source.get("source", "")))
         elif "inductor_output_code" in about:
-            one.last = digest(payload)
-            found[one.last] = _told(one, payload)
+            plain = edit.strip(payload).source  # of a program that ran with probes
+            one.last = digest(plain)
+            found[one.last] = _told(one, plain)
             one.texts.pop("inductor_post_grad_graph", None)
         elif name := _name(about):
             text = payload.decode("utf-8", "replace")

@@ -1,0 +1,46 @@
+"""What wrappers of a cache are called in the model: traced by the run that compiles them.
+
+`TORCH_TRACE` changes neither the keys of the cache nor a byte of the wrappers (measured with torch
+2.13; INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG change both, and are left alone).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from rewriter.cache.effects import Placed
+from rewriter.errors import RewriterError
+from rewriter.naming import dumped, trace
+from rewriter.naming.names import of_wrapper
+from rewriter.naming.trace import Told
+
+_VARIABLE = "TORCH_TRACE"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What makes a program trace its compilations, unless its user has it do so already."""
+    return {} if os.environ.get(_VARIABLE) else {_VARIABLE: str(folder)}
+
+
+def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
+    """Add to a dump what the logs in a folder say of the wrappers. Raises `OSError`."""
+    told: dict[bytes, Told] = {}
+    for log in sorted(folder.glob("*.log")):
+        told |= trace.read(log)
+    names = {}
+    for one in placed:
+        wrapper = one.slot.wrapper
+        source = wrapper.restored.source
+        if (about := told.get(trace.digest(source))) is None:
+            continue
+        try:
+            found = of_wrapper(wrapper.located, about)
+        except RewriterError:
+            continue  # it was instrumented before, and cannot be located as it is
+        if found.nodes or found.inputs:
+            names[hashlib.sha256(source).hexdigest()] = found
+    if names:
+        dumped.write(dump, names)

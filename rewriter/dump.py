@@ -144,6 +144,16 @@ class Dump:
     manifest: Json
     runs: tuple[RunDump, ...]
 
+    @property
+    def caveat(self) -> str:
+        """What is to be said of everything found here, if anything: that inputs were made up."""
+        if self.manifest.get("inputs") != "random":
+            return ""
+        return (
+            "The inputs were random, made by the wrapper's own get_args(): a program may never "
+            "give it such."
+        )
+
 
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it leaves one."""

@@ -5,8 +5,10 @@ The parent (`rewriter/runner.py`) writes the specification and reads the report,
     {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
      "imports": [modules or files], "args": path or null, "devices": [types],
      "constants": path or null, "seed": int, "inputs": count,
+     "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/replay.py`),
      "loader_globals": [names], "report": path}
-    {"outputs": [...], "random_globals": [names]}  or  {"problem": slug, "message": text}
+    {"outputs": [...], "random_globals": [names], "replayed": ["equal", …]}
+    or  {"problem": slug, "message": text}
 
 Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 it cannot run
 like this (the report says why).
@@ -14,8 +16,6 @@ like this (the report says why).
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from rewriter import jsontext
+from rewriter import jsontext, recorded_values
 
 
 class ProblemError(Exception):
@@ -79,14 +79,17 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     for name, value in constants.items():
         setattr(module, name, value)
     torch.manual_seed(spec["seed"])
-    if spec["args"]:
+    if spec["args"] or spec["recorded"]:
         if missing:
             raise ProblemError(
                 "loader-globals",
                 f"the wrapper needs {', '.join(missing)}, which Inductor's loader sets "
                 "(frozen weights and constants of the model) and which are no inputs",
             )
-        inputs, _ = _load_inputs(spec["args"])
+        if spec["recorded"]:
+            inputs = recorded_values.inputs(spec["recorded"]["inputs"], _load_file)
+        else:
+            inputs, _ = _load_inputs(spec["args"])
         if len(inputs) != spec["inputs"]:
             raise ProblemError(
                 "bad-args-file",
@@ -104,7 +107,12 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         torch.cuda.synchronize()
     if not isinstance(outputs, (list, tuple)):
         outputs = [outputs]
-    return {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+    told = {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+    if spec["recorded"]:
+        told["replayed"] = recorded_values.compared(
+            outputs, spec["recorded"]["outputs"], _load_file
+        )
+    return told
 
 
 def run_package(spec: dict[str, Any]) -> dict[str, Any]:
@@ -207,14 +215,13 @@ def describe(output: Any) -> dict[str, Any]:
         return {"type": type(output).__name__, "value": repr(output)}
     from rewriter.runtime.statistics import collect, measure
 
-    flat = output.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
     found = collect([measure(output.detach())])[0]
     row: dict[str, Any] = {
         "type": "tensor",
         "dtype": str(output.dtype).removeprefix("torch."),
         "shape": list(output.shape),
         "device": str(output.device),
-        "sha256": hashlib.sha256(ctypes.string_at(flat.data_ptr(), flat.nbytes)).hexdigest(),
+        "sha256": recorded_values.digest(output),
     }
     if found is not None:
         row |= {"nan": found.nan, "inf": found.inf}

@@ -276,6 +276,8 @@ class _Witness:
         elif verdict.state == "read":
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
         yield from _domains(verdict, read)
+        if self._dump.caveat:
+            yield self._dump.caveat
 
 
 def _constant(argument: Argument) -> str:

@@ -14,18 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from rewriter import api, found, jsontext
 from rewriter.artifact import Artifact
 from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
 from rewriter.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
+from rewriter.replay import RecordedCall
 from rewriter.signals import Signals
 from rewriter.standard_input import Feed, StandardInput
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Ended
 
+# Random ones are those of the wrapper's own `get_args()`.
+Inputs = Literal["random", "file", "recorded"]
 _POLL = 0.1  # seconds
 # What to do about a problem that the host reports.
 _HINTS = {
@@ -51,7 +54,9 @@ class Ran:
     only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
     `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own;
     `interrupted` is the signal that this one was given, which is why it was stopped, and then
-    `code` is 130.
+    `code` is 130. `inputs` says where its inputs are from, and `replayed`, of a recorded call, of
+    each output whether it is `equal` to the recorded one, bit for bit, `differs`, is `unknown`,
+    or a `value` that is no tensor.
     """
 
     path: Path
@@ -67,6 +72,8 @@ class Ran:
     timed_out: bool = False
     exit_code: int | None = 0
     interrupted: int = 0
+    inputs: Inputs = "random"
+    replayed: tuple[str, ...] = ()
 
     @property
     def ended(self) -> Ended:
@@ -123,6 +130,7 @@ def run(
     selection: Selection | None = None,
     *,
     args: str | Path | None = None,
+    recorded: RecordedCall | None = None,
     constants: str | Path | None = None,
     imports: Sequence[str] = (),
     dump: str | Path | None = None,
@@ -136,7 +144,8 @@ def run(
     progress: Callable[[int], None] | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Ran:
-    """Run a wrapper once, with its own `get_args()` or with the inputs in `args`.
+    """Run a wrapper once, with its own `get_args()`, the inputs in `args`, or those of a call that
+    was recorded.
 
     A model of a package is run as its loader does, on what its `forward` takes; with a selection it
     is built with probes first, and `report` is told of the steps.
@@ -203,6 +212,8 @@ def run(
             "pickled": package is not None and package.models[0].weights == "pickled",
             "imports": list(imports),
             "args": args and str(args),
+            "recorded": recorded
+            and {"inputs": list(recorded.inputs), "outputs": list(recorded.outputs)},
             "constants": constants and str(constants),
             "devices": list(wrapper.devices),
             "seed": seed,
@@ -230,6 +241,9 @@ def run(
         # Nothing was recorded: what is there is no dump.
         shutil.rmtree(target)
         target = None
+    origin: Inputs = "recorded" if recorded else "random" if args is None else "file"
+    if target is not None:
+        _tell_inputs(target, origin, seed)
     code = ended.code
     if code == BAD_INPUT and "problem" in said:
         raise RewriterError(
@@ -249,6 +263,7 @@ def run(
     events = tuple(row for each in runs for row in each.events())
     findings = found.read(target).findings if target else ()
     finding = code != 0 or findings or any(row.get("nan") for row in said.get("outputs", ()))
+    finding = finding or "differs" in said.get("replayed", ())
     ran = Ran(
         path=wrapper.path,
         code=INTERRUPTED if ended.interrupted else int(bool(finding)),
@@ -263,6 +278,8 @@ def run(
         timed_out=ended.timed_out,
         exit_code=code,
         interrupted=ended.interrupted,
+        inputs=origin,
+        replayed=tuple(said.get("replayed", ())),
     )
     if ran.interrupted:
         raise InterruptedRunError(ran)
@@ -309,6 +326,13 @@ def _prepare(
     # Running it checks it.
     patch.rebuild(artifact, probed, built, check=False, runs_here=True, report=report)
     return built, probed[0].result.source
+
+
+def _tell_inputs(dump: Path, inputs: Inputs, seed: int) -> None:
+    """Add to the manifest of a dump where the inputs were from: who reads it has to know."""
+    path = dump / "manifest.json"
+    facts = jsontext.parse_object(path.read_bytes()) | {"inputs": inputs, "seed": seed}
+    path.write_text(jsontext.encode(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def _event_files(dump: Path) -> list[Path]:

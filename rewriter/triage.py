@@ -187,7 +187,7 @@ def _verdict(dump: Dump, stop: _Stop, ended: Ended, calls: Calls, *, blocking: b
         on_gpu=on_gpu,
         call=calls.words(stop.run),
     )
-    return replace(made, notes=tuple(_notes(made)))
+    return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:

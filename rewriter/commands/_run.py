@@ -21,6 +21,7 @@ from rewriter.commands._common import (
 from rewriter.commands._parser import Parser
 from rewriter.commands._program import add_stop_options
 from rewriter.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.replay import RecordedCall
 from rewriter.runner import InterruptedRunError, Ran, blocking_environment, run
 from rewriter.terminal import message, say
 from rewriter.triage import examine
@@ -79,7 +80,9 @@ def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str
     return f"{shlex.join(words)} {options}"
 
 
-def act(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def act(
+    arguments: argparse.Namespace, artifact: Artifact, recorded: RecordedCall | None = None
+) -> int:
     """Run one wrapper, and say what its launches did."""
     chosen = selection(arguments, environment=artifact.only.probes is None)
     command = arguments.command_line
@@ -93,6 +96,7 @@ def act(arguments: argparse.Namespace, artifact: Artifact) -> int:
                 artifact,
                 chosen,
                 args=arguments.args,
+                recorded=recorded,
                 constants=arguments.constants,
                 imports=arguments.imports,
                 dump=arguments.dump,
@@ -117,6 +121,8 @@ def act(arguments: argparse.Namespace, artifact: Artifact) -> int:
         text.emit(ran, command, verdicts, following, trace)
     else:
         text.show(ran)
+        if recorded is not None:
+            text.show_replay(ran, recorded)
         if ran.crashed:
             probed = chosen is not None or artifact.only.probes is not None
             hint = "" if probed else again(arguments, "--probe names,sync", blocking=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rewriter import timing
 from rewriter.commands._common import emit_json, finite_style
+from rewriter.replay import RecordedCall
 from rewriter.runner import Ran
 from rewriter.terminal import message, say, table
 from rewriter.types import Json, Launch
@@ -35,7 +36,32 @@ def show(ran: Ran) -> None:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
 
 
+def show_replay(ran: Ran, recorded: RecordedCall) -> None:
+    """Whether a recorded call returned the same once more."""
+    name = f"{recorded.run.path}"
+    states = {"equal": "equal bit for bit", "differs": "differs", "unknown": "not recorded"}
+    if ran.crashed:
+        return
+    tensors = {n: state for n, state in enumerate(ran.replayed) if state != "value"}
+    if set(tensors.values()) == {"equal"}:
+        say(f"replayed {name}: every output is what was recorded, bit for bit")
+    else:
+        said = ", ".join(f"{n} {states[state]}" for n, state in tensors.items())
+        say(f"replayed {name}: of its outputs {said}" if said else f"replayed {name}")
+    if recorded.random:
+        message(
+            f"note: {', '.join(recorded.random)} drew random numbers, and the state of the "
+            "generators is not in the dump: what comes of them is not the same"
+        )
+
+
 def tell(ran: Ran, command: str, trace: Path | None) -> None:
+    if ran.inputs == "random" and ran.launches:
+        message(
+            "note: the inputs were random, those of the wrapper's own get_args(): what is found "
+            "may be theirs. --args FILE.pt takes others; `rewriter run DUMP/rank0/run0` has those "
+            "of a recorded call"
+        )
     if ran.random_globals:
         message(
             f"note: {', '.join(ran.random_globals)} held random values: Inductor's loader sets "
@@ -131,7 +157,9 @@ def emit(
             else [],
             "trace": None if trace is None else str(trace),
             "seconds": round(ran.seconds, 3),
+            "inputs": ran.inputs,
             "outputs": list(ran.outputs),
+            "replayed": list(ran.replayed),
             "random_globals": list(ran.random_globals),
             "launches": [
                 {

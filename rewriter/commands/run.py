@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from rewriter import api
+from rewriter import api, replay
 from rewriter.artifact import Artifact
 from rewriter.commands import _program, _run
 from rewriter.commands._common import ARTIFACT, add_blocking_option, add_probe_options
@@ -19,7 +19,8 @@ def add(parser: Parser) -> None:
         "artifact",
         metavar="ARTIFACT",
         nargs="*",
-        help=f"{ARTIFACT}; or behind -- a program that calls torch.compile, as you would type it",
+        help=f"{ARTIFACT}; or behind -- a program that calls torch.compile, as you would type it; "
+        "or a call that a dump recorded with its inputs, DUMP/rank0/run3: it is run once more",
     )
     add_probe_options(parser)
     _run.add_run_options(parser)
@@ -37,6 +38,10 @@ def add(parser: Parser) -> None:
             "rewriter run torch_compile_debug --wrapper backward --probe print",
         ),
         (
+            "a recorded call once more, on the inputs that it had",
+            "rewriter run cache.dump/rank0/run6 --probe print",
+        ),
+        (
             "the launch that crashes",
             "rewriter run --probe names,sync --blocking --timeout 60 -- python train.py",
         ),
@@ -50,7 +55,27 @@ def act(arguments: argparse.Namespace) -> int:
     if len(arguments.artifact) != 1:
         raise _program.no_program(arguments.artifact)
     _program.refuse_options_of_programs(arguments)
+    if replay.is_dump(arguments.artifact[0]):
+        return _call(arguments)
     return _run.act(arguments, open_artifact(arguments))
+
+
+def _call(arguments: argparse.Namespace) -> int:
+    """Run a call that a dump recorded once more."""
+    (arguments.artifact,) = arguments.artifact
+    given = {
+        "--args": arguments.args,
+        "--model": arguments.models,
+        "--wrapper": arguments.wrappers,
+    }
+    if idle := [name for name, value in given.items() if value]:
+        raise RewriterError(
+            "idle-options",
+            f"{', '.join(idle)} given, but a recorded call has its own",
+            hint="Drop the option.",
+        )
+    recorded = replay.open_call(arguments.artifact)
+    return _run.act(arguments, recorded.artifact, recorded)
 
 
 def program(arguments: argparse.Namespace, command: tuple[str, ...]) -> int:

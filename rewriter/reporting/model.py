@@ -54,10 +54,11 @@ def report(
     crash = next((one for one, _ in judged if one.ended is not None), None)
     if crash is not None and read_conclusion(dump.path) is None:
         crash = None  # nobody knows how it ended: what the record says is more
+    said = sentence(crash.headline) if crash else findings.verdict(found, chosen)
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
-        verdict=sentence(crash.headline) if crash else findings.verdict(found, chosen),
+        verdict=f"{said} {dump.caveat}".rstrip(),
         facts=facts(of_wrappers(dump.manifest, called)),
         findings=found,
         runs=chosen,

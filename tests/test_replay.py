@@ -1,0 +1,149 @@
+"""`rewriter run DUMP/rank0/run6`: a recorded call once more, on the inputs that it had.
+
+The wrappers need no compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dumps
+from rewriter import recorded_values, replay
+from rewriter.cli import main
+from rewriter.errors import RewriterError
+
+# It updates an input, takes a size, a transposed tensor and nothing, and draws random numbers.
+WRAPPER = """import torch
+from torch._inductor.select_algorithm import extern_kernels
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+
+
+def call(args):
+    s0, arg0_1, arg1_1, arg2_1 = args
+    args.clear()
+    assert s0 == 2 and arg0_1.stride() == (1, 2) and arg2_1 is None
+    buf0 = empty_strided_cpu((2, 2), (2, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg1_1, out=buf0)
+    extern_kernels.addmm(arg1_1, arg0_1, buf0, alpha=1, beta=1, out=arg1_1)
+    return (buf0, reinterpret_tensor(arg1_1, (4, ), (1, ), 0), s0)
+
+
+def get_args():
+    return [2, torch.log(torch.randn(2, 2)).t(), torch.randn(2, 2), None]
+"""
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dump of the wrapper on random inputs, which give NaN."""
+    folder = tmp_path_factory.mktemp("replay")
+    (folder / "w.py").write_text(WRAPPER)
+    words = ["run", str(folder / "w.py"), "--probe", "save", "-d", str(folder / "w.dump")]
+    assert main(words) == 1
+    return folder / "w.dump"
+
+
+def said(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
+    capfd.readouterr()
+    code = main([*map(str, words), "--json"])
+    return code, json.loads(capfd.readouterr().out)
+
+
+def test_random_inputs_are_said(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the terminal, in the manifest, and so by `report`."""
+    manifest = json.loads((dump / "manifest.json").read_text())
+    assert (manifest["inputs"], manifest["seed"]) == ("random", 0)
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(dump), "-o", "page.html"]) == 1
+    assert "The inputs were random, made by the wrapper's own get_args()" in capfd.readouterr().err
+    facts = json.loads((dump / "manifest.json").read_text())
+    (dump / "manifest.json").write_text(json.dumps({**facts, "inputs": "file"}))
+    assert main(["report", str(dump), "-o", "other.html"]) == 1
+    assert "random" not in capfd.readouterr().err
+    (dump / "manifest.json").write_text(json.dumps(facts))
+
+
+def test_a_call_runs_once_more(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = dump / "rank0" / "run0"
+    code, found = said(capfd, "run", call)
+    assert (code, found["inputs"]) == (1, "recorded")  # of the NaN
+    assert found["replayed"] == ["equal", "equal", "value"]
+    code = main(["run", str(dump), "--probe", "print", "-d", "again"])
+    output = capfd.readouterr()
+    assert code == 1
+    assert f"replayed {call}: every output is what was recorded, bit for bit\n" in output.out
+    assert "random" not in output.out + output.err
+    assert json.loads(Path("again/manifest.json").read_text())["inputs"] == "recorded"
+    # What was recorded is another value now.
+    saved = next(call.glob("000000/after_*_buf0_*.pt"))
+    kept = saved.read_bytes()
+    saved.unlink()
+    torch.save(torch.zeros(2, 2), saved)
+    assert said(capfd, "run", call)[1]["replayed"] == ["differs", "equal", "value"]
+    saved.unlink()
+    saved.write_bytes(kept)
+
+
+def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:
+    launches = [dumps.launch(0, "extern_kernels.mm", [], [dumps.value("buf0", "out")])]
+    for number in range(2):
+        dumps.write(tmp_path / "several", launches, run=number)
+    dumps.write(tmp_path / "bare", launches)
+    copy = tmp_path / "unsaved"
+    copy.mkdir()
+    (copy / "w.py").write_bytes((dump / "w.py").read_bytes())
+    dumps.write(copy, launches, inputs=[dumps.value("arg0_1")], artifact="w.py")
+    for name, slug in (
+        ("several", "several-calls"),
+        ("bare", "no-wrapper-source"),
+        ("unsaved", "no-saved-inputs"),
+    ):
+        assert replay.is_dump(tmp_path / name)
+        with pytest.raises(RewriterError) as caught:
+            replay.open_call(tmp_path / name)
+        assert caught.value.slug == slug
+    assert not replay.is_dump(tmp_path)
+    assert not replay.is_dump(tmp_path / "no such directory")
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [
+        ((2, 3), (1, 2)),
+        ((4, 3), (0, 1)),
+        ((3, 4), (2, 1)),
+        ((2, 2), (6, 2)),
+        ((0, 3), (3, 1)),
+        ((), ()),
+    ],
+    ids=["transposed", "expanded", "overlapping", "gaps", "empty", "scalar"],
+)
+def test_inputs_have_the_strides_that_they_had(
+    shape: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    given = torch.randn(40).as_strided(shape, stride)
+    row = {"file": "x.pt", "shape": list(shape), "stride": list(stride), "device": "cpu"}
+    (made,) = recorded_values.inputs([row], lambda _: given.clone())
+    assert made.stride() == stride
+    assert torch.equal(made, given)
+
+
+def test_inputs_that_are_no_tensors() -> None:
+    rows = [
+        {"type": "int", "value": "7"},
+        {"type": "float", "value": "inf"},
+        {"type": "bool", "value": "True"},
+        {},
+    ]
+    assert recorded_values.inputs(rows, torch.load) == [7, float("inf"), True, None]

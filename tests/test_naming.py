@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,25 @@ def test_a_log_names_kernels_and_inputs() -> None:
     assert backward.inputs["addmm"].at == "model.py:11"
     # The kernel of a line that stands in a loop: which of its turns is not known in a backward.
     assert backward.nodes[8] == ("model.py:10",)
+
+
+def test_a_log_of_a_program_that_compiled_nothing(tmp_path: Path) -> None:
+    """All came from the cache, and the wrappers had probes."""
+    (log,) = NAMED.iterdir()
+    text = log.read_bytes().replace(
+        b'{"artifact": {"name": "inductor_post_grad_graph", "encoding": "string"}',
+        b'{"inductor_post_grad_graph": {}',
+    )
+    assert text != log.read_bytes()
+    (tmp_path / "a.log").write_bytes(text)
+    assert of_artifact(rewriter.open(tmp_path)) == of_artifact(rewriter.open(NAMED))
+    for wrapper in rewriter.open(NAMED).wrappers:
+        probed = rewriter.instrument(replace(rewriter.open(NAMED), wrappers=(wrapper,))).source
+        entry = b'{"inductor_output_code": {}, "frame_id": 0, "frame_compile_id": 0}'
+        head = b"V1121 15:11:18.209000 1 torch/_inductor/graph.py:1] "
+        line = head + entry + b"\n\t" + probed.replace(b"\n", b"\n\t") + b"\n"
+        (tmp_path / "b.log").write_bytes(line)
+        assert trace.digest(wrapper.source) in trace.read(tmp_path / "b.log")
 
 
 @pytest.mark.parametrize("folder", ["debug", "log-python", "log-cpp", "log-names"])

@@ -98,7 +98,9 @@ def _name(about: Json) -> str:
     name = artifact.get("name") if isinstance(artifact, dict) else None
     if name in _ARTIFACTS:
         return str(name)
-    return next((name for name in ("dynamo_output_graph", *_GRAPHS) if name in about), "")
+    # What comes from a cache is traced under a key of its own: FxGraphCache in codecache.py.
+    keys = ("dynamo_output_graph", *_GRAPHS, _ARTIFACTS[0])
+    return next((name for name in keys if name in about), "")
 
 
 def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:

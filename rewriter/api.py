@@ -28,8 +28,15 @@ def select(
     when: When | None = None,
     format: Format = "text",
     values: bool = False,
+    roles: str | Iterable[str] | None = None,
+    tensors: str | Iterable[str] | None = None,
+    calls: str = "",
+    last: int = 0,
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
+
+    `roles` and `tensors` choose among the arguments of launches; `calls`, such as `"3-5,9,20-"`,
+    which calls of the wrapper are recorded, counted from 0; of those the dump keeps the `last`.
 
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
@@ -45,6 +52,10 @@ def select(
         when,
         format,
         values,
+        None if roles is None else probes.check_roles(_listed(roles)),
+        None if tensors is None else tuple(_listed(tensors)),
+        probes.check_calls(calls),
+        probes.check_number("--last", last) if last else 0,
     )
 
 
@@ -76,9 +87,17 @@ def instrument(
 
 
 def instrument_wrapper(
-    wrapper: OpenWrapper, selection: Selection, *, replace: bool = False, standalone: bool = False
+    wrapper: OpenWrapper,
+    selection: Selection,
+    *,
+    replace: bool = False,
+    standalone: bool = False,
+    label: str = "",
 ) -> Instrumented:
-    """Put probes around the launches of one wrapper of an artifact; as `instrument`."""
+    """Put probes around the launches of one wrapper of an artifact; as `instrument`.
+
+    `label` is what prints call it, where others print beside it.
+    """
     source = wrapper.plain
     if wrapper.probes is not None:
         if not replace:
@@ -87,7 +106,7 @@ def instrument_wrapper(
             )
         _require_unedited(wrapper)
     dialect = wrapper.dialect(standalone=standalone)
-    plan = planning.plan(source, wrapper.located, selection, dialect)
+    plan = planning.plan(source, wrapper.located, selection, dialect, label)
     result = edit.apply(source.data, plan.insertions)
     verify.verify(wrapper, result)
     return Instrumented(wrapper.path, result, source.data, plan, selection)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rewriter import torch_files
 from rewriter.artifact import OpenWrapper, open_artifact
-from rewriter.package import machine
+from rewriter.package import kept, machine
 from rewriter.scan import spans
 from rewriter.types import Check
 
@@ -63,6 +63,7 @@ def _machine(*, importing: bool) -> Iterator[Check]:
         bool(compiler),
         "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
     )
+    yield _builds()
     yield from _torch(importing=importing)
 
 
@@ -85,6 +86,16 @@ def _torch(*, importing: bool) -> Iterator[Check]:
         return
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     yield Check("GPU", found, None)
+
+
+def _builds() -> Check:
+    """The libraries of packages that need not be compiled again."""
+    found = kept.look()
+    if found is None:
+        return Check("cache of builds", f"off ({kept.VARIABLE})", None)
+    size = f"{found.size / 1e6:.1f} of {kept.LIMIT / 1e6:.0f} MB"
+    what = f"{found.count} librar{'y' if found.count == 1 else 'ies'}, {size}, {found.directory}"
+    return Check("cache of builds", what, None)
 
 
 def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:

@@ -26,8 +26,10 @@ from rewriter.types import (
 from rewriter.version import __version__
 
 
-def plan(source: Source, located: Located, selection: Selection, dialect: Dialect) -> Plan:
-    """Plan the lines that instrumenting `source` puts in.
+def plan(
+    source: Source, located: Located, selection: Selection, dialect: Dialect, label: str = ""
+) -> Plan:
+    """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
 
     One short line goes before and after each chosen launch, as its probes ask for, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
@@ -36,17 +38,19 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
     chosen = probes.choose(located.launches, selection)
     lines = _Lines(source, dialect)
     phases = probes.phases(selection)
-    # The inputs are no launch: who asks for certain launches does not ask for their values.
-    everything = selection.kernels is None and selection.launches is None
-    reads, checks = everything and phases.get("before", False), probes.checks_inputs(selection)
+    reads, checks = probes.asks_for_inputs(selection), probes.checks_inputs(selection)
+    reads = reads and phases.get("before", False)
+    if checks and selection.tensors is not None:
+        reads = False  # all of them are handed over to be checked
     inputs: tuple[str, ...] = ()
     expected: tuple[Expected, ...] = ()
     for entry in located.entries:
-        given = bool(entry.inputs) and entry.inputs_at is not None and (reads or checks)
+        names = entry.inputs if checks else probes.named_inputs(entry.inputs, selection)
+        given = bool(names) and entry.inputs_at is not None and (reads or checks)
         begin = dialect.begin(lines.variable, checks=given and checks)
         lines.add(entry.start, entry.indent, begin, "begin")
-        if given and entry.inputs_at is not None and entry.inputs == (inputs or entry.inputs):
-            inputs, expected = entry.inputs, entry.expected
+        if given and entry.inputs_at is not None and names == (inputs or names):
+            inputs, expected = names, entry.expected
             line = dialect.inputs(lines.variable, inputs)
             lines.add(entry.inputs_at, entry.indent, line, "inputs")
     probed: list[Launch] = []
@@ -58,19 +62,25 @@ def plan(source: Source, located: Located, selection: Selection, dialect: Dialec
             continue
         if launch.site.open_ended and "after" in phases:
             skipped.append(Skipped(launch, f"no line can follow it: {launch.site.open_ended}"))
-        values = _values(launch, phases, selection.format, bool(launch.site.open_ended))
+        values = _values(launch, phases, selection)
+        if phases and not values:
+            continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
+    if phases and chosen and not (probed or skipped or inputs):
+        raise probes.no_value(chosen, selection)
     checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
-    lines.header(located, selection, facts, inputs, checked)
+    lines.header(located, selection, facts, inputs, {**checked, "label": label})
     return Plan(
         lines.insertions(),
         tuple(probed) if phases else (),
         tuple(skipped),
         located.unrecognised,
-        probes.unmatched(located.launches, selection),
+        probes.unmatched(
+            located.launches, selection, (name for x in located.entries for name in x.inputs)
+        ),
         _unchecked(located, inputs) if checks else (),
     )
 
@@ -89,15 +99,28 @@ def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _values(
-    launch: Launch, phases: dict[Phase, bool], style: Format, ends: bool
+    launch: Launch, phases: dict[Phase, bool], selection: Selection
 ) -> dict[Phase, tuple[Argument, ...]]:
-    """What each phase of a launch reads, each value once."""
+    """What each phase of a launch reads, each value once.
+
+    A phase that is left without any by what the user chose has a line only if a probe needs one.
+    """
+    chooses = selection.roles is not None or selection.tensors is not None
+    needed = probes.needed(selection)
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
-        if phase == "after" and ends:
+        if phase == "after" and launch.site.open_ended:
             continue
-        readable = (a for a in launch.args if _is_read(a, phase, style)) if reads else ()
-        result[phase] = tuple({argument.expr: argument for argument in readable}.values())
+        readable = (
+            argument
+            for argument in launch.args
+            if reads
+            and _is_read(argument, phase, selection.format)
+            and probes.is_asked(argument, phase, selection)
+        )
+        values = tuple({argument.expr: argument for argument in readable}.values())
+        if values or phase in needed or not chooses:
+            result[phase] = values
     return result
 
 
@@ -186,6 +209,9 @@ class _Lines:
             "when": selection.when,
             "format": selection.format,
             "values": selection.values,
+            "calls": selection.calls,
+            "last": selection.last,
+            "chosen": probes.chosen_text(selection),
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
             **checked,
         }

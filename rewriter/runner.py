@@ -22,6 +22,7 @@ from rewriter.dump import is_recorded, open_dump
 from rewriter.dump_directory import dump_directory, require_free
 from rewriter.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
 from rewriter.replay import RecordedCall
+from rewriter.runtime.calls import Calls
 from rewriter.signals import Signals
 from rewriter.standard_input import Feed, StandardInput
 from rewriter.types import Json, Launch, Selection
@@ -188,6 +189,12 @@ def run(
             "idle-options",
             f"--constants given, but {artifact.path} is a package, which has its own",
             hint="Drop the option.",
+        )
+    if selection is not None and selection.calls and 0 not in Calls(selection.calls):
+        raise RewriterError(
+            "idle-options",
+            f"--calls {selection.calls} leaves nothing: a wrapper that is run alone is called once",
+            hint="Its only call is call 0. Of a program: rewriter run --calls … -- COMMAND",
         )
     target = None
     if selection is not None and wrapper.probes is not None:
@@ -432,9 +439,12 @@ def _launches_begun(dump: Path) -> int:
     files = _event_files(dump)
     if not files:
         return 0
-    with files[-1].open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-        lines = file.read().split(b"\n")[:-1]
+    try:
+        with files[-1].open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return 0  # of an earlier call, which the dump does not keep
     try:
         return int(jsontext.parse_object(lines[-1]).get("launch", -1)) + 1 if lines else 0
     except (ValueError, TypeError):

@@ -164,7 +164,10 @@ class Selection:
     """Which probes go where: what the command line's PROBES options say.
 
     `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
-    `when` of `None` leaves it to each probe.
+    `when` of `None` leaves it to each probe. `roles` are those of `--roles`, `tensors` patterns
+    over names and buffers of arguments; `None` is all. `calls` says which calls of the wrapper are
+    recorded, as `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps;
+    an empty text and 0 are all.
     """
 
     probes: tuple[str, ...]
@@ -173,6 +176,10 @@ class Selection:
     when: When | None = None
     format: Format = "text"
     values: bool = False
+    roles: tuple[Role, ...] | None = None
+    tensors: tuple[str, ...] | None = None
+    calls: str = ""
+    last: int = 0
 
 
 @dataclass(frozen=True, order=True)

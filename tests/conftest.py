@@ -34,12 +34,15 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "REWRITER_DUMP",
         "REWRITER_PROBE",
         "REWRITER_QUIET",
+        "REWRITER_CALLS",
         "RANK",
         "LOCAL_RANK",
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
         "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
     ):
         monkeypatch.delenv(name, raising=False)
+    # What one test builds is nothing for another one, nor for who runs them.
+    monkeypatch.setenv("REWRITER_CACHE_DIR", "off")
 
 
 @pytest.fixture(scope="session")

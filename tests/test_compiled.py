@@ -319,7 +319,8 @@ def test_calls_in_several_threads_do_not_mix(
     assert all(outcome.outputs == outcomes[0].outputs for outcome in outcomes)
     lines = capsys.readouterr().out.splitlines()
     assert all(
-        re.fullmatch(r"\[rewriter 0\] (#\d (before|after ) \S+|inputs)(  .*)?", x) for x in lines
+        re.fullmatch(r"\[rewriter 0\] (call \d+ )?(#\d (before|after ) \S+|inputs)(  .*)?", x)
+        for x in lines
     )
     per_call = len(lines) // 16
     runs = sorted((tmp_path / "dump/rank0").iterdir())

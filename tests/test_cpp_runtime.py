@@ -150,7 +150,8 @@ void test_throw(void* wrapper) {
 }
 // The table as the planner writes it.
 const Options options{
-    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true};
+    "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
+    "", "", 0, ""};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr},
 };
@@ -175,6 +176,10 @@ class Options(ctypes.Structure):
         ("outputs", ctypes.c_char_p),
         ("expected", ctypes.c_char_p),
         ("reads_inputs", ctypes.c_bool),
+        ("label", ctypes.c_char_p),
+        ("calls", ctypes.c_char_p),
+        ("last", ctypes.c_int),
+        ("chosen", ctypes.c_char_p),
     ]
 
 
@@ -237,6 +242,9 @@ class Native:
             "; ".join(" ".join([k, *(x or "-" for x in v)]) for k, v in outputs.items()).encode(),
             "; ".join(self.options.get("expected", ())).encode(),
             self.options.get("reads_inputs", True),
+            *(self.options.get(name, "").encode() for name in ("label", "calls")),
+            self.options.get("last", 0),
+            b"",
         )
         rows = (Row * len(self.rows))(
             *(
@@ -934,6 +942,69 @@ def test_a_full_disk_is_said_once(
     assert second["file"].startswith("000012.1/")
 
 
+# --- Calls --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_calls_are_chosen_and_named_as_in_python(both: Callable[..., Both], last: int) -> None:
+    """`Both` has begun call 0 already."""
+    rows = [row_of(before=[["in", "x"]], after=[["in", "x"], ["out", "z"]])]
+    changes = {"calls": "1,3-5,8-", "last": last, "label": "forward"}
+    pair = both("names", "print", "hash", "save", rows=rows, **changes)
+
+    def act(runtime: Any) -> None:
+        for number in range(10):
+            x = torch.full((2,), float(number))
+            runtime.before(12, x)
+            runtime.after(12, x + (number == 4), x)
+            runtime.begin()
+
+    expected, found = pair.each(act)
+    assert found == expected
+    assert "[rewriter 0] forward call 3 #12 before triton_poi_fused_0\n" in found
+    assert found.count("forward call 4 #12 after  triton_poi_fused_0  in x  f32[2]") == 1
+    assert found.count("  in x") == 6 + 1
+    for runtime in (pair.python, pair.native):
+        runtime.begin()  # the call before is over then
+    kept = [1, 3, 4, 5, 8, 9, 10, 11] if not last else [9, 10, 11]
+    for dump in pair.dumps:
+        runs = {path.name: path for path in (dump / "rank0").iterdir()}
+        assert set(runs) == {f"run{number}" for number in kept}
+        for number in kept:
+            facts = json.loads((runs[f"run{number}"] / "run.json").read_text())
+            assert (facts["call"], facts["label"]) == (number, "forward")
+
+
+def test_equal_bytes_are_stored_once(both: Callable[..., Both]) -> None:
+    """In either runtime, and what has the same bytes in another shape is another file."""
+    pair = both("save", rows=[row_of(before=[["in", "x"]], after=[["in", "x"], ["out", "z"]])])
+    x = torch.randn(3, 5)
+    for runtime in (pair.python, pair.native):
+        for number in range(3):
+            runtime.before(12, x)
+            runtime.after(12, x, x.view(5, 3) + (number == 2))
+            runtime.begin()
+    for dump in pair.dumps:
+        files = sorted(dump.rglob("*.pt"))
+        assert len(files) == 9
+        assert len({path.stat().st_ino for path in files}) == 3
+        for path in files:
+            found = torch.load(path, weights_only=True)
+            assert torch.equal(found, x) if "x0" in path.name or "_x_" in path.name else True
+        changed = torch.load(next(dump.glob("rank0/run2/*/after*_z_*")), weights_only=True)
+        assert torch.equal(changed, x.view(5, 3) + 1)
+
+
+@pytest.mark.parametrize("text", ["two", "3-2", "1,", "-1", "9" * 16])
+def test_calls_that_are_none_leave_no_probes(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any, text: str
+) -> None:
+    monkeypatch.setenv("REWRITER_CALLS", text)
+    pair = both("print")
+    pair.each(lambda runtime: runtime.before(12, torch.ones(2)))
+    assert not any(dump.exists() for dump in pair.dumps)
+
+
 # --- Text ---------------------------------------------------------------------------------------
 
 
@@ -1400,7 +1471,8 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     source, bodies = tmp_path / "text.cpp", tmp_path / "apart.cpp"
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
-        'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, true};\n'
+        'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
+        'true, "", "", 0, ""};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, ""}};\n'
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"

@@ -7,6 +7,7 @@ Each does the same with a plain package and with its patched one, in a process o
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,8 @@ from models import Case
 from packages import call_model, load_model
 from rewriter.cli import main
 
-# `[rewriter 0] #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
-PREFIX = "[rewriter 0] #"
+# `[rewriter 0] call 1 #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
+PREFIX = re.compile(r"\[rewriter 0\] (call \d+ )?#")
 
 
 class Add(nn.Module):
@@ -118,7 +119,7 @@ def use(apart: Apart) -> Use:
         assert plain.out == ""
         assert "rewriter" not in patched.err
         lines = patched.out.splitlines()
-        assert all(line.startswith(PREFIX) for line in lines)
+        assert all(PREFIX.match(line) for line in lines)
         return Both(plain.outcome, patched.outcome, lines)
 
     return both

@@ -552,18 +552,27 @@ def test_two_runs_give_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From another place, to another name, and in another process."""
+    """From another place, to another name, and in another process; also with a library that was
+    built before, for which nothing is compiled."""
     shutil.copy(packaged("mlp").path, tmp_path / "mlp.pt2")
-    command = [sys.executable, "-m", "rewriter", "instrument", "mlp.pt2"]
-    subprocess.run(
-        [*command, "--probe", "names", "--no-check", "-o", "another.name"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(rewriter.__file__).parent.parent)},
-        check=True,
-        capture_output=True,
-    )
     expected = patched("mlp", probes="names").path
-    assert filecmp.cmp(tmp_path / "another.name", expected, shallow=False)
+    for name, again in (("another.name", False), ("and.another", True)):
+        command = [sys.executable, "-m", "rewriter", "instrument", "mlp.pt2"]
+        done = subprocess.run(
+            [*command, "--probe", "names", "--no-check", "-o", name],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(rewriter.__file__).parent.parent),
+                "REWRITER_CACHE_DIR": str(tmp_path / "cache"),
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert ("built before" in done.stderr) == again
+        assert ("compiled" in done.stderr) == (not again)
+        assert filecmp.cmp(tmp_path / name, expected, shallow=False)
 
 
 def test_packages_that_share_file_names_share_nothing_else(

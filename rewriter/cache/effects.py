@@ -21,6 +21,7 @@ from rewriter import api
 from rewriter.cache import clear, journal
 from rewriter.cache.state import TEMPORARY, Cache, Slot, look
 from rewriter.errors import RewriterError
+from rewriter.labels import labels
 from rewriter.types import Instrumented, Selection
 from rewriter.write import backup_path
 
@@ -62,22 +63,27 @@ def instrument(
     selection: Selection,
     *,
     overwrite: bool = False,
+    beside: Iterable[Slot] = (),
     go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[tuple[Placed, ...], tuple[Refused, ...]]:
     """Put probes into wrappers, in place of those that are there.
 
     One that cannot have them is refused and the others go on; where writing fails, or `go_on` says
-    no, those of this call are as they were. A backup that is not ours, and edits made since a
+    no, those of this call are as they were. What has probes already and keeps them is `beside`: the
+    prints of all are told apart. A backup that is not ours, and edits made since a
     wrapper was instrumented, are lost only with `overwrite`.
     """
     placed: list[Placed] = []
     refused: list[Refused] = []
+    slots = tuple(slots)
+    others = [slot for slot in beside if slot.probes and slot.path not in {x.path for x in slots}]
+    among = labels([(slot.wrapper.graph, slot.path.name) for slot in (*slots, *others)])
     try:
-        for slot in slots:
+        for slot, label in zip(slots, among, strict=False):
             if not go_on():
                 raise KeyboardInterrupt
             try:
-                placed.append(_instrument(slot, selection, overwrite=overwrite))
+                placed.append(_instrument(slot, selection, label, overwrite=overwrite))
             except RewriterError as error:
                 if error.slug == "unwritable":
                     raise
@@ -107,14 +113,16 @@ def restore(slots: Iterable[Slot], *, overwrite: bool = False) -> Cleared:
     return Cleared(tuple(restored), tuple(stripped), tuple(left))
 
 
-def _instrument(slot: Slot, selection: Selection, *, overwrite: bool) -> Placed:
+def _instrument(slot: Slot, selection: Selection, label: str, *, overwrite: bool) -> Placed:
     if slot.state in ("leftover", "missing") or (slot.state == "edited" and overwrite):
         with _reported(slot.path):
             _restore(slot)
     now = look(slot)
     if now is None:
         raise _gone(slot.path)
-    result = api.instrument_wrapper(now.wrapper, selection, replace=True, standalone=True)
+    result = api.instrument_wrapper(
+        now.wrapper, selection, replace=True, standalone=True, label=label
+    )
     backup = backup_path(now.path)
     if now.backup == "foreign" and (backup.is_dir() or not overwrite):
         raise RewriterError(

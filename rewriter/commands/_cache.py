@@ -12,6 +12,7 @@ from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Running
 from rewriter.cache.state import Cache, Slot
 from rewriter.commands._common import warn_about
+from rewriter.probes import NO_MATCH
 from rewriter.terminal import message, say, table
 from rewriter.types import Json, Selection
 
@@ -112,7 +113,7 @@ def warn_about_all(
     unmatched = [set(one.result.plan.unmatched) for one in placed]
     for part in sorted(set.intersection(*unmatched) if unmatched else ()):
         message(f"warning: there is no {part}")
-    without = [one for one in refused if one.error.slug == "no-launch-matches"]
+    without = [one for one in refused if one.error.slug in NO_MATCH]
     if without:
         message(f"{count(len(without), 'wrapper')} without such a launch stay as they are")
     for other in refused:

@@ -125,7 +125,9 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
 def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
     calls = {one.slot: ran.found.calls.get(one.slot.path.name, 0) for one in ran.placed}
-    rows = [["wrapper", "graph", "launches", "calls"]]
+    asked = ran.placed[0].result.selection if ran.placed else None
+    chosen = asked is not None and bool(asked.calls or asked.last)
+    rows = [["wrapper", "graph", "launches", "calls recorded" if chosen else "calls"]]
     rows += [
         [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
         for one in ran.placed
@@ -134,8 +136,9 @@ def _calls(ran: CacheRun) -> list[Line]:
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
-        lines.append(f"never called: {count(len(idle), 'wrapper')}: {listed(idle)}")
-    if idle and len(idle) == len(calls) and ran.ended.code == 0:
+        never = "no call among those chosen" if chosen else "never called"
+        lines.append(f"{never}: {count(len(idle), 'wrapper')}: {listed(idle)}")
+    if idle and len(idle) == len(calls) and ran.ended.code == 0 and not chosen:
         lines.append(
             "a program that sets a cache directory of its own, or force_disable_caches, reads none "
             "of these"

@@ -49,6 +49,27 @@ def add_probe_options(parser: Parser) -> None:
         "--when", choices=("before", "after", "both"), help="where to act (default: the probe's)"
     )
     group.add_argument(
+        "--roles",
+        metavar="ROLE[,ROLE…]",
+        help="only values of these roles: in (what launches read), out (what they write), inout "
+        "(what they change)",
+    )
+    group.add_argument(
+        "--tensors",
+        metavar="GLOB[,GLOB…]",
+        help="only arguments with these names or buffers, and inputs",
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--calls",
+        metavar="N[,N-M…]",
+        help="only these calls of a wrapper, counted from 0; 100- is from there on",
+    )
+    which.add_argument("--first", metavar="N", type=int, help="only the first N calls of a wrapper")
+    group.add_argument(
+        "--last", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
+    )
+    group.add_argument(
         "--format",
         choices=("text", "upstream"),
         default="text",
@@ -155,6 +176,10 @@ def selection(
         when=arguments.when,
         format=arguments.format,
         values=arguments.values,
+        roles=arguments.roles,
+        tensors=arguments.tensors,
+        calls=_calls(arguments),
+        last=0 if arguments.last is None else probes.check_number("--last", arguments.last),
     )
 
 
@@ -324,14 +349,28 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--launches": arguments.launches,
         "--when": arguments.when,
         "--values": arguments.values,
+        "--roles": arguments.roles,
+        "--tensors": arguments.tensors,
+        "--calls": arguments.calls,
+        "--first": arguments.first,
+        "--last": arguments.last,
         "--format": arguments.format != "text",
     }
-    if idle := [name for name, value in given.items() if value]:
+    if idle := [name for name, value in given.items() if value not in (None, False)]:
         raise RewriterError(
             "no-probes",
             f"{', '.join(idle)} given, but no probe",
             hint=f"Pass --probe with one or more of {', '.join(sorted(probes.registry()))}.",
         )
+
+
+def _calls(arguments: argparse.Namespace) -> str:
+    """Which calls are recorded, as the runtime reads it."""
+    if arguments.first is not None:
+        return f"0-{probes.check_number('--first', arguments.first) - 1}"
+    if arguments.calls is not None and not arguments.calls.strip():
+        return probes.check_calls(",")
+    return probes.check_calls(arguments.calls or "")
 
 
 def _indices(text: str) -> list[range]:

@@ -132,7 +132,9 @@ def _instrument(arguments: argparse.Namespace) -> int:
         chosen = choose(cache, wanted, now=time.time())
         if not chosen.slots:
             raise _none_chosen(cache, chosen)
-        placed, refused = effects.instrument(chosen.slots, asked, overwrite=arguments.overwrite)
+        placed, refused = effects.instrument(
+            chosen.slots, asked, overwrite=arguments.overwrite, beside=cache.slots
+        )
         if not placed:
             raise refused[0].error
         clear.temporary(cache)

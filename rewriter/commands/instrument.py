@@ -21,6 +21,7 @@ from rewriter.commands._common import (
 )
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, OK
+from rewriter.labels import labels
 from rewriter.probes import phases
 from rewriter.terminal import message
 from rewriter.types import Instrumented, Json, Selection
@@ -103,11 +104,16 @@ def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -
 
     _several.require_target(arguments, artifact)
     with _several.among_others():
+        among = labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers])
         results = [
             api.instrument_wrapper(
-                wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
+                wrapper,
+                chosen,
+                replace=arguments.replace,
+                standalone=arguments.standalone,
+                label=label,
             )
-            for wrapper in artifact.wrappers
+            for wrapper, label in zip(artifact.wrappers, among, strict=True)
         ]
     pairs = list(zip(artifact.wrappers, results, strict=True))
     for one, made in pairs:

@@ -68,7 +68,7 @@ def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> It
     yield "}}"
 
 
-def _options(options: Json) -> Iterator[str | bool | None]:
+def _options(options: Json) -> Iterator[str | bool | int | None]:
     """In the order of `Options` in rewriter/runtime/cpp/interface.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
@@ -82,6 +82,8 @@ def _options(options: Json) -> Iterator[str | bool | None]:
     )
     yield "; ".join(options.get("expected", ())) or None
     yield options.get("reads_inputs", True)
+    for key in ("label", "calls", "last", "chosen"):
+        yield options[key]
 
 
 def _row(row: Json) -> Iterator[str | int | None]:

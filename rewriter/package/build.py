@@ -15,7 +15,9 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 
 from rewriter.errors import FAILED, RewriterError
+from rewriter.package import kept
 from rewriter.package.library import CONSTANTS, CONSTANTS_END, Library
+from rewriter.package.machine import look
 from rewriter.package.model import Model
 from rewriter.package.recipe import Flags, Recipe
 
@@ -94,10 +96,21 @@ def build(
     folders = {name: scratch / str(number) for number, name in enumerate(jobs)}
     compiles: list[Step] = []
     links: list[Step] = []
+    keys: dict[str, str] = {}
     for name, job in jobs.items():
         folders[name].mkdir()
-        compiles += compile_steps(job, folders[name])
-        links.append(link_step(job, folders[name]))
+        steps = compile_steps(job, folders[name])
+        linking = link_step(job, folders[name])
+        if kept.directory() is not None:
+            key = _key(job, [*steps, linking], folders[name])
+            if (found := kept.find(key)) is not None:
+                (folders[name] / RESULT).write_bytes(found)
+                (folders[name] / RESULT).chmod(0o755)
+                report(f"{linking.about}: built before, nothing to compile")
+                continue
+            keys[name] = key
+        compiles += map(_listing_headers, steps)
+        links.append(linking)
         if job.links:
             (folders[name] / ORIGIN).mkdir()
             os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
@@ -111,9 +124,39 @@ def build(
                 hint="Nothing was written. Name another compiler in CXX.",
                 code=FAILED,
             )
+        if name in keys:
+            _keep(keys[name], folders[name])
         if not job.links and job.recipe.model.weights == "behind the library":
             _append_weights(job.library, folders[name] / RESULT)
     return {name: folder / RESULT for name, folder in folders.items()}
+
+
+def _key(job: Job, steps: Sequence[Step], folder: Path) -> str:
+    """What a build is known by: everything but the headers that its compiler will read."""
+    here = look()
+    read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
+    read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
+    return kept.key(
+        [[part.replace(str(folder), ".") for part in step.command] for step in steps],
+        [*map(kept.hash_file, read), *([kept.hash_file(job.library.path)] if job.links else [])],
+        # Flags may ask for code for the processor at hand.
+        f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
+    )
+
+
+def _listing_headers(step: Step) -> Step:
+    """A compilation that also tells which headers it read."""
+    if step.source is None or step.source.suffix == ".s":
+        return step
+    return replace(step, command=(*step.command, "-MD", "-MF", f"{step.source.name}.d"))
+
+
+def _keep(key: str, folder: Path) -> None:
+    """Keep a library that was just linked, if the compiler told what it is made of."""
+    rules = [source.with_name(f"{source.name}.d") for source in folder.glob("*.cpp")]
+    if rules and all(path.is_file() for path in rules):
+        found = [kept.headers_in(path.read_text("utf-8", "replace"), folder) for path in rules]
+        kept.keep(key, folder / RESULT, [path for headers in found for path in headers])
 
 
 def beside(model: Model) -> str:

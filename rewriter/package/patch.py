@@ -13,6 +13,7 @@ from rewriter import api, edit, limits, write
 from rewriter.artifact import Artifact, open_artifact
 from rewriter.cpp import runtime
 from rewriter.errors import FAILED, RewriterError
+from rewriter.labels import labels
 from rewriter.package import Route, build, library, pack, preflight, recipe
 from rewriter.package.build import Report
 from rewriter.package.check import Expected, Loading, link_check, load
@@ -22,6 +23,7 @@ from rewriter.package.machine import Machine, look
 from rewriter.package.model import Model, Package
 from rewriter.package.pack import Changes
 from rewriter.package.recipe import Recipe
+from rewriter.probes import NO_MATCH, chosen_text
 from rewriter.types import Instrumented, Json, Selection
 from rewriter.version import __version__
 
@@ -110,13 +112,16 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     stay as they are.
     """
     package = _package(artifact)
+    both = package.models, artifact.wrappers
     results = []
     missed: RewriterError | None = None
-    for model, wrapper in zip(package.models, artifact.wrappers, strict=True):
+    among = labels([(x.graph, model.name) for model, x in zip(*both, strict=True)])
+    for model, wrapper, label in zip(*both, among, strict=True):
         try:
-            results.append(Probed(model, api.instrument_wrapper(wrapper, selection)))
+            made = api.instrument_wrapper(wrapper, selection, label=label)
+            results.append(Probed(model, made))
         except RewriterError as error:
-            if error.slug != "no-launch-matches":
+            if error.slug not in NO_MATCH:
                 raise
             missed = error
     if missed and not results:
@@ -277,6 +282,9 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "when": selection.when,
         "output_format": selection.format,
         "values": selection.values,
+        "calls": selection.calls,
+        "last": selection.last,
+        "chosen": chosen_text(selection),
         "models": {
             one.model.name: {
                 "wrapper": one.model.wrapper,

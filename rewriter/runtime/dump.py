@@ -15,15 +15,18 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .event import Event, Value
+from .saved import Saved, saved_in
 from .statistics import Statistics
 
 DEFAULT = "rewriter_dump"
@@ -39,17 +42,22 @@ class Dump:
         self._options = options
         self._table = table
         self._next = 0  # the first run that may be free
+        self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
+        self._finished: deque[Path] = deque()
 
-    def start(self) -> Run:
-        """A new directory for one call of the wrapper."""
+    def start(self, call: int) -> Run:
+        """A new directory for one call of the wrapper; they are numbered as its calls are, or on
+        from there where others have those numbers."""
         self._write_manifest()
-        path = self._make_directory()
+        path = self._make_directory(call)
         facts = {
             "format": "rewriter.run",
             "version": 1,
             "artifact": self._options["artifact"],
             # Of the wrapper without probes: others may have the same name.
             "sha256": self._options["sha256"],
+            "label": self._options.get("label", ""),
+            "call": call,
             "pid": os.getpid(),
             "thread": threading.get_ident(),
             "started": time.time(),
@@ -58,11 +66,22 @@ class Dump:
             "launches": self._table,
         }
         _write_json(path / "run.json", facts)
-        return Run(path)
+        return Run(path, saved_in(self._root))
 
-    def _make_directory(self) -> Path:
+    def finish(self, run: Run) -> None:
+        """The call is over. Of calls that are over only the last ones are kept, if that was asked
+        for; a process that is killed leaves those, and what it was in."""
+        run.close()
+        if not self._last:
+            return
+        self._finished.append(run.path)
+        while len(self._finished) > self._last:
+            shutil.rmtree(self._finished.popleft())
+
+    def _make_directory(self, call: int) -> Path:
         ranked = self._root / f"rank{self._rank}"
         ranked.mkdir(parents=True, exist_ok=True)
+        self._next = max(self._next, call)
         while True:
             path = ranked / f"run{self._next}"
             self._next += 1
@@ -94,8 +113,9 @@ class Dump:
 class Run:
     """The directory of one call: its events, and the tensors saved."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, saved: Saved) -> None:
+        self.path = path
+        self._saved = saved
         self._events = (path / "events.jsonl").open("x", encoding="utf-8")
 
     def write(self, event: Event) -> None:
@@ -118,14 +138,14 @@ class Run:
         """Save a tensor; the path of the file, relative to the directory of this call."""
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
-        path = self._path / folder / _file_name(event, value)
+        path = self.path / folder / _file_name(event, value)
         path.parent.mkdir(exist_ok=True)
         content = value.content
         if content.layout is not torch.strided:
             content = content.to_dense()
         # A copy of its own: a view would be saved with all of the memory that it looks at.
         content = content.to("cpu", copy=True)
-        torch.save(content.clone() if content._is_view() else content, path)
+        self._saved.save(content.clone() if content._is_view() else content, path)
         return f"{folder}/{path.name}"
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -92,24 +92,34 @@ class Value:
     def is_tensor(self) -> bool:
         return self.kind == "tensor"
 
+    @property
+    def found(self) -> str:
+        """All that was found out about it: the same for a value that did not change."""
+        about = (self.kind, self.text, self.shape, self.stride, self.dtype, self.device)
+        return repr((*about, self.statistics, self.head, self.sha256))
+
 
 @dataclass
 class Call:
-    """One call of the wrapper in one thread.
+    """One call of the wrapper in one thread; `number` counts them from 0, in this process.
 
     `started` is a reading of `perf_counter_ns`. `runs` counts how often each phase of each launch
     came, `pending` are the events whose statistics are still on their device, `later` is what waits
     for the end of the call. `zeros` are for the probe `time`: per device an event and when that
-    was, in microseconds from the start of the call.
+    was, in microseconds from the start of the call. `shown` is what was last shown before a launch:
+    which one, and what was found of each value, by name.
     """
 
     directory: Run | None = None
+    number: int = 0
+    is_wanted: bool = True
     started: int = field(default_factory=perf_counter_ns)
     runs: Counter[tuple[int, str]] = field(default_factory=Counter)
     pending: list[tuple[Event, list[Record | None]]] = field(default_factory=list)
     later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
     zeros: dict[Any, tuple[Any, float]] = field(default_factory=dict)
     capture: Capture | None = None
+    shown: tuple[tuple[Launch | None, int], dict[str, str]] = ((None, 0), {})
 
 
 @dataclass
@@ -139,6 +149,24 @@ class Event:
     @property
     def tensors(self) -> list[Value]:
         return [value for value in self.values if value.is_tensor]
+
+    def fresh(self, values: Sequence[Value]) -> list[Value]:
+        """Those of its values that are to be shown.
+
+        What a launch only reads was shown before it, and is shown again after it only where it is
+        not what it was: something wrote out of bounds, or the wrapper does not say all.
+        """
+        which = (self.launch, self.iteration)
+        if self.phase == "before":
+            self.call.shown = (which, {value.label.name: value.found for value in values})
+        if self.phase != "after" or self.call.shown[0] != which:
+            return list(values)
+        before = self.call.shown[1]
+        return [
+            value
+            for value in values
+            if value.label.role != "in" or before.get(value.label.name) != value.found
+        ]
 
 
 def first_values(tensor: torch.Tensor) -> list[Any] | None:

@@ -16,10 +16,12 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
 
+from .calls import Calls
 from .capture import Capture, Rows
 from .device import KERNELS, first_line, is_capturing
 from .dump import DEFAULT, Dump, Run
@@ -28,7 +30,7 @@ from .expected import Expected
 from .probes import Probe
 from .process import is_data_worker, read_rank, say, without_modes
 from .statistics import Record, collect, has_memory, measure
-from .text import Text, Upstream
+from .text import Text, Upstream, start
 
 _MOST_LATER = 4096  # pairs of CUDA events that wait to be read
 
@@ -44,13 +46,18 @@ class Recorder:
     ) -> None:
         self.rank = read_rank()
         self._quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
+        # A file that was instrumented by an earlier version has fewer options.
+        self._label: str = options.get("label", "")
+        self.is_upstream = options["format"] == "upstream"
         self.style = (
-            Upstream() if options["format"] == "upstream" else Text(self.rank, options["values"])
+            Upstream() if self.is_upstream else Text(self.rank, options["values"], self._label)
         )
+        wanted = os.environ.get("REWRITER_CALLS") or options.get("calls", "")
+        self._wanted = Calls(wanted) if wanted else None
+        self._number = 0  # of the next call
         self.probes: tuple[str, ...] = tuple(options["probes"])
         self._launches = {row["launch"]: Launch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)
-        # A file that was instrumented by an earlier version says neither.
         self.expected = tuple(Expected.read(row) for row in options.get("expected", ()))
         self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = _probes(options)
@@ -58,14 +65,15 @@ class Recorder:
         self._starts = _own(self._probes["before"], "start")
         self._stops = _own(self._probes["after"], "stop")[::-1]
         self._checks = {phase: _own(probes, "check") for phase, probes in self._probes.items()}
-        self._shows_values = options["values"] or options["format"] == "upstream"
-        wanted = os.environ.get("REWRITER_DUMP", "")
+        self._shows_values = options["values"] or self.is_upstream
+        root = os.environ.get("REWRITER_DUMP", "")
         saves = any(probe.saves for probes in self._probes.values() for probe in probes)
-        self._dumping = bool(wanted) or saves
-        self._dump = Dump(Path(wanted or DEFAULT).absolute(), self.rank, options, launches)
+        self._dumping = bool(root) or saves
+        self._dump = Dump(Path(root or DEFAULT).absolute(), self.rank, options, launches)
         kinds = {launch.kind for launch in self._launches.values()}
         self._on_cpu = "cpp" in kinds and not kinds & KERNELS
         self._calls: dict[int, Call] = {}
+        self._outside: dict[int, Call] = {}  # calls that are not wanted, within a CUDA graph
         self._ended: list[Call] = []
         self._captures: list[Capture] = []
         labels = [x for launch in self._launches.values() for x in launch.labels.values()]
@@ -84,14 +92,22 @@ class Recorder:
 
     def inputs(self, *values: Any) -> None:
         """The inputs of the call."""
+        if self._wanted is not None and get_ident() not in self._calls:
+            return
         self._guarded("inputs", self._at_inputs, values)
 
     def before(self, launch: int, *values: Any) -> None:
         """The launch comes next; `values` are what the table says it reads."""
+        if self._wanted is not None and get_ident() not in self._calls:
+            self._pass(launch, "before", values)
+            return
         self._guarded(f"#{launch}", self._at, launch, "before", values)
 
     def after(self, launch: int, *values: Any) -> None:
         """The launch was issued; `values` are what the table says it read and wrote."""
+        if self._wanted is not None and get_ident() not in self._calls:
+            self._pass(launch, "after", values)
+            return
         self._guarded(f"#{launch}", self._at, launch, "after", values)
 
     def write(self, lines: list[str]) -> None:
@@ -124,10 +140,11 @@ class Recorder:
 
     def about(self, event: Event) -> str:
         """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+        begin = start(self.rank, self._label, event.call.number)
         if event.launch is None:
-            return f"[rewriter {self.rank}] {event.phase}"
+            return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
-        return f"[rewriter {self.rank}] #{event.launch.index}{again} {event.launch.kernel}"
+        return f"{begin} #{event.launch.index}{again} {event.launch.kernel}"
 
     def runs_on_gpu(self, event: Event) -> bool:
         """Whether CUDA events can time a launch: by its kind, and those of the launches around."""
@@ -168,12 +185,25 @@ class Recorder:
                 self.warn(about, f"{type(error).__name__}: {error}")
 
     def _begin(self, values: Sequence[Any] | None) -> None:
-        thread = threading.get_ident()
+        thread = get_ident()
+        self._outside.pop(thread, None)
         if thread in self._calls:
             self._ended.append(self._calls.pop(thread))
+        number, self._number = self._number, self._number + 1
+        is_wanted = self._wanted is None or number in self._wanted
         if not is_capturing():
-            self._end()
-        call = self._call()
+            if self._ended or self._wanted is None:
+                self._end()
+            elif is_wanted:
+                # What was replayed in calls that nobody asked for is not what this one replays.
+                for capture in self._captures:
+                    capture.read()
+            elif not self._on_cpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                # The next call may be captured, and one that is wanted may replay that.
+                self._rows.reserve(torch.device("cuda", torch.cuda.current_device()))
+        if not is_wanted:
+            return
+        call = self._start(thread, number)
         if values is not None and len(values) != len(self._inputs):
             # The wrapper fails at it, so there will be no inputs.
             event = self._given(call, values)
@@ -182,15 +212,36 @@ class Recorder:
 
     def _call(self) -> Call:
         """The call that is running in this thread."""
-        thread = threading.get_ident()
-        if thread not in self._calls:
-            call = self._calls[thread] = Call()
-            if self._dumping:
-                try:
-                    call.directory = self._dump.start()
-                except Exception as error:
-                    self.warn("dump", f"{type(error).__name__}: {error}")
-        return self._calls[thread]
+        thread = get_ident()
+        # What runs launches in a thread of its own does not say when a call begins there.
+        return self._calls.get(thread) or self._start(thread, max(self._number - 1, 0))
+
+    def _start(self, thread: int, number: int) -> Call:
+        call = self._calls[thread] = Call(number=number)
+        if self._dumping:
+            try:
+                call.directory = self._dump.start(number)
+            except Exception as error:
+                self.warn("dump", f"{type(error).__name__}: {error}")
+        return call
+
+    def _pass(self, launch: int, phase: str, contents: tuple[Any, ...]) -> None:
+        """A launch of a call that is not wanted.
+
+        What goes into a CUDA graph is measured all the same: calls that are wanted may replay it.
+        """
+        if not self._on_cpu and is_capturing():
+            self._guarded(f"#{launch}", self._measure_replays, launch, phase, contents)
+
+    def _measure_replays(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
+        number = max(self._number - 1, 0)
+        call = self._outside.setdefault(get_ident(), Call(number=number, is_wanted=False))
+        launch = self._launches[index]
+        event = Event(launch, phase, call.runs[index, phase], call)
+        call.runs[index, phase] += 1
+        self._take(event, launch.labels[phase], contents)
+        if any(probe.reads_values for probe in self._acting(event)):
+            self._add_to_capture(event)
 
     def _end(self, *, final: bool = False) -> None:
         """Finish the calls that are over; their threads have begun others, or the program ends."""
@@ -201,7 +252,7 @@ class Recorder:
         self._replayed(ended, final=final)
         for call in ended:
             if call.directory is not None:
-                call.directory.close()
+                self._dump.finish(call.directory)
 
     def _catch_up(self, call: Call) -> None:
         waiting, call.later = call.later, []
@@ -221,12 +272,15 @@ class Recorder:
                 continue
             if not replayed and (capture.was_replayed or not final):
                 continue
+            call = capture.events[0][0].call
+            if not ended and not call.is_wanted:
+                continue
             if not replayed:
                 self.warn("exit", "a CUDA graph was captured and never replayed: it has no values")
             directory, is_new = self._home(capture, ended)
             self._report(capture.events, directory)
             if directory is not None and is_new:
-                directory.close()
+                self._dump.finish(directory)
         if final:
             self._captures.clear()
 
@@ -242,7 +296,8 @@ class Recorder:
         for call in reversed(ended):
             if not capture.launches & {index for index, _ in call.runs}:
                 return call.directory, False
-        return (self._dump.start(), True) if self._dumping else (None, False)
+        call = capture.events[0][0].call
+        return (self._dump.start(call.number), True) if self._dumping else (None, False)
 
     def _at_inputs(self, contents: tuple[Any, ...]) -> None:
         event = self._given(self._call(), contents)
@@ -318,6 +373,9 @@ class Recorder:
                 )
             else:
                 self._ask(probe.at, event)
+        self._add_to_capture(event)
+
+    def _add_to_capture(self, event: Event) -> None:
         call = event.call
         if call.capture is None:
             call.capture = Capture(self._rows)

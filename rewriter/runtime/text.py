@@ -40,12 +40,24 @@ def number(value: float | int | None) -> str:
     return str(value) if isinstance(value, int) else format(value, ".4g")
 
 
+def start(rank: int, label: str, call: int) -> str:
+    """How a line starts: `[rewriter 0] forward call 3`.
+
+    A wrapper that was instrumented alone has no label, and its first call no number: the lines of
+    `rewriter run` need neither.
+    """
+    if not label and not call:
+        return f"[rewriter {rank}]"
+    return f"[rewriter {rank}] {label}{' ' if label else ''}call {call}"
+
+
 class Text:
     """`[rewriter RANK] #INDEX PHASE KERNEL ROLE ARGUMENT …`, one line for each value."""
 
-    def __init__(self, rank: int, values: bool) -> None:
+    def __init__(self, rank: int, values: bool, label: str = "") -> None:
         self._rank = rank
         self._values = values
+        self._label = label
 
     def name(self, event: Event) -> str:
         return f"{self._start(event)}\n"
@@ -75,11 +87,11 @@ class Text:
         return f"{line}{short_dtype(value.dtype)}{list(value.shape)}  {value.device}"
 
     def _start(self, event: Event) -> str:
+        begin = start(self._rank, self._label, event.call.number)
         if event.launch is None:
-            return f"[rewriter {self._rank}] {event.phase}"
+            return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
-        start = f"[rewriter {self._rank}] #{event.launch.index}{again}"
-        return f"{start} {event.phase:<6} {event.launch.kernel}"
+        return f"{begin} #{event.launch.index}{again} {event.phase:<6} {event.launch.kernel}"
 
     def _statistics(self, value: Value) -> str:
         found = value.statistics

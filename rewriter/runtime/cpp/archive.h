@@ -10,9 +10,15 @@
 
 #include "dump.h"
 #include "host.h"
+#include "saved.h"
 
 namespace {
 namespace inductor_rewriter {
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2")
+#endif
 
 // The checksum of zip files, eight bytes at a time.
 class Crc32 {
@@ -52,17 +58,27 @@ class Crc32 {
   uint32_t table_[8][256];
 };
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+inline uint32_t checksum(const char* data, uint64_t size) {
+  static const Crc32 crc32;
+  return crc32(data, size);
+}
+
 // Files in a zip, not compressed; the contents start at multiples of 64 bytes, as torch has them.
 class Zip {
  public:
   explicit Zip(const std::string& path) : file_(path) {}
 
-  void add(const std::string& name, const char* data, uint64_t size) {
-    static const Crc32 crc32;
+  // Where its content stands in the file.
+  uint64_t add(
+      const std::string& name, const char* data, uint64_t size, const uint32_t* known = nullptr) {
     const bool large = size >= limit, far = offset_ >= limit;
     std::string sizes = large ? number(size, 8) + number(size, 8) : "";
     std::string facts = number(0, 2) + number(0, 2) + number(0, 2) + number(0x21, 2);  // 1980
-    facts += number(crc32(data, size), 4);
+    facts += number(known ? *known : checksum(data, size), 4);
     facts += large ? number(limit, 4) + number(limit, 4) : number(size, 4) + number(size, 4);
     facts += number(name.size(), 2);
     // Local header, padded by an extra field that readers skip.
@@ -82,6 +98,7 @@ class Zip {
     file_.write(data, size);
     offset_ += header.size() + size;
     ++count_;
+    return offset_ - size;
   }
 
   void close() {
@@ -150,21 +167,27 @@ inline std::string pickle_tensor(
   return result + "tR.";
 }
 
-// Save what `fetch(item, true)` has brought to the host.
-inline void save_tensor(const std::string& path, const Item& item) {
+// Save what `fetch(item, true)` has brought to the host. The checksum, which the file needs anyway,
+// tells whether one may hold it already.
+inline void save_tensor(const std::string& path, const Item& item, Saved& saved) {
   const Dtype& about = dtype_info(item.tensor.dtype);
   if (about.name[0] == 'q') throw std::runtime_error("quantized tensors have no plain elements");
   const Host& host = item.host;
   int64_t numel = item.tensor.numel;
   std::string pickle = pickle_tensor(item.tensor.dtype, numel, host.shape, host.stride);
+  const uint64_t size = static_cast<uint64_t>(numel) * about.size;
+  const uint32_t sum = checksum(host.data, size);
+  const std::string key = pickle + std::to_string(sum);
+  if (saved.link(key, host.data, size, path)) return;
   const uint16_t one = 1;
   std::string order = *reinterpret_cast<const char*>(&one) ? "little" : "big";
   Zip zip(path);
   zip.add("archive/data.pkl", pickle.data(), pickle.size());
   zip.add("archive/byteorder", order.data(), order.size());
-  zip.add("archive/data/0", host.data, static_cast<uint64_t>(numel) * about.size);
+  const uint64_t offset = zip.add("archive/data/0", host.data, size, &sum);
   zip.add("archive/version", "3\n", 2);
   zip.close();
+  saved.add(key, path, offset);
 }
 
 }  // namespace inductor_rewriter

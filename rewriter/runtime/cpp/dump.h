@@ -2,6 +2,7 @@
 // `rewriter/runtime/dump.py`.
 #pragma once
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -14,8 +15,10 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #if __has_include(<torch/version.h>)
 #include <torch/version.h>
@@ -203,15 +206,17 @@ class Dump {
     }
   }
 
-  std::unique_ptr<Run> start(const Fixed<Launch>& launches) {
+  // The directories are numbered as the calls are, or on from there where others have those.
+  std::unique_ptr<Run> start(const Fixed<Launch>& launches, int64_t call) {
     make_directories(root_);
     write_manifest();
-    std::string path = make_directory();
+    std::string path = make_directory(call);
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     Json json(true);
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
+    json.key("label").string(options_.label).key("call").number(call);
     json.key("pid").number(static_cast<int64_t>(getpid()));
     json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
@@ -223,12 +228,41 @@ class Dump {
     return std::make_unique<Run>(path);
   }
 
+  // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
+  // process that is killed leaves those, and what it was in.
+  void finish(std::unique_ptr<Run> run) {
+    std::string path = run->path;
+    run.reset();
+    if (!options_.last) return;
+    {
+      std::lock_guard<std::mutex> guard(finishing_);
+      finished_.push_back(path);
+      if (finished_.size() <= std::size_t(options_.last)) return;
+      path = finished_.front();
+      finished_.erase(finished_.begin());
+    }
+    remove_tree(path);
+  }
+
  private:
+  static void remove_tree(const std::string& path) {
+    if (!unlink(path.c_str())) return;
+    // A directory cannot be unlinked; a link to one can, so this never leaves the dump.
+    if (DIR* folder = opendir(path.c_str())) {
+      while (dirent* entry = readdir(folder)) {
+        std::string name = entry->d_name;
+        if (name != "." && name != "..") remove_tree(path + "/" + name);
+      }
+      closedir(folder);
+    }
+    if (rmdir(path.c_str())) fail("remove", path);
+  }
+
   // Whoever makes it first, other processes and wrappers included, has it.
-  std::string make_directory() {
+  std::string make_directory(int64_t call) {
     std::string ranked = root_ + "/rank" + std::to_string(rank_);
     make_directories(ranked);
-    for (int number = next_;; ++number) {
+    for (int64_t number = std::max<int64_t>(next_, call);; ++number) {
       std::string path = ranked + "/run" + std::to_string(number);
       if (!mkdir(path.c_str(), 0777)) {
         next_ = number + 1;
@@ -253,7 +287,9 @@ class Dump {
   const Options& options_;
   std::string root_;
   int rank_;
-  std::atomic<int> next_{0};
+  std::atomic<int64_t> next_{0};
+  std::mutex finishing_;
+  std::vector<std::string> finished_;  // of runs that are over, the last ones
 };
 
 }  // namespace inductor_rewriter

@@ -162,10 +162,37 @@ struct Item {
   std::string file;
 
   bool is_tensor() const { return kind == "tensor"; }
+
+  // All that was found out about it: the same for a value that did not change.
+  std::string found() const {
+    std::string all = kind + "\n" + text + "\n" + tensor.device + "\n" + sha256;
+    auto add = [&](const auto& value) {
+      all.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    add(tensor.dtype);
+    for (int64_t size : tensor.shape) add(size);
+    for (int64_t stride : tensor.stride) add(stride);
+    if (measured) {
+      for (int64_t count : {statistics.numel, statistics.finite, statistics.nan, statistics.inf}) {
+        add(count);
+      }
+      for (double one : {statistics.low, statistics.high, statistics.mean, statistics.std}) {
+        add(one);
+      }
+      all += statistics.low_text + " " + statistics.high_text;
+    }
+    for (const std::string& element : head) all += "\n" + element;
+    return all;
+  }
 };
+
+struct Running;
 
 // Everything at one phase of one launch, or the inputs of a call, which have no launch.
 struct Event {
+  explicit Event(Running& in) : call(in) {}
+
+  Running& call;
   const Launch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;

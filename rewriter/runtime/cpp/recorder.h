@@ -6,10 +6,12 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -64,16 +66,17 @@ inline int64_t clock_ns() {
 
 // One call of the wrapper: where it dumps, and how often each phase of each launch came.
 struct Running {
-  explicit Running(Recorder& from) : recorder(from) {}
+  Running(Recorder& from, int64_t call) : recorder(from), number(call) {}
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  ~Running() { catch_up(); }
+  ~Running();
   void catch_up() {
     for (auto& act : later) act();
     later.clear();
   }
 
   Recorder& recorder;
+  const int64_t number;  // of the call in this process, from 0
   std::unique_ptr<Run> run;
   std::vector<int> before, after;
   std::vector<Content> kept;  // for the line that comes next
@@ -83,6 +86,10 @@ struct Running {
   int64_t issued = -1;
   std::shared_ptr<void> mark, zero;
   double zero_us = 0;
+  // What was last shown before a launch: which one, and what was found of each value, by name.
+  const Launch* shown_launch = nullptr;
+  int shown_iteration = 0;
+  std::vector<std::pair<std::string, std::string>> shown;
 };
 
 class Recorder {
@@ -106,6 +113,8 @@ class Recorder {
     choose_probes();
     const char* wanted = std::getenv("REWRITER_DUMP");
     const char* quiet = std::getenv("REWRITER_QUIET");
+    const char* calls = std::getenv("REWRITER_CALLS");
+    read_calls(calls && *calls ? calls : options_.calls ? options_.calls : "");
     quiet_ = quiet && *quiet && std::strcmp(quiet, "0");
     dumping_ = wanted && *wanted;
     for (auto& probe : probes_) dumping_ = dumping_ || probe->saves;
@@ -164,9 +173,18 @@ class Recorder {
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
 
+  // How a line starts: `[rewriter 0] forward call 3`. A wrapper that was instrumented alone has no
+  // label, and its first call no number.
+  std::string start(const Event& event) const {
+    std::string text = "[rewriter " + std::to_string(rank) + "]", label = options_.label;
+    if (!label.empty()) text += " " + label;
+    if (label.empty() && !event.call.number) return text;
+    return text + " call " + std::to_string(event.call.number);
+  }
+
   // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
   std::string about(const Event& event) const {
-    std::string text = "[rewriter " + std::to_string(rank) + "] " + event.about();
+    std::string text = start(event) + " " + event.about();
     if (!event.launch) return text;
     if (event.iteration) text += "." + std::to_string(event.iteration);
     return text + " " + event.launch->row->kernel;
@@ -205,18 +223,28 @@ class Recorder {
     return true;
   }
 
+  // Null for a call that is not to be recorded.
   Running* begin() {
-    auto call = std::make_unique<Running>(*this);
+    const int64_t number = number_++;
+    if (!is_wanted(number)) return nullptr;
+    auto call = std::make_unique<Running>(*this, number);
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
     if (dump_) {
-      act("dump", [&] { call->run = dump_->start(launches_); });
+      act("dump", [&] { call->run = dump_->start(launches_, number); });
     }
     return call.release();
   }
 
+  void end(Running& call) {
+    call.catch_up();
+    if (call.run) {
+      act("dump", [&] { dump_->finish(std::move(call.run)); });
+    }
+  }
+
   void at_inputs(Running& call, Contents& contents) {
-    Event event;
+    Event event(call);
     event.phase = "inputs";
     if (faulty_) return;
     for (Probe* probe : checkers_) {
@@ -238,7 +266,7 @@ class Recorder {
   void at_launch(Running& call, int index, bool before, Contents& contents) {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
     if (faulty_) return;
-    Event event;
+    Event event(call);
     const Launch& launch = launches_[places_[index]];
     event.launch = &launch;
     event.phase = before ? "before" : "after";
@@ -378,6 +406,39 @@ class Recorder {
     }
   }
 
+  // `3-5,9,20-`, as `Calls` in rewriter/runtime/calls.py.
+  void read_calls(const std::string& text) {
+    if (text.empty()) return;
+    for (std::size_t at = 0, end; at <= text.size(); at = end + 1) {
+      end = std::min(text.find(',', at), text.size());
+      std::string part = text.substr(at, end - at);
+      part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
+      part.erase(part.find_last_not_of(' ') + 1);
+      const char* digits = "0123456789";
+      std::size_t dash = std::min(part.find_first_not_of(digits), part.size());
+      std::string first = part.substr(0, dash), last = first;
+      bool sound = dash > 0 && dash <= 15;
+      if (dash < part.size()) {
+        last = part.substr(dash + 1);
+        sound = sound && part[dash] == '-' && last.size() <= 15 &&
+            last.find_first_not_of(digits) == std::string::npos;
+      }
+      int64_t low = sound ? std::atoll(first.c_str()) : 0;
+      int64_t high = last.empty() ? INT64_MAX : std::atoll(last.c_str());
+      if (!sound || low > high) {
+        throw std::runtime_error("'" + part + "' is no call or range of calls, such as 3-5");
+      }
+      wanted_.emplace_back(low, high);
+    }
+  }
+
+  bool is_wanted(int64_t number) const {
+    for (const auto& [low, high] : wanted_) {
+      if (low <= number && number <= high) return true;
+    }
+    return wanted_.empty();
+  }
+
   static int read_rank() {
     const char* text = std::getenv("RANK");
     if (!text || !*text) text = std::getenv("LOCAL_RANK");
@@ -395,12 +456,16 @@ class Recorder {
   bool dumping_ = false;
   bool quiet_ = false;
   bool on_cpu_ = false;
+  std::vector<std::pair<int64_t, int64_t>> wanted_;  // ranges of calls; empty: all of them
+  std::atomic<int64_t> number_{0};  // of the next call
   std::atomic<bool> faulty_{false};
   std::unique_ptr<Dump> dump_;
   std::mutex warning_;
   std::vector<std::string> warned_;
   std::atomic<int> fork_{0};
 };
+
+inline Running::~Running() { recorder.end(*this); }
 
 }  // namespace inductor_rewriter
 }  // namespace

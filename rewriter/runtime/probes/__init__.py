@@ -16,16 +16,17 @@ class Probe:
     `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
     a call does so whatever launches and phases the user chose; one that `spans` a launch acts on
     both sides of it. `reads_values` asks for the values to be handed over at all, `measures` for
-    their statistics. `saves` makes a dump directory a must; without it one is written only where
-    `REWRITER_DUMP` says so. `prompt` keeps statistics from waiting for those of the other side of
-    the launch. What `copies` values to the host in `at` has to be left out where a CUDA graph is
-    captured.
+    their statistics. One that is `idle` does nothing at a launch of which the user wants no values.
+    `saves` makes a dump directory a must; without it one is written only where `REWRITER_DUMP` says
+    so. `prompt` keeps statistics from waiting for those of the other side of the launch. What
+    `copies` values to the host in `at` has to be left out where a CUDA graph is captured.
     """
 
     summary: ClassVar[str]
     when: ClassVar[Literal["before", "after", "both", "inputs"]] = "both"
     spans: ClassVar[bool] = False
     reads_values: ClassVar[bool] = False
+    idle: ClassVar[bool] = False
     measures: ClassVar[bool] = False
     saves: ClassVar[bool] = False
     prompt: ClassVar[bool] = False

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Hash(Probe):
     summary = "print and record a SHA-256 of every tensor's elements"
     reads_values = True
+    idle = True
     copies = True
 
     def at(self, event: Event, recorder: Recorder) -> None:
@@ -27,7 +28,8 @@ class Hash(Probe):
                 recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")
         # The lines of print have the digests at their ends.
         if "print" not in recorder.probes:
-            recorder.write([recorder.style.digest(event, value) for value in event.tensors])
+            values = event.tensors if recorder.is_upstream else event.fresh(event.tensors)
+            recorder.write([recorder.style.digest(event, value) for value in values])
 
 
 PROBE = Hash

@@ -29,7 +29,7 @@ class Inputs(Probe):
         if len(values) != len(rows):
             names = f"{rows[0].name} to {rows[-1].name}" if rows else "none"
             event.unexpected[""] = f"{len(values)} values, expected {len(rows)} ({names})"
-            recorder.write([f"[rewriter {recorder.rank}] inputs: {event.unexpected['']}\n"])
+            recorder.write([f"{recorder.about(event)}: {event.unexpected['']}\n"])
             return
         symbols = Symbols(rows, values)
         for row, value in zip(rows, values, strict=True):
@@ -40,7 +40,7 @@ class Inputs(Probe):
                 continue
             if found:
                 event.unexpected[row.name] = found
-                recorder.write([f"[rewriter {recorder.rank}] inputs {row.name}: {found}\n"])
+                recorder.write([f"{recorder.about(event)} {row.name}: {found}\n"])
         if not self._noted:
             self._noted = True
             self._note(symbols, recorder)

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 class Print(Probe):
     summary = "print statistics of every tensor and the value of every scalar"
     reads_values = True
+    idle = True
     measures = True
 
     def measured(self, event: Event, recorder: Recorder) -> None:
-        recorder.write([recorder.style.value(event, value) for value in event.values])
+        # Tools that parse what upstream prints expect all of it.
+        values = event.values if recorder.is_upstream else event.fresh(event.values)
+        recorder.write([recorder.style.value(event, value) for value in values])
 
 
 PROBE = Print

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Save(Probe):
     summary = "save every tensor to the dump, loadable by torch.load(weights_only=True)"
     reads_values = True
+    idle = True
     saves = True
     copies = True
 

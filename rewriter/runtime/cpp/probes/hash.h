@@ -3,6 +3,7 @@
 
 #include "../formats/text.h"
 #include "../sha256.h"
+#include "../shown.h"
 #include "../values.h"
 
 namespace {
@@ -14,6 +15,10 @@ class Hash : public Probe {
 
   void at(Event& event, Recorder& recorder, Run*) override {
     std::string text;
+    // The lines of print have the digests at their ends.
+    const bool prints = !recorder.has("print");
+    std::unique_ptr<Shown> shown;
+    if (prints) shown = std::make_unique<Shown>(event, recorder);
     for (Item& item : event.items) {
       if (!item.is_tensor()) continue;
       try {
@@ -22,10 +27,9 @@ class Hash : public Probe {
         std::string about = event.about() + " " + item.label->name;
         recorder.warn(about, std::string("cannot be hashed: ") + error.what());
       }
-      text += digest_text(event, item, recorder);
+      if (prints && shown->is_fresh(item)) text += digest_text(event, item, recorder);
     }
-    // The lines of print have the digests at their ends.
-    if (!recorder.has("print")) recorder.write(text);
+    recorder.write(text);
   }
 
  private:

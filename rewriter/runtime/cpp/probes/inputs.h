@@ -30,7 +30,7 @@ class Inputs : public Probe {
       recorder.act("inputs " + rows_[i].name, [&] { found[i] = Given::read(contents[i]); });
     }
     Symbols symbols(rows_, found);
-    std::string start = "[rewriter " + std::to_string(recorder.rank) + "] inputs ", text;
+    std::string start = recorder.start(event) + " inputs ", text;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       std::string wrong = compare(rows_[i], found[i], symbols);
       if (wrong.empty()) continue;

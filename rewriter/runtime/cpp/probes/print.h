@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../formats/text.h"
+#include "../shown.h"
 #include "../values.h"
 
 namespace {
@@ -16,7 +17,10 @@ class Print : public Probe {
 
   void measured(Event& event, Recorder& recorder) override {
     std::string text;
-    for (const Item& item : event.items) text += value_text(event, item, recorder);
+    Shown shown(event, recorder);
+    for (const Item& item : event.items) {
+      if (shown.is_fresh(item)) text += value_text(event, item, recorder);
+    }
     recorder.write(text);
   }
 };

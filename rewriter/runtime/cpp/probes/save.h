@@ -28,7 +28,7 @@ class Save : public Probe {
   }
 
  private:
-  static void save(const Event& event, Item& item, const std::string& root) {
+  void save(const Event& event, Item& item, const std::string& root) {
     if (!item.tensor.strided) throw std::runtime_error("its layout is not strided");
     if (!item.tensor.in_memory) return;
     fetch(item, true);
@@ -43,7 +43,7 @@ class Save : public Probe {
     if (mkdir((root + "/" + folder).c_str(), 0777) && errno != EEXIST) {
       fail("make", root + "/" + folder);
     }
-    save_tensor(root + "/" + file, item);
+    save_tensor(root + "/" + file, item, saved_);
     item.file = file;
   }
 
@@ -64,6 +64,8 @@ class Save : public Probe {
     }
     return start + kernel + "_" + rest;
   }
+
+  Saved saved_;  // of all calls
 };
 
 }  // namespace inductor_rewriter

@@ -46,7 +46,7 @@ class Time : public Probe {
     const char* phase = event.phase;
     int iteration = event.iteration;
     call.later.push_back([=, &recorder, &call] {
-      Event about;
+      Event about(call);
       about.launch = launch;
       about.phase = phase;
       about.iteration = iteration;

@@ -1,0 +1,45 @@
+// Which values of an event are to be shown: `Event.fresh` in rewriter/runtime/event.py.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "recorder.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// What a launch only reads was shown before it, and is shown again after it only where it is not
+// what it was: something wrote out of bounds, or the wrapper does not say all.
+class Shown {
+ public:
+  Shown(const Event& event, const Recorder& recorder)
+      : all_(recorder.upstream), before_(event.phase[0] == 'b'), after_(event.phase[0] == 'a'),
+        call_(event.call) {
+    if (before_) {
+      call_.shown_launch = event.launch;
+      call_.shown_iteration = event.iteration;
+      call_.shown.clear();
+    }
+    after_ = after_ && call_.shown_launch == event.launch &&
+        call_.shown_iteration == event.iteration;
+  }
+
+  bool is_fresh(const Item& item) {
+    if (all_) return true;
+    if (before_) call_.shown.emplace_back(item.label->name, item.found());
+    if (!after_ || item.label->role != "in") return true;
+    for (const auto& [name, found] : call_.shown) {
+      if (name == item.label->name) return found != item.found();
+    }
+    return true;
+  }
+
+ private:
+  const bool all_, before_;
+  bool after_;
+  Running& call_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

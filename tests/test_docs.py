@@ -81,7 +81,7 @@ def shown_commands(text: str) -> Iterator[list[str]]:
 def mentioned_commands(text: str) -> Iterator[list[str]]:
     """The arguments of every `rewriter …` in running text that has some, placeholders included."""
     for command in sorted(set(re.findall(r"`rewriter ([^`\n]+)`", text))):
-        words = shlex.split(command.replace(" …", ""))
+        words = shlex.split(command.replace(" …", "").partition(" > ")[0])
         if len(words) > 1 and "--help" not in words:
             yield words
 

@@ -106,7 +106,9 @@ def instrument_wrapper(
             )
         _require_unedited(wrapper)
     dialect = wrapper.dialect(standalone=standalone)
-    plan = planning.plan(source, wrapper.located, selection, dialect, label)
+    plan = planning.plan(
+        source, wrapper.located, selection, dialect, wrapper.operators, label=label
+    )
     result = edit.apply(source.data, plan.insertions)
     verify.verify(wrapper, result)
     return Instrumented(wrapper.path, result, source.data, plan, selection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -111,7 +112,7 @@ class OpenWrapper:
         if self.language == "python":
             from rewriter.python.emit import Python
 
-            return Python(standalone)
+            return Python(standalone, packer=zlib.ZLIB_RUNTIME_VERSION if standalone else "")
         from rewriter.cpp import embedded
         from rewriter.cpp.emit import Cpp
 
@@ -281,11 +282,16 @@ def wrapper_in(path: Path, name: str, data: bytes) -> OpenWrapper | None:
 
 
 def opened(path: Path, name: str, data: bytes, language: Language) -> OpenWrapper:
-    operators: tuple[Json, ...] = ()
-    beside = path.with_suffix(".json")
-    if language == "cpp" and beside.is_file():
-        operators = proxy_operators.read(beside, read(beside, limits.JSON_BYTES))
+    operators = operators_beside(path) if language == "cpp" else ()
     return OpenWrapper(Wrapper(name, data, language), path, operators)
+
+
+def operators_beside(path: Path) -> tuple[Json, ...]:
+    """The nodes of the `.json` beside a C++ wrapper; none where there is no such file."""
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        return ()
+    return proxy_operators.read(beside, read(beside, limits.JSON_BYTES))
 
 
 def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:

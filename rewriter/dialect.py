@@ -27,6 +27,10 @@ class Dialect(Protocol):
     def comment(self) -> str:
         """What starts a comment."""
 
+    @property
+    def packer(self) -> str:
+        """The version of zlib that packs the runtime into the header; empty if none does."""
+
     def begin(self, variable: str, *, checks: bool = False) -> str:
         """The line at the start of an entry: a call of the wrapper begins.
 

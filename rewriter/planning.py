@@ -9,6 +9,8 @@ from pathlib import Path
 from rewriter import markers, probes
 from rewriter.dialect import Dialect, expression
 from rewriter.expected import row as table_row
+from rewriter.recorded import Recorded, operators_hash
+from rewriter.recorded import line as recorded_line
 from rewriter.source import Source
 from rewriter.types import (
     Argument,
@@ -27,13 +29,20 @@ from rewriter.version import __version__
 
 
 def plan(
-    source: Source, located: Located, selection: Selection, dialect: Dialect, label: str = ""
+    source: Source,
+    located: Located,
+    selection: Selection,
+    dialect: Dialect,
+    operators: Sequence[Json] = (),
+    *,
+    label: str = "",
 ) -> Plan:
     """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
 
     One short line goes before and after each chosen launch, as its probes ask for, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
-    the facts of every probed launch.
+    the facts of every probed launch. `operators` are what lay beside the source; the header has
+    their hash.
     """
     chosen = probes.choose(located.launches, selection)
     lines = _Lines(source, dialect)
@@ -72,7 +81,8 @@ def plan(
     if phases and chosen and not (probed or skipped or inputs):
         raise probes.no_value(chosen, selection)
     checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
-    lines.header(located, selection, facts, inputs, {**checked, "label": label})
+    made = Recorded(Path(source.name).name, dialect.packer, operators_hash(operators), label)
+    lines.header(located, selection, facts, inputs, checked, made)
     return Plan(
         lines.insertions(),
         tuple(probed) if phases else (),
@@ -198,20 +208,21 @@ class _Lines:
         facts: list[Json],
         inputs: Sequence[str],
         checked: Json,
+        made: Recorded,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
-            "artifact": Path(source.name).name,
+            "artifact": made.artifact,
             "sha256": sha256,
             "version": __version__,
             "probes": list(selection.probes),
             "when": selection.when,
             "format": selection.format,
             "values": selection.values,
+            "label": made.label,
             "calls": selection.calls,
             "last": selection.last,
-            "chosen": probes.chosen_text(selection),
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
             **checked,
         }
@@ -219,6 +230,8 @@ class _Lines:
         newline = source.newline_at(offset)
         first = markers.header_line(__version__, selection.probes, sha256)
         text = self._mark.line(f"{self._dialect.comment} {first}", newline)
+        options_line = f"{self._dialect.comment} {recorded_line(made, selection)}"
+        text += self._mark.line(encode(options_line), newline)
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
             text += self._mark.block([encode(line) for line in header.block], newline)

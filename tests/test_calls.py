@@ -240,7 +240,7 @@ def test_what_was_asked_for_is_in_the_file() -> None:
         "print", kernels="*", roles="in,out", tensors="buf*", calls="3-5, 7-", last=2
     )
     source = rewriter.instrument(SAMPLE, selection).source.decode()
-    assert "'chosen': \"--kernels '*' --roles in,out --tensors 'buf*'\"" in source
+    assert '"roles":["in","out"],"tensors":["buf*"],"calls":"3-5,7-","last":2}' in source
     assert "'calls': '3-5,7-', 'last': 2" in source
 
 

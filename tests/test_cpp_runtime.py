@@ -151,7 +151,7 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, ""};
+    "", "", 0};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr},
 };
@@ -179,7 +179,6 @@ class Options(ctypes.Structure):
         ("label", ctypes.c_char_p),
         ("calls", ctypes.c_char_p),
         ("last", ctypes.c_int),
-        ("chosen", ctypes.c_char_p),
     ]
 
 
@@ -244,7 +243,6 @@ class Native:
             self.options.get("reads_inputs", True),
             *(self.options.get(name, "").encode() for name in ("label", "calls")),
             self.options.get("last", 0),
-            b"",
         )
         rows = (Row * len(self.rows))(
             *(
@@ -1472,7 +1470,7 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0, ""};\n'
+        'true, "", "", 0};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, ""}};\n'
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"

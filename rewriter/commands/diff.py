@@ -49,7 +49,7 @@ def act(arguments: argparse.Namespace) -> int:
             say(line.text, style=line.style)
         if arguments.unified:
             say_text("".join(_unified(found)), textdiff.style)
-    return DIFFERS if found.verdict == "different" else OK
+    return DIFFERS if found.verdict in ("unverified", "different") else OK
 
 
 def _unified(found: Difference) -> Iterator[str]:

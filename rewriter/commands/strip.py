@@ -25,6 +25,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
     add_wrapper_option(parser)
     add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
+    parser.add_argument(
+        "--check-probes",
+        action="store_true",
+        help="write nothing; exit 1 unless every byte of the probes is what instrument writes",
+    )
     parser.add_examples(
         ("the original back", "rewriter strip output_code.instrumented.py -o restored.py"),
         ("where it stands", "rewriter strip output_code.py --in-place"),
@@ -37,6 +42,8 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter.commands import _package, _several
 
     artifact = api.open(arguments.artifact).choose(arguments.wrappers)
+    if arguments.check_probes:
+        return _check_probes(arguments, artifact)
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
     if _several.applies(arguments, artifact):
@@ -76,6 +83,31 @@ def act(arguments: argparse.Namespace) -> int:
     elif arguments.check or delivered.output:
         message(f"took out {result.removed} lines: {delivered.tell(path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
+    """Say of each wrapper whether its probes are what `instrument` writes."""
+    from rewriter import probe_check
+
+    artifact.require_sound()
+    checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]
+    worst = OK
+    for name, found in checks:
+        if found is None:
+            message(f"{name} has no probes")
+        elif found.state == "verified":
+            message(f"{name}: the probes are what instrument writes")
+        else:
+            worst = DIFFERS
+            told = {"changed": "not what instrument writes", "unverified": "not checked"}
+            message(f"{name}: the probes are {told[found.state]}: {found.reason}")
+    if arguments.json:
+        wrappers = [
+            {"wrapper": name, "check": None if found is None else vars(found)}
+            for name, found in checks
+        ]
+        emit_json("strip-check", {"artifact": str(artifact.path), "wrappers": wrappers})
+    return worst
 
 
 def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:

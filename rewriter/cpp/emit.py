@@ -24,6 +24,7 @@ class Cpp:
 
     text: Embedded
     comment: str = "//"
+    packer: str = ""
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
@@ -82,7 +83,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     )
     yield "; ".join(options.get("expected", ())) or None
     yield options.get("reads_inputs", True)
-    for key in ("label", "calls", "last", "chosen"):
+    for key in ("label", "calls", "last"):
         yield options[key]
 
 

@@ -22,7 +22,8 @@ def diff(
     """Compare two artifacts of one kind, without importing torch or executing anything.
 
     Their probes are left out; `.verdict` of the result is `identical`, `instrumented` (the same
-    without probes), or `different`. `models` chooses models of packages by their names.
+    without probes, and these are what `instrument` writes), `unverified` (the same without probes,
+    which cannot be checked), or `different`. `models` chooses models of packages by their names.
 
     A file that is no sound wrapper is compared line by line with a sound one, if nine in ten of the
     lines of that are in it. Raises `RewriterError` where one is no artifact, or they are of two
@@ -172,4 +173,5 @@ def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
     verdicts = {one.verdict for one in found}
     if differs or "different" in verdicts:
         return "different"
-    return "instrumented" if "instrumented" in verdicts else "identical"
+    worst: tuple[Verdict, ...] = ("unverified", "instrumented")
+    return next((one for one in worst if one in verdicts), "identical")

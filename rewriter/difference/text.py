@@ -54,6 +54,11 @@ def _verdict(difference: Difference) -> Styled:
         return Styled(f"identical: {_count(wrappers)}", "bold green")
     if difference.verdict == "instrumented":
         return Styled("instrumented: the same without the probes", "bold green")
+    if difference.verdict == "unverified":
+        text = "unverified: the same without the probes, which could not be checked"
+        return Styled(text, "bold yellow")
+    if difference.probes_changed:
+        return Styled("different: the probes are not what instrument writes", "bold yellow")
     if damage := next((wrapper.damage for wrapper in wrappers if wrapper.damage), None):
         return Styled(f"different: {damage.side.upper()} is no sound wrapper", "bold yellow")
     differing = [change for wrapper in wrappers for change in _differing(wrapper)]
@@ -98,6 +103,13 @@ def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
     ):
         if probing is not None:
             yield Styled(f"  {side} has {_probes(probing, count)}")
+            if probing.check.state == "changed":
+                reason = probing.check.reason
+                yield Styled(f"  {side}: not what instrument writes: {reason}", "yellow")
+            elif probing.check.state == "unverified":
+                yield Styled(
+                    f"  note: the probes of {side} are not checked: {probing.check.reason}"
+                )
     if wrapper.damage is not None:
         yield Styled(f"  {wrapper.damage.message}", "yellow")
     for note in wrapper.notes:
@@ -288,6 +300,7 @@ def _probing_json(probing: Probing | None) -> Json | None:
         "probes": list(probing.probes),
         "launches": probing.launches,
         "exact": probing.exact,
+        "check": {"state": probing.check.state, "reason": probing.check.reason},
     }
 
 

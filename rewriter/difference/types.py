@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rewriter.probe_check import ProbeCheck
 from rewriter.types import Launch
 
-Verdict = Literal["identical", "instrumented", "different"]
+# `unverified`: the same without probes, which cannot be checked.
+Verdict = Literal["identical", "instrumented", "unverified", "different"]
 Side = Literal["a", "b"]
 
 
@@ -16,12 +18,14 @@ Side = Literal["a", "b"]
 class Probing:
     """The probes of one side, and how many of its launches have one.
 
-    `exact` is false where the file was edited after it was instrumented.
+    `exact` is false where the file was edited after it was instrumented. `check` says whether the
+    probes are what `instrument` writes.
     """
 
     probes: tuple[str, ...]
     launches: int
     exact: bool
+    check: ProbeCheck
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,12 @@ class WrapperDifference:
     plain_a: bytes = field(default=b"", repr=False)
     plain_b: bytes = field(default=b"", repr=False)
 
+    @property
+    def probes_changed(self) -> bool:
+        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        rest = (self.launches, self.kernels, self.lines, self.names, self.renamed)
+        return self.verdict == "different" and not any(rest) and self.plain_a == self.plain_b
+
 
 @dataclass(frozen=True)
 class MemberChange:
@@ -177,3 +187,14 @@ class Difference:
     package: PackageDifference | None = None
     files: tuple[MemberChange, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def probes_changed(self) -> bool:
+        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        changed = [one for one in self.wrappers if one.verdict == "different"]
+        return (
+            bool(changed)
+            and not (self.only_a or self.only_b or self.files)
+            and (self.package is None or self.package == PackageDifference())
+            and all(one.probes_changed for one in changed)
+        )

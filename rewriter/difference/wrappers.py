@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rewriter import alignment, markers
+from rewriter import alignment, markers, probe_check
 from rewriter.artifact import OpenWrapper
 from rewriter.difference import accounting, kernels
 from rewriter.difference.launches import Launches
@@ -15,6 +15,7 @@ from rewriter.difference.types import (
     Line,
     Probing,
     Side,
+    Verdict,
     WrapperDifference,
 )
 from rewriter.difference.values import renaming
@@ -25,7 +26,7 @@ from rewriter.source import check_text
 _PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
 # How lines of probes begin: the header, a block, the handle, its calls and its table of launches.
 _OURS = re.compile(
-    rb"\s*(?:(?:#|//) (?:Instrumented by |What the probes need:|Here it ends\.)"
+    rb"\s*(?:(?:#|//) (?:Instrumented by |Options: |What the probes need:|Here it ends\.)"
     rb"|from rewriter\.runtime import |inductor_rewriter::Call \w+\(|_\w*\.\w+\("
     rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
@@ -68,12 +69,20 @@ def compare(
 def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
     """Two wrappers that are the same, or the same without their probes."""
     count = len(a.located.launches)
+    sides = probing(a, count), probing(b, count)
+    states = {side.check.state for side in sides if side is not None}
+    verdict: Verdict = "instrumented"
+    if a.source == b.source:
+        verdict = "identical"
+    elif "changed" in states:
+        verdict = "different"
+    elif "unverified" in states:
+        verdict = "unverified"
     return WrapperDifference(
         a.name,
         b.name,
-        "identical" if a.source == b.source else "instrumented",
-        probing(a, count),
-        probing(b, count),
+        verdict,
+        *sides,
         count,
         count,
         notes=(*_foreign("A", a), *_foreign("B", b)),
@@ -88,7 +97,10 @@ def probing(wrapper: OpenWrapper, count: int) -> Probing | None:
     if header is None:
         return None
     found = {int(match[1]) for line in _marked(wrapper) if (match := _PROBE.search(line))}
-    return Probing(header.probes, sum(index < count for index in found), wrapper.restored.exact)
+    checked = probe_check.check(wrapper)
+    assert checked is not None
+    probed = sum(index < count for index in found)
+    return Probing(header.probes, probed, wrapper.restored.exact, checked)
 
 
 def _marked(wrapper: OpenWrapper) -> Iterator[bytes]:

@@ -16,10 +16,15 @@ RUNTIME = Path(__file__).parent.parent / "runtime"
 
 @dataclass(frozen=True)
 class Python:
-    """Lines of Python. With `standalone` the header carries the runtime instead of importing it."""
+    """Lines of Python. With `standalone` the header carries the runtime instead of importing it.
+
+    `runtime` is that as packed by a version of zlib, `packer`.
+    """
 
     standalone: bool = False
     comment: str = "#"
+    runtime: str = ""
+    packer: str = ""
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{variable}.begin({'args' if checks else ''})"
@@ -39,7 +44,7 @@ class Python:
         given = f", {list(inputs)!r}" if inputs else ""
         return Header(
             marked=(
-                *(_embedded(variable) if self.standalone else [_imported(variable)]),
+                *(_embedded(variable, self.runtime) if self.standalone else [_imported(variable)]),
                 f"{variable} = {variable}_attach({options!r}, [",
                 *(f"    {row!r}," for row in launches),
                 f"]{given})",
@@ -54,17 +59,25 @@ def _imported(variable: str) -> str:
     return f"from rewriter.runtime import attach as {variable}_attach"
 
 
-def _embedded(variable: str) -> Iterator[str]:
-    """The runtime's own sources in the file, and the few lines that import them from there."""
+def packed() -> str:
+    """The runtime's own sources as text."""
+    return base64.b85encode(zlib.compress(_sources(), 9)).decode()
+
+
+def _sources() -> bytes:
     modules = {
         ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
         for path in sorted(RUNTIME.rglob("*.py"))
     }
-    sources = repr(modules).encode()
-    packed = base64.b85encode(zlib.compress(sources, 9)).decode()
+    return repr(modules).encode()
+
+
+def _embedded(variable: str, runtime: str) -> Iterator[str]:
+    """The runtime in the file, and the few lines that import it from there."""
+    sources, runtime = _sources(), runtime or packed()
     yield f"{variable}_packed = ("
-    for start in range(0, len(packed), 120):
-        yield f"    {packed[start : start + 120]!r}"
+    for start in range(0, len(runtime), 120):
+        yield f"    {runtime[start : start + 120]!r}"
     yield ")"
     loader = (RUNTIME / "embedded.txt").read_text("utf-8")
     # A name of its own for each version: two standalone wrappers may meet in one process.

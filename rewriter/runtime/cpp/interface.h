@@ -34,7 +34,6 @@ struct Options {
   const char* label;  // which of several wrappers it is, in a print; empty for one alone
   const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
   int last;           // how many calls the dump keeps, the last ones; 0 for all
-  const char* chosen;  // what was asked for as options of a command, for who reads the file
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is

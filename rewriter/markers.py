@@ -98,9 +98,13 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
     numbers: list[int] = []
     mark = _mark(tag)
     numbered = list(enumerate(lines(data), 1))
-    last = max((n for n, line in numbered if _ends(line, mark + _END)), default=0)
+    last = max((n for n, line in numbered if mark in line and _ends(line, mark + _END)), default=0)
     inside = False
     for number, line in numbered:
+        if not inside and mark not in line:
+            kept.append(line)
+            numbers.append(number)
+            continue
         if inside or (number < last and _ends(line, mark + _BEGIN)):
             inside = not _ends(line, mark + _END)
             continue

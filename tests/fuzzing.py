@@ -10,6 +10,7 @@ first of them, `REWRITER_FUZZ_KEEP` the directory that keeps the files of cases 
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import random
@@ -23,10 +24,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from unittest import mock
 
-from rewriter.cli import main
+from rewriter import cli
 
 # Seconds that one command may take: CPU time, as other work on the machine is no fault of ours.
 LIMIT = 20.0
@@ -137,11 +140,16 @@ def invoke(argv: Sequence[str]) -> Outcome:
     output, errors = io.BytesIO(), io.StringIO()
     # As the installed command has them: see `rewriter.cli.script`.
     stdout = io.TextIOWrapper(output, "utf-8", errors="backslashreplace", write_through=True)
+    parser = _parser()  # made once: to make it takes as long as many a case
     started = time.process_time()
-    with redirect_stdout(stdout), redirect_stderr(errors):
+    with (
+        redirect_stdout(stdout),
+        redirect_stderr(errors),
+        mock.patch.object(cli, "parser", return_value=parser),
+    ):
         try:
             with _limited():
-                code = main(argv)
+                code = cli.main(argv)
         except SystemExit as end:  # argparse
             code = end.code if isinstance(end.code, int) else 3
         except TooSlowError as slow:
@@ -150,6 +158,11 @@ def invoke(argv: Sequence[str]) -> Outcome:
         seconds = time.process_time() - started
     stdout.detach()
     return Outcome(tuple(argv), code, output.getvalue(), errors.getvalue(), seconds)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> argparse.ArgumentParser:
+    return cli.parser()
 
 
 @contextmanager
@@ -220,5 +233,6 @@ def _one(name: str, fuzz: Callable[[Case], None], seed: int, keep: Path) -> tupl
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(case.folder, kept, symlinks=True)
             text = str(error) if isinstance(error, FaultError) else traceback.format_exc()
+            (kept / "fault.txt").write_text(text)
             return case, f"{name}, seed {seed}, files in {kept}: {text}"
     return case, ""

@@ -115,7 +115,7 @@ def _through_directory(case: Case, mutant: Path) -> None:
 
 
 def test_mutated_wrappers(tmp_path: Path) -> None:
-    fuzzing.check("wrappers", fuzz_wrapper, range(5), tmp_path)
+    fuzzing.check("wrappers", fuzz_wrapper, range(25), tmp_path)
 
 
 @pytest.mark.fuzz

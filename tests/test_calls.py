@@ -295,3 +295,22 @@ def test_launches_outside_of_the_chosen_calls_cost_one_check(dump: Path) -> None
     recorder.after(0, torch.ones(2), torch.ones(2), torch.ones(2))
     recorder.inputs(torch.ones(2))
     assert not dump.exists()
+
+
+def test_the_probes_are_known_again_whatever_was_chosen(tmp_path: Path) -> None:
+    """`diff` makes them again from what the file says."""
+    from rewriter.api import instrument_wrapper
+    from rewriter.probe_check import check
+
+    selection = rewriter.select("print,save", roles="in,out", tensors="buf*", calls="2-", last=3)
+    wrapper = rewriter.open(SAMPLE).only
+    made = instrument_wrapper(wrapper, selection, label="forward cabcde")
+    path = tmp_path / SAMPLE.name
+    path.write_bytes(made.source)
+    found = check(rewriter.open(path).only)
+    assert found is not None
+    assert found.state == "verified", found
+    path.write_bytes(made.source.replace(b"'forward cabcde'", b"'backward c'"))
+    found = check(rewriter.open(path).only)
+    assert found is not None
+    assert found.state == "changed"

@@ -24,8 +24,8 @@ SOURCES_BYTES = 128 << 20
 MEMBERS = 100_000
 # Their names and places, at the end of a zip file: torch's take 160 bytes each.
 DIRECTORY_BYTES = 24 << 20
-# Models in one package: people pack a few buckets of one model, some tens.
-MODELS = 1_000
+# Models in one package: people pack a few buckets of one model, some tens. Each is read whole.
+MODELS = 250
 # A name in a package: zip has two bytes for its length, file systems of Linux allow 4,096.
 NAME_BYTES = 4_096
 # One JSON file: `run.json` of a wrapper of 100,000 launches has 50 MB.

@@ -12,8 +12,7 @@ import pytest
 import dump_mutators
 import fuzzing
 from fuzzing import Case
-from rewriter import timing, triage
-from rewriter.cache import found
+from rewriter import found, timing, triage
 from rewriter.errors import RewriterError
 from rewriter.verdict import Ended
 

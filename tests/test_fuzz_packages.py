@@ -78,7 +78,8 @@ def fuzz_package(case: Case) -> None:
         case.run("list", out)
         case.run("strip", out, "-o", case.folder / "restored")
         case.expect(case.outcomes[-1].code == 0, "strip refuses what instrument wrote")
-        case.expect(_bytes(case.folder / "restored") == original, "strip is not exact")
+        if isinstance(original, bytes):  # a directory comes back as a package
+            case.expect(_bytes(case.folder / "restored") == original, "strip is not exact")
         _mutate_sources(case, out)
     case.run("strip", path, "-o", case.folder / "stripped.pt2")
     case.run("diff", path, choices.choice((path, _REAL[0])), *choices.choice(((), ("--json",))))

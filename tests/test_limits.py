@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from artifacts import get
+from dumps import launch, value, write
 from fuzzing import invoke
 from rewriter import jsontext, limits
 from rewriter.cpp.tokens import require_parsable
@@ -100,6 +101,18 @@ def test_numbers_that_are_not_finite_are_strings() -> None:
     assert jsontext.encode({"a": [inf, "é"]}, compact=True) == '{"a":["inf","é"]}'
 
 
+def test_events_with_infinite_numbers_compare(tmp_path: Path) -> None:
+    for name, mean in (("a", 1.0), ("b", 3.0)):
+        wrote = value("y", "out", mean, scale="@", other="-inf")
+        events = write(tmp_path / name, [launch(0, "k", [value("x")], [wrote])])
+        path = events / "rank0/run0/events.jsonl"
+        path.write_text(path.read_text().replace('"@"', "1e999"))
+    done = invoke(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    assert done.code == 1, done.errors
+    found = jsontext.parse_object(done.output)["launches"][0]["results"][-1]["a"]
+    assert (found["scale"], found["other"]) == ("inf", "-inf")
+
+
 def test_a_member_that_inflates_without_end_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     with (
@@ -118,7 +131,7 @@ def test_a_member_that_inflates_without_end_is_refused_unread(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        ([f"{MODEL.replace('model', f'm{n}')}x" for n in range(1001)], "1,001 models"),
+        ([f"{MODEL.replace('model', f'm{n}')}x" for n in range(limits.MODELS + 1)], "251 models"),
         ([f"{MODEL}{n}" for n in range(100_001)], "100,001 members"),
     ],
     ids=["models", "members"],

@@ -96,6 +96,8 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "slashes in a definition": (
         _outline, lambda n: AOTI + b"\nvoid run_impl(" + b"//" * n, 8_000
     ),
+    "numbers": (_outline, lambda n: AOTI + b"\nx = " + b"1." * n, 40_000),
+    "entries": (_outline, _behind(b"void run_impl() {}\n"), 8_000),
     "functions without end": (_outline, _behind(b'extern "C" a('), 8_000),
     "a function of many words": (_outline, lambda n: AOTI + b'\nextern "C" ' + b"a " * n, 10_000),
     "bodies without end": (_outline, _behind(b'extern "C" void a() { b\n'), 8_000),

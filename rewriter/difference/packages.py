@@ -125,7 +125,7 @@ def member_hashes(package: Package) -> dict[str, str]:
         return {
             name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)
         }
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise RewriterError(
             "corrupt-package",
             f"{package.path}: the zip file is damaged: {error}",

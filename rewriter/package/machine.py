@@ -14,6 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _PATIENCE = 60  # seconds for a compiler to compile one line
@@ -99,6 +100,7 @@ def _which(name: str) -> str:
     return os.path.abspath(found) if found else ""
 
 
+@cache
 def brings_its_library(compiler: str) -> bool:
     """Whether a compiler links libstdc++ statically, as some wrappers around compilers do.
 

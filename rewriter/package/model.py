@@ -70,7 +70,7 @@ class Model:
 
     @cached_property
     def _commands(self) -> dict[Step, tuple[str, ...]]:
-        return {step: recorded(self.text, step) for step in get_args(Step)}
+        return {step: recorded(self.text, step, self.wrapper) for step in get_args(Step)}
 
     @property
     def original_library(self) -> str:
@@ -89,12 +89,15 @@ class Model:
         return next(name for name in names if name not in self.members)
 
 
-def recorded(text: str, step: Step) -> tuple[str, ...]:
-    """The last command of a kind that a source ends with; one that was compiled again has more."""
+def recorded(text: str, step: Step, name: object = "a source") -> tuple[str, ...]:
+    """The last command of a kind that a source ends with; one that was compiled again has more.
+
+    `name` is what a message calls the source.
+    """
     found = [command for which, command in _COMMAND.findall(text) if which == step]
     if not found:
         return ()
-    limits.require_size(f"the {step.lower()} command", len(found[-1]), limits.COMMAND_BYTES)
+    limits.require_size(f"{name}: its {step.lower()} command", len(found[-1]), limits.COMMAND_BYTES)
     try:
         return tuple(shlex.split(found[-1].rstrip(" \t\r")))
     except ValueError:
@@ -188,7 +191,7 @@ def _model(container: Container, name: str, members: tuple[str, ...], pickled: b
         library=library,
         operators=operators,
         metadata=_metadata(container, members, stem),
-        weights=_weights(sources[wrapper], members, library, pickled),
+        weights=_weights(container.path / wrapper, sources[wrapper], members, library, pickled),
     )
 
 
@@ -216,10 +219,10 @@ def _metadata(container: Container, members: tuple[str, ...], stem: str) -> dict
 
 
 def _weights(
-    source: bytes, members: tuple[str, ...], library: str | None, pickled: bool
+    name: Path, source: bytes, members: tuple[str, ...], library: str | None, pickled: bool
 ) -> Weights:
     """Where a model has its constants: `determine_aoti_mmap_flags`, torch/_inductor/utils.py."""
-    flags = recorded(source.decode("utf-8", "replace"), "Compile")
+    flags = recorded(source.decode("utf-8", "replace"), "Compile", name)
     if any(member.endswith(".blob") for member in members) or "USE_MMAP_EXTERNAL" in flags:
         return "in a blob"
     if pickled and any(member.endswith("/weights_config.json") for member in members):

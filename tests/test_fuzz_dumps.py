@@ -70,7 +70,7 @@ def _reads(case: Case, reader: Callable[[Path], object], dump: Path) -> None:
 
 
 def test_mutated_dumps(tmp_path: Path) -> None:
-    fuzzing.check("dumps", fuzz_dump, range(25), tmp_path)
+    fuzzing.check("dumps", fuzz_dump, range(12), tmp_path)
 
 
 @pytest.mark.fuzz

@@ -215,7 +215,7 @@ def _unpacked(case: Case, path: Path) -> Path:
 
 
 def test_mutated_packages(tmp_path: Path) -> None:
-    fuzzing.check("packages", fuzz_package, range(12), tmp_path)
+    fuzzing.check("packages", fuzz_package, range(8), tmp_path)
 
 
 @pytest.mark.fuzz

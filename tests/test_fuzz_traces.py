@@ -80,7 +80,7 @@ def _entry(choices: random.Random, data: bytes) -> bytes:
 
 
 def test_mutated_traces(tmp_path: Path) -> None:
-    fuzzing.check("traces", fuzz_trace, range(12), tmp_path)
+    fuzzing.check("traces", fuzz_trace, range(5), tmp_path)
 
 
 @pytest.mark.fuzz

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import struct
 import zipfile
 from pathlib import Path
 
@@ -24,6 +26,7 @@ _OWN = (
     "jsontext.py",
     "package/pack.py",
     "package/loader.py",
+    "package/kept.py",
     "host.py",
     "operators.py",
 )
@@ -128,19 +131,34 @@ def test_a_member_that_inflates_without_end_is_refused_unread(tmp_path: Path) ->
         assert done.seconds < 5
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        ([f"{MODEL.replace('model', f'm{n}')}x" for n in range(limits.MODELS + 1)], "251 models"),
-        ([f"{MODEL}{n}" for n in range(100_001)], "100,001 members"),
-    ],
-    ids=["models", "members"],
-)
-def test_a_package_of_too_many_is_refused(names: list[str], says: str, tmp_path: Path) -> None:
+def _models() -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as file:
+        for number in range(limits.MODELS + 1):
+            file.writestr(zipfile.ZipInfo(f"m/data/aotinductor/m{number}/x"), b"")
+    return written.getvalue()
+
+
+def _members(count: int, size: int) -> bytes:
+    """What a zip file of so many members ends in, whose directory has a size."""
+    end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, 4)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, 4 + size, 1)
+    last = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    return b"PK\3\4" + bytes(size) + end + locator + last
+
+
+TOO_MANY = {
+    "models": (_models, "251 models"),
+    "members": (lambda: _members(100_001, 46 * 100_001), "100,001 members"),
+    "names": (lambda: _members(99, 25 << 20), "a directory of 26,214,400 bytes"),
+}
+
+
+@pytest.mark.parametrize("what", TOO_MANY)
+def test_a_package_of_too_many_is_refused(what: str, tmp_path: Path) -> None:
+    make, says = TOO_MANY[what]
     path = tmp_path / "model.pt2"
-    with zipfile.ZipFile(path, "w") as file:
-        for name in names:
-            file.writestr(zipfile.ZipInfo(name), b"")
+    path.write_bytes(make())
     done = invoke(["list", str(path)])
     assert (done.code, done.slug) == (2, "beyond-bounds"), done.errors
     assert says in done.errors

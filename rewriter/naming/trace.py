@@ -8,13 +8,12 @@ Dynamo's graph, AOTAutograd's graphs, and before each wrapper the graph that Ind
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter import edit
+from rewriter import edit, jsontext
 from rewriter.graphs import graph_of
 from rewriter.naming.graph import MOST_BYTES
 from rewriter.trace_log import ENTRY
@@ -81,10 +80,9 @@ def read(path: Path) -> dict[bytes, Told]:
 def mappings(text: str) -> Json:
     """The object of `inductor_provenance_tracking_node_mappings`; empty where it is none."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        return jsontext.parse_object(text.encode("utf-8", "replace"))
+    except jsontext.JsonError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _told(one: _Compilation, wrapper: bytes) -> Told:
@@ -128,7 +126,6 @@ def _about(line: bytes) -> Json | None:
     if not (head := ENTRY.match(line)):
         return None
     try:
-        found = json.loads(line[head.end() :])
-    except (ValueError, RecursionError):
+        return jsontext.parse_object(line[head.end() :])
+    except jsontext.JsonError:
         return None
-    return found if isinstance(found, dict) else None

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from rewriter import jsontext, limits
+from rewriter.errors import RewriterError
 from rewriter.version import __version__
 
 VARIABLE = "REWRITER_CACHE_DIR"
@@ -96,13 +98,13 @@ def find(wanted: str) -> bytes | None:
         return None
     for entry in sorted(place.glob(f"{wanted}-*.json")):
         try:
-            facts = json.loads(entry.read_text("utf-8"))
+            facts = jsontext.parse_object(limits.read(entry, limits.JSON_BYTES))
             headers, digest = facts["headers"], facts["sha256"]
             if any(_hash(Path(path)) != known for path, known in headers.items()):
                 continue
             file = place / f"{digest}.so"
             found = file.read_bytes()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RewriterError):
             continue  # damaged, or removed meanwhile: it is built again
         if hashlib.sha256(found).hexdigest() != digest:
             continue
@@ -198,8 +200,8 @@ def _trim(place: Path) -> None:
         size -= bytes_
     left = {path.stem for path, _, _ in _libraries(place)}
     for entry in place.glob("*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if json.loads(entry.read_text("utf-8"))["sha256"] not in left:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RewriterError):
+            if jsontext.parse_object(limits.read(entry, limits.JSON_BYTES))["sha256"] not in left:
                 entry.unlink(missing_ok=True)
 
 

@@ -184,6 +184,7 @@ def _walked(
 _SUFFIX = re.compile(r"_\d+$")
 _NUMBER = re.compile(r"(?:^|_)\d+$")
 _GENERATED = re.compile(r"^(?:triton_\w+?|cpp|combo|cutlass|cuda)_fused_")
+_CONVERSION = re.compile(r"(?:^|_)_to_copy(?=_|$)|(?:^|_)convert_element_type(?=_|$)")
 _SHIM = re.compile(r"^aoti_torch_(?:cpu|cuda|xpu|mps|meta)_|^aoti_torch_")
 _OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
 
@@ -195,12 +196,16 @@ def canonical(kernel: str) -> str:
     ('addmm', 'addmm')
     >>> canonical("triton_poi_fused_gelu_3"), canonical("cpp_fused_gelu_0")
     ('fused gelu', 'fused gelu')
+    >>> canonical("cpp_fused__to_copy_gelu_0"), canonical("cpp_fused__to_copy_1")
+    ('fused gelu', 'fused _to_copy')
     >>> canonical("aten.scatter_reduce_.two"), canonical("aoti_torch_cpu_scatter_reduce_two_out")
     ('scatter_reduce_two', 'scatter_reduce_two')
     """
     if _GENERATED.match(kernel):
         # Without descriptive names (torch 2.6 and before) only the number is left.
-        return f"fused {_NUMBER.sub('', _GENERATED.sub('', kernel))}".strip()
+        fused = _NUMBER.sub("", _GENERATED.sub("", kernel))
+        # In another precision a kernel converts what it reads or writes, and computes the same.
+        return f"fused {_CONVERSION.sub('', fused).strip('_') or fused}".strip()
     if _SHIM.match(kernel):
         return _SHIM.sub("", kernel).removesuffix("_out")
     if _OPERATOR.match(kernel):

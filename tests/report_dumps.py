@@ -203,6 +203,8 @@ def _tensor(index: int, phase: str, state: State, *, error: float) -> TensorComp
         mean_b=0.1,
         cosine=1.0,
         snr=math.inf if error == 0 else -20 * math.log10(error),
+        rms_b=1.0,
+        gain=0.0,
         ulp=int(error * 2**23),
         mismatched=0 if state == "equal" else 12,
         nan_a=nan,

@@ -558,3 +558,100 @@ def test_json_of_saved_tensors_fits_its_schema(
     said = json.loads(capsys.readouterr().out)
     jsonschema.validate(said, SCHEMA)
     assert said["launches"][0]["results"][0]["metrics"]["nan_a"] == 1
+
+
+def in_place(index: int, before: float, after: float) -> tuple[dumps.Row, list[dumps.Row]]:
+    """A launch that changes `buf0` where it is."""
+    table, rows = launch(
+        index, "cpp_fused_add_1", [value("buf0", "inout", before)], [value("buf0", "inout", after)]
+    )
+    return table, rows
+
+
+def once_or_twice(times: int) -> Launches:
+    """`buf0` is made, changed in place once or twice, and read."""
+    first = launch(0, "cpp_fused_mul_0", [value("x", mean=1.0)], [value("buf0", "out", 2.0)])
+    changes = [in_place(at, 1.0 + at, 2.0 + at) for at in range(1, times + 1)]
+    end = 2.0 + times
+    last = launch(
+        9, "extern_kernels.mm", [value("buf0", mean=end)], [value("buf9", "out", end * 2)]
+    )
+    return [first, *changes, last]
+
+
+@pytest.mark.parametrize("twice_in", ["A", "B"])
+def test_a_launch_in_place_that_only_one_run_has_is_the_culprit(
+    twice_in: str, compared: Callable[..., Comparison]
+) -> None:
+    a, b = (once_or_twice(2 if twice_in == side else 1) for side in "AB")
+    comparison = compared(a, b)
+    (culprit,) = comparison.culprits
+    assert (culprit.a is None) == (twice_in == "B")
+    assert str(culprit.place) == "#2 cpp_fused_add_1"
+    assert culprit.state == "numeric"
+    assert blamed(comparison) == {"#2": "culprit", "#9": "downstream"}
+
+
+def test_a_launch_of_one_run_that_changes_nothing_is_no_culprit(
+    compared: Callable[..., Comparison],
+) -> None:
+    a = once_or_twice(1)
+    a.insert(2, in_place(5, 3.0, 3.0))
+    comparison = compared(a, once_or_twice(1))
+    assert comparison.equal
+    assert blamed(comparison) == {}
+
+
+def test_equal_by_statistics_says_as_far_as_they_see(
+    dump_pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", dump_pair[0], dump_pair[0], "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["sentence"] == "equal: 3 of 3 launches, within tolerance, as far as statistics see"
+    assert "another order of the same values would look equal" in said["limits"][0]
+
+
+def test_progress_comes_to_its_total(tmp_path: Path) -> None:
+    """The inputs, the outputs and what B has alone are none of the launches of A."""
+    inputs = [value("x", mean=1.0)]
+    a = with_outputs(dumps.write(tmp_path / "a", chain(1, 2), inputs=inputs), "buf1")
+    b = with_outputs(dumps.write(tmp_path / "b", chain(1, 2, 3), inputs=inputs), "buf1")
+    said: list[tuple[int, int]] = []
+    compare(a, b, progress=lambda done, total: said.append((done, total)))
+    assert said == [(1, 2), (2, 2)]
+
+
+def with_outputs(made: Path, *names: str) -> Path:
+    run = json.loads((made / "rank0/run0/run.json").read_text())
+    run["outputs"] = {"Runner.call": list(names)}
+    (made / "rank0/run0/run.json").write_text(json.dumps(run))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        # A gradient that is None, and an input that is handed through.
+        (["", "x", "buf1"], ["", "x", "buf1"], ()),
+        (
+            ["buf0", "buf7"],
+            ["", "buf7"],
+            (
+                "not compared: output 0 (buf0 in A, no tensor in B), output 1 (buf7, which no "
+                "recorded launch wrote in A, buf7, which no recorded launch wrote in B)",
+            ),
+        ),
+        (["buf1"], ["buf1", "buf0"], ("not compared: output 1 (nothing in A, buf0 in B)",)),
+    ],
+    ids=["nothing is missed", "named", "one returns more"],
+)
+def test_outputs_that_are_not_compared_are_named(
+    a: list[str], b: list[str], said: tuple[str, ...], tmp_path: Path
+) -> None:
+    inputs = [value("x", mean=1.0)]
+    made = [
+        with_outputs(dumps.write(tmp_path / name, chain(1, 2), inputs=inputs), *names)
+        for name, names in (("a", a), ("b", b))
+    ]
+    assert compare(*made).launches[-1].reasons == said

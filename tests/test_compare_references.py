@@ -26,10 +26,10 @@ from comparisons import (
     kernel_changed,
     launches,
     layers,
-    ran,
     swapped,
 )
 from models import Case
+from rewriter.comparison import describe
 from rewriter.comparison.compare import compare
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import Comparison
@@ -231,20 +231,41 @@ LOOSE = Tolerances(rtol=0.016, atol=0.1)
 
 
 def test_lower_precision_is_no_other_structure(dumped: Dumps) -> None:
-    """Everything is matched and compared by value.
+    """Everything is matched and compared by value, and rounding explains what differs.
 
-    Where close numbers are subtracted, bfloat16 is further off than the tolerance for it allows:
-    that is said of the first such launch, whose inputs are equal as far as bfloat16 can hold them.
+    Where close numbers are subtracted, bfloat16 is further off than a tolerance for it allows.
     """
     comparison = compare(dumped(graph_of(bfloat16_layers)), dumped(graph_of(layers)))
     assert comparison.unmatched == ()
-    assert {found.state for found in comparison.launches} <= {"equal", "numeric"}
+    assert {found.state for found in comparison.launches} <= {"equal", "rounding"}
     results = [tensor for found in comparison.launches for tensor in found.results]
     assert {tensor.basis for tensor in results} == {"tensors"}
-    inputs, first = comparison.launches[0], comparison.culprits[0]
-    assert inputs.state == "equal"
-    assert ran(first.place) == (0, 0)
-    assert first.reasons == ("what it reads is equal within tolerance",)
+    assert comparison.launches[0].state == "equal"
+    assert comparison.culprits == ()
+    assert comparison.rounded
+    assert describe.verdict(comparison) == (
+        f"equal up to rounding: bfloat16 explains all differences of {LAST + 1} of {LAST + 1} "
+        "launches"
+    )
+
+
+@pytest.mark.parametrize(
+    ("launch", "plant"),
+    [
+        pytest.param(9, partial(kernel_changed, old="(0.5)", new="(0.55)"), id="a constant"),
+        pytest.param(8, partial(swapped, first=0, second=1), id="swapped operands"),
+        pytest.param(13, partial(kernel_changed, old=".tanh()", new=".exp()"), id="an operator"),
+        pytest.param(10, partial(corrupted, fault="rolled"), id="another order"),
+    ],
+)
+def test_a_fault_is_told_from_rounding(
+    launch: int, plant: Callable[..., str], dumped: Dumps
+) -> None:
+    """Each is at a launch whose inputs differ by the rounding of all that ran before."""
+    wrong = but(graph_of(bfloat16_layers), lambda source: plant(source, launch))
+    comparison = compare(dumped(wrong), dumped(graph_of(layers)))
+    assert culprits(comparison)[0] == (launch, 0)
+    assert all(found.state != "numeric" for found in comparison.launches[:launch])
 
 
 def test_lower_precision_is_equal_within_what_is_asked_for(dumped: Dumps) -> None:

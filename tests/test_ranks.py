@@ -81,7 +81,7 @@ def test_equal_ranks(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([plain()], [plain()], [plain()]))
     assert (found.first, found.given, found.groups, found.odd) == (None, (), (), ())
     assert describe_ranks.verdict(found) == (
-        "equal: ranks 0-2, 6 of 6 pairs of launches, within tolerance"
+        "equal: ranks 0-2, 6 of 6 pairs of launches, within tolerance, as far as statistics see"
     )
 
 
@@ -466,7 +466,7 @@ def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixtur
     assert out[2] == "A is rank 2, B is rank 0"
     assert any(line.startswith("#2") and line.endswith("downstream of #0") for line in out)
     assert out[-4:] == [
-        "rank 1: equal: 3 of 3 launches, within tolerance",
+        "rank 1: equal: 3 of 3 launches, within tolerance, as far as statistics see",
         "rank 2: parts at #0 k_w_0 (line 100) in rank2/run0",
         "rank 3: was given other data from rank3/run0 on (primals_1); no launch differs whose "
         "inputs agree",
@@ -527,3 +527,30 @@ def test_names_do_not_reach_the_terminal(
 
     assert cli.main(["compare", str(dump([odd(1)], [odd(5)])), "--ranks"]) == 1
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_progress_counts_the_launches_of_all_ranks(dump: Callable[..., Path]) -> None:
+    """Also where another rank than the first turns out to be the reference."""
+    said: list[tuple[int, int]] = []
+    path = dump([plain(wrong=4)], [plain()], [plain()], [plain()])
+    compare_ranks(path, progress=lambda done, total: said.append((done, total)))
+    assert [done for done, _ in said] == list(range(1, len(said) + 1))
+    assert said[-1][0] == said[-1][1]
+    assert all(done <= total for done, total in said)
+
+
+def test_the_page_has_one_finding_for_what_matters(dump: Callable[..., Path]) -> None:
+    """Each rank has data of its own, and one goes wrong: that is the finding, others are notes."""
+    from rewriter.reporting.ranked import report
+
+    right = [[plain(x), plain(x + 1)] for x in (1, 5, 9)]
+    found = compare_ranks(dump(*right, [plain(3), plain(7, wrong=4)]))
+    made = report(found)
+    assert [x.kind for x in made.findings if x.severity == "finding"] == ["culprit"]
+    (finding,) = (x for x in made.findings if x.severity == "finding")
+    assert finding.text.startswith("Rank 3 parts at #0 k_w_0 (line 100) in rank3/run1")
+    assert finding.launch is not None
+    assert str(finding.launch) == "#0 k_w_0"
+    assert {x.kind for x in made.findings} <= {"culprit", "given", "limit"}
+    # Every run that is shown has its own, and no others.
+    assert sum(len(run.findings) for run in made.runs) == sum(bool(x.run) for x in made.findings)

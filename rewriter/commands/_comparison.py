@@ -55,6 +55,7 @@ def show_culprit(launch: LaunchComparison) -> None:
 
 
 _PLAIN = {
+    "rounding": "differs by what rounding explains",
     "numeric": "values differ",
     "non-finite": "NaN or infinity on one side",
     "structural": "shapes or types differ",

@@ -56,7 +56,11 @@ def add(parser: Parser) -> None:
         help="tolerances of these kernels (may be repeated; the last that matches counts)",
     )
     group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
-    group.add_argument("--strict", action="store_true", help="exit 1 if a launch has no partner")
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit 1 also if a launch has no partner, or rounding explains differences",
+    )
     output = parser.group("output")
     output.add_argument("--all", action="store_true", help="list every launch, equal ones too")
     output.add_argument("--html", metavar="FILE", help="write the report of the comparison, too")
@@ -121,7 +125,8 @@ def _act(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     with _progress() as progress:
         comparison = compare(arguments.a, arguments.b, progress=progress, **options)
-    equal = comparison.equal and not (arguments.strict and _is_lone(comparison))
+    minded = arguments.strict and (_is_lone(comparison) or comparison.rounded)
+    equal = comparison.equal and not minded
     arguments.found = OK if equal else DIFFERS
     if arguments.html:
         _write_report(comparison, arguments)
@@ -149,7 +154,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
     arguments.found = OK if equal else DIFFERS
     if arguments.html:
-        _write_report(_merged(found), arguments, describe_ranks.verdict(found))
+        _write_report(found, arguments)
     if arguments.json:
         emit_json("ranks", describe_ranks.to_json(found))
     else:
@@ -167,17 +172,6 @@ def _ranks(text: str) -> list[int]:
             hint="Write numbers, such as --ranks 0,2; put DUMP before --ranks.",
         )
     return list(map(int, parts))
-
-
-def _merged(found: Ranks) -> Comparison:
-    """Every rank against the reference, as one comparison."""
-    comparisons = found.comparisons
-    return replace(
-        comparisons[0],
-        a=comparisons[0].a if len(comparisons) == 1 else found.path,
-        runs=tuple(run for one in comparisons for run in one.runs),
-        unpaired=tuple(dict.fromkeys(name for one in comparisons for name in one.unpaired)),
-    )
 
 
 def _of_interest(first: Parting) -> LaunchComparison:
@@ -211,11 +205,15 @@ def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> No
         say(said)
 
 
-def _write_report(comparison: Comparison, arguments: argparse.Namespace, verdict: str = "") -> None:
+def _write_report(found: Comparison | Ranks, arguments: argparse.Namespace) -> None:
     from rewriter import write
-    from rewriter.reporting.page import comparison_page
+    from rewriter.reporting.page import comparison_page, ranks_page
 
-    page = comparison_page(comparison, command=arguments.command_line, verdict=verdict)
+    command = arguments.command_line
+    if isinstance(found, Comparison):
+        page = comparison_page(found, command=command)
+    else:
+        page = ranks_page(found, command=command)
     write.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
     message(f"report: {arguments.html}")
 
@@ -238,12 +236,13 @@ def _style(*, equal: bool) -> str:
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:
-    from rewriter.comparison import describe, values
+    from rewriter.comparison import describe
 
     counts = describe.count(comparison)
+    rounding = f", {counts.rounding} up to rounding" if counts.rounding else ""
     yield (
         f"{counts.matched} launches compared: {counts.equal} equal, {counts.identical} of them bit "
-        f"for bit; {counts.culprits} went wrong, {counts.downstream} downstream of that; "
+        f"for bit{rounding}; {counts.culprits} went wrong, {counts.downstream} downstream of that; "
         f"{counts.unknown} not comparable"
     )
     yield (
@@ -253,16 +252,15 @@ def _summary(comparison: Comparison) -> Iterator[str]:
     if (needed := describe.needed(comparison)) and math.isfinite(needed.atol):
         alone = f" or rtol {needed.rtol:.3g}" if math.isfinite(needed.rtol) else ""
         yield f"all saved results pass from atol {needed.atol:.3g}{alone}"
-    if counts.by_statistics:
-        yield f"{counts.by_statistics} values compared {values.BY_STATISTICS}"
-    if counts.by_hash:
-        yield f"{counts.by_hash} values compared {values.BY_HASH}"
+    yield from describe.limits(comparison)
     if lone := [f"{x.place}: {', '.join(x.lone)}" for x in comparison.launches if x.lone]:
         more = f" and of {len(lone) - _CULPRITS} more" if len(lone) > _CULPRITS else ""
         yield f"on one side alone: {'; '.join(lone[:_CULPRITS])}{more}"
     for launch in comparison.launches:
-        if launch.place.kernel == OUTPUTS:
-            yield from launch.reasons
+        # Of one to blame they are said with it.
+        if launch.place.kernel == OUTPUTS and launch.blame != "culprit":
+            run = f"{launch.place.run}: " if len(comparison.runs) > 1 else ""
+            yield from (f"{run}{reason}" for reason in launch.reasons)
     for name in comparison.unpaired:
         yield f"{name} has no counterpart"
 

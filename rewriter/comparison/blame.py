@@ -2,7 +2,9 @@
 
 A launch is the culprit if its results differ and nothing that it read does. Where the two runs
 launch other kernels (one fuses what the other does not), what a launch read is followed through
-launches without a counterpart, back to values that both runs have.
+launches without a counterpart, back to values that both runs have. A launch that one run alone has
+is judged by what others read of it: if that is not what they read in the other run, and what it was
+given is equal, it made the difference, as one that runs twice and works in place does.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from rewriter.comparison.types import (
     TensorComparison,
 )
 
-_WORST: tuple[State, ...] = ("equal", "numeric", "non-finite", "structural")
+_WORST: tuple[State, ...] = ("equal", "rounding", "numeric", "non-finite", "structural")
 
 _NAMED = 3  # launches in a sentence
 
@@ -125,12 +127,15 @@ def judge(
                 slot = nodes[place.step].slots.get(row["arg"])
                 if slot is not None and tensor.state != "unknown":
                     states[Source(place.step, slot)] = tensor.state
-    readers: dict[int, list[Place]] = {}
-    for x, y, state, place in _as_read(launches, a, b, states_a, states_b):
-        states_a[x] = worst([state, states_a.get(x, "unknown")])
-        states_b[y] = worst([state, states_b.get(y, "unknown")])
-        if state in DIFFERS:
-            readers.setdefault(x.step, []).append(place)
+    readers_a: dict[int, list[Place]] = {}
+    readers_b: dict[int, list[Place]] = {}
+    for x, y, state, place in _as_read(launches, a, b, frozenset(states_a), frozenset(states_b)):
+        for source, states, readers in ((x, states_a, readers_a), (y, states_b, readers_b)):
+            if source is not None:
+                states[source] = worst([state, states.get(source, "unknown")])
+                # Where neither was compared, the one of A is named.
+                if state in DIFFERS and (readers is readers_a or x is None):
+                    readers.setdefault(source.step, []).append(place)
     run_a = Run(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
     run_b = Run(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
     back = {x.b.step: x.a.step for x in launches if x.a and x.b}
@@ -138,8 +143,10 @@ def judge(
         judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
         # A launch that was not to be compared is not blamed.
         seen = not launch.matched or launch.tensors
-        if launch.a and seen and not judged.blame and (wronged := readers.get(launch.a.step)):
+        if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
             judged = _judge_by_readers(judged, run_a, wronged)
+        elif launch.b and not launch.a and (wronged := readers_b.get(launch.b.step)):
+            judged = _judge_lone_of_b(judged, run_b, wronged)
         yield judged
 
 
@@ -147,29 +154,35 @@ def _as_read(
     launches: Iterable[LaunchComparison],
     a: Sequence[Node],
     b: Sequence[Node],
-    states_a: Mapping[Source, State],
-    states_b: Mapping[Source, State],
-) -> list[tuple[Source, Source, State, Place]]:
+    known_a: frozenset[Source],
+    known_b: frozenset[Source],
+) -> list[tuple[Source | None, Source | None, State, Place]]:
     """Results that were not compared where they were made, with their states as they were read.
 
-    Where both sides of a launch read the same operand from a launch without a counterpart, these
-    values stand for each other. Who reads a value first reads it as it was made; several may read
-    views of it, which have names of their own.
+    Where both sides of a launch read the same operand, and one comes from a launch without a
+    counterpart, these values stand for each other; a side is `None` if its value was compared. Who
+    reads a value first reads it as it was made; several may read views of it, which have names of
+    their own.
     """
-    seen: set[tuple[Source, str]] = set()
-    found: list[tuple[Source, Source, State, Place]] = []
+    seen: set[tuple[str, Source, str]] = set()
+    found: list[tuple[Source | None, Source | None, State, Place]] = []
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
             assert launch.b is not None
-            name = tensor.a["arg"]
+            name, other = tensor.a["arg"], tensor.b["arg"]
             ours = a[launch.a.step].given.get(name, ())
-            theirs = b[launch.b.step].given.get(tensor.b["arg"], ())
+            theirs = b[launch.b.step].given.get(other, ())
             if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
                 continue
-            x, y = ours[0], theirs[0]
-            if x not in states_a and y not in states_b and (x, name) not in seen:
-                seen.add((x, name))
+            x = ours[0] if ours[0] not in known_a and ("a", ours[0], name) not in seen else None
+            y = (
+                theirs[0]
+                if theirs[0] not in known_b and ("b", theirs[0], other) not in seen
+                else None
+            )
+            seen |= {("a", ours[0], name), ("b", theirs[0], other)}
+            if x or y:
                 found.append((x, y, tensor.state, launch.a))
     return found
 
@@ -189,8 +202,13 @@ def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) ->
     in_b = b.causes(launch.b.step)
     causes = sorted(in_a | {back[step] for step in in_b if step in back})
     producers = tuple(a.nodes[step].place for step in causes)
+    lone = [b.nodes[step].place for step in sorted(in_b) if step not in back]
+    if lone and not producers:
+        reason = f"in B, {_names(lone)} wrote what it reads; A has no such launch"
+        return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
     if launch.a.kernel == OUTPUTS and not producers:
-        return replace(launch, blame="culprit", reasons=tuple(_returned(launch, a, b)))
+        said = (*_returned(launch, a, b), *launch.reasons)
+        return replace(launch, blame="culprit", reasons=said)
     if launch.state not in DIFFERS:
         return replace(launch, producers=producers)
     compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
@@ -199,7 +217,8 @@ def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) ->
     if producers and len(compared) < len(a.nodes[launch.a.step].given):
         # Not all that it was given was recorded, or can be paired: its producers speak for it.
         return replace(launch, blame="downstream", producers=producers)
-    return replace(launch, blame="culprit", reasons=_reasons(launch, compared, a, b))
+    reasons = (*launch.reasons, *_reasons(launch, compared, a, b))
+    return replace(launch, blame="culprit", reasons=reasons)
 
 
 def _judge_by_readers(
@@ -213,12 +232,29 @@ def _judge_by_readers(
     if causes := sorted(a.causes(step)):
         producers = tuple(a.nodes[cause].place for cause in causes)
         return replace(launch, state=state, blame="downstream", producers=producers)
-    named = ", ".join(map(str, readers[:_NAMED])) + (" and others" if len(readers) > _NAMED else "")
-    reasons = [f"what it was given is equal, and what {named} read of it is not"]
+    reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
     if lone := a.lone(step):
         names = ", ".join(map(str, lone))
         reasons.append(f"in A it follows launches without a counterpart: {names}")
     return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
+
+
+def _judge_lone_of_b(
+    launch: LaunchComparison, b: Run, readers: Sequence[Place]
+) -> LaunchComparison:
+    """Say whether a launch that B alone has made what others read there, and not in A."""
+    assert launch.b is not None
+    if b.causes(launch.b.step):
+        return launch
+    step = launch.b.step
+    state = worst([b.states.get(Source(step, x), "unknown") for x in b.nodes[step].slots.values()])
+    reason = f"A has no such launch, and {_names(readers)} read other values there"
+    return replace(launch, state=state, blame="culprit", reasons=(reason,))
+
+
+def _names(places: Sequence[Place]) -> str:
+    more = " and others" if len(places) > _NAMED else ""
+    return ", ".join(map(str, places[:_NAMED])) + more
 
 
 def _reasons(
@@ -235,6 +271,8 @@ def _reasons(
         )
     elif compared and all(tensor.identical for tensor in compared):
         reasons.append("what it reads is equal bit for bit")
+    elif any(tensor.state == "rounding" for tensor in compared):
+        reasons.append("what it reads differs by what rounding explains")
     elif any(tensor.basis == "statistics" for tensor in compared):
         reasons.append("what it reads is equal as far as statistics tell")
     elif compared:

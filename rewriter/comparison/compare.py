@@ -10,15 +10,20 @@ import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from rewriter.alignment import Pair, align, canonical
-from rewriter.comparison import blame, values
+from rewriter.comparison import blame, precision, values
 from rewriter.comparison.blame import worst
 from rewriter.comparison.dataflow import Node, trace
 from rewriter.comparison.growth import trace_back
-from rewriter.comparison.pairing import pair_outputs, pair_reads, pair_results, pair_untouched
+from rewriter.comparison.pairing import (
+    left_out,
+    pair_outputs,
+    pair_reads,
+    pair_results,
+    pair_untouched,
+)
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import (
     OUTPUTS,
@@ -37,6 +42,8 @@ from rewriter.types import Json
 
 Progress = Callable[[int, int], None]
 
+_NAMED = 4  # outputs in a sentence
+
 
 def compare(
     a: str | Path | Dump,
@@ -51,7 +58,7 @@ def compare(
     `a` and `b` may be dumps, single ranks of one, or single runs (`DUMP/rank0/run3`). `tolerances`
     are those of `torch.testing.assert_close` by default. `kernels` limits what is compared to
     launches of kernels that match one of these patterns. `progress` is called with the number of
-    launches compared and their total.
+    launches of `a` that were gone through and their total, and comes to that total.
 
     Raises `RewriterError` where a dump is none or damaged, and where the two have nothing in common
     that could be compared.
@@ -60,7 +67,7 @@ def compare(
     tolerances = tolerances or Tolerances()
     patterns = None if kernels is None else tuple(kernels)
     pairs = _pair_runs(a.runs, b.runs)
-    total = sum(len(x.steps) for x, y in pairs if x and y)
+    total = _count(pairs)
     done = 0
 
     def report() -> None:
@@ -82,6 +89,15 @@ def compare(
     )
     _require_common(comparison)
     return comparison
+
+
+def count_launches(a: Dump, b: Dump) -> int:
+    """The number of launches of `a` that `compare` goes through."""
+    return _count(_pair_runs(a.runs, b.runs))
+
+
+def _count(pairs: Iterable[tuple[RunDump | None, RunDump | None]]) -> int:
+    return sum(step.launch is not None for x, y in pairs if x and y for step in x.steps)
 
 
 def _pair_runs(
@@ -167,17 +183,22 @@ def compare_runs(
     patterns: Sequence[str] | None = None,
     report: Callable[[], None] = lambda: None,
 ) -> RunComparison:
-    """Compare two calls of a wrapper; `report` is called after each launch."""
+    """Compare two calls of a wrapper; `report` is called after each launch of `a`."""
     nodes_a, nodes_b = trace(a), trace(b)
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
     both = _Both(a, b, nodes_a, nodes_b, pairs)
     launches = []
     for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
         launches.append(launch)
-        report()
+        # The inputs and the outputs are no launches, and how many B has alone is not known before.
+        if launch.a and launch.a.launch is not None:
+            report()
     launches = list(blame.without_false_pairs(launches, both.pairs, nodes_a))
-    judged = list(blame.judge(launches, nodes_a, nodes_b))
-    return RunComparison(a.name, b.name, tuple(trace_back(judged, nodes_a)))
+    explained = precision.explain(launches, nodes_a, tolerances)
+    judged = list(blame.judge(explained, nodes_a, nodes_b))
+    if explained == launches:  # else each launch was judged by what it did to the error
+        judged = trace_back(judged, nodes_a)
+    return RunComparison(a.name, b.name, tuple(judged))
 
 
 def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
@@ -258,11 +279,11 @@ def _compare(
         )
 
     if kernel == OUTPUTS:
-        reads = compared(pair_outputs(x.returned, y.returned))
-        both_sides = zip_longest(x.returned, y.returned)
-        missing = sum(one is None or other is None for one, other in both_sides)
-        said = (f"{missing} of what the call returns could not be compared",) if missing else ()
-        return replace(result, reads=reads, reasons=said)
+        paired = pair_outputs(x.returned, y.returned)
+        missing = left_out(x.returned, y.returned, paired)
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        said = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
+        return replace(result, reads=compared(paired), reasons=said)
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)

@@ -36,7 +36,7 @@ class Node:
     `given` says of each tensor that it was given, by name, where that came from: several where
     launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
     `keys` are what it is aligned by. `returned` are rows of the outputs of a call, which are no
-    event: empty for an input of the call, `None` for one that no recorded launch wrote.
+    event. Those without a `dtype` are no result of a recorded launch: `is` says what they are.
     """
 
     step: Step
@@ -44,7 +44,7 @@ class Node:
     given: dict[str, tuple[Source, ...]]
     slots: dict[str, int]
     keys: Keys
-    returned: tuple[Json | None, ...] = ()
+    returned: tuple[Json, ...] = ()
 
     @property
     def origins(self) -> Iterator[Source]:
@@ -162,16 +162,21 @@ class _Tracer:
             return None
         scope, names = returned
         got: dict[str, tuple[Source, ...]] = {}
-        rows: list[Json | None] = [None] * len(names)
+        rows: list[Json] = []
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
+            label = f"{position}: {name}"
             if writers:
                 source = max(writers.values(), key=lambda source: source.step)
                 row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
-                got[label := f"{position}: {name}"] = (source,)
-                rows[position] = {**row, "arg": label}
+                got[label] = (source,)
+                rows.append({**row, "arg": label})
             elif name in self._inputs:
-                rows[position] = {}
+                rows.append({"arg": label, "is": f"the input {name}"})
+            elif name:
+                rows.append({"arg": label, "is": f"{name}, which no recorded launch wrote"})
+            else:  # the text of the wrapper has no variable there
+                rows.append({"arg": label, "is": "no tensor"})
         step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rewriter.comparison import precision, values
 from rewriter.comparison.types import (
     DIFFERS,
     Comparison,
@@ -25,6 +26,7 @@ class Counts:
     """How many launches, of those that ran; the inputs of a call are none.
 
     `identical` are those of `equal` whose results are equal bit for bit, as far as that was seen.
+    `rounding` are those whose results differ by what rounding explains, in another precision.
     `unknown` have results that could not be compared. Launches of one dump alone may be culprits
     or downstream, too, by what others read of them.
     """
@@ -32,6 +34,7 @@ class Counts:
     matched: int
     equal: int
     identical: int
+    rounding: int
     culprits: int
     downstream: int
     unknown: int
@@ -53,6 +56,7 @@ def count(comparison: Comparison) -> Counts:
             launch.state == "equal" and all(tensor.identical for tensor in launch.results)
             for launch in matched
         ),
+        rounding=sum(launch.state == "rounding" for launch in matched),
         culprits=sum(launch.blame == "culprit" for launch in launches),
         downstream=sum(launch.blame == "downstream" for launch in launches),
         unknown=sum(launch.state == "unknown" for launch in matched),
@@ -96,6 +100,8 @@ def verdict(comparison: Comparison) -> str:
         )
         return f"different: first seen at {first.place}; what produced it was not compared"
     counts = count(comparison)
+    if comparison.rounded:
+        return _rounded(comparison, counts)
     said = f"equal: {counts.equal} of {counts.matched} launches"
     if not counts.equal:
         said = "equal: what was read; nothing that launches wrote could be compared"
@@ -103,9 +109,39 @@ def verdict(comparison: Comparison) -> str:
         said += ", bit for bit"
     else:
         said += ", within tolerance"
-    if alone := counts.only_a + counts.only_b:
-        said += f"; {alone} without a counterpart"
-    return said
+    if counts.by_statistics:
+        said += ", as far as statistics see"
+    return said + _alone(counts)
+
+
+def _rounded(comparison: Comparison, counts: Counts) -> str:
+    return (
+        f"equal up to rounding: {precision.lower(comparison.launches)} explains all differences of "
+        f"{counts.equal + counts.rounding} of {counts.matched} launches{_alone(counts)}"
+    )
+
+
+def _alone(counts: Counts) -> str:
+    alone = counts.only_a + counts.only_b
+    return f"; {alone} without a counterpart" if alone else ""
+
+
+def outcome(comparison: Comparison) -> str:
+    """`different`, `rounding` or `equal`."""
+    if not comparison.equal:
+        return "different"
+    return "rounding" if comparison.rounded else "equal"
+
+
+def limits(comparison: Comparison) -> list[str]:
+    """What the verdict cannot see, in sentences."""
+    counts = count(comparison)
+    found = []
+    if counts.by_statistics:
+        found.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
+    if counts.by_hash:
+        found.append(f"{counts.by_hash} values compared {values.BY_HASH}")
+    return found
 
 
 def to_json(comparison: Comparison) -> Json:
@@ -113,8 +149,9 @@ def to_json(comparison: Comparison) -> Json:
     launches = comparison.launches
     positions = {id(launch): position for position, launch in enumerate(launches)}
     return {
-        "verdict": "equal" if comparison.equal else "different",
+        "verdict": outcome(comparison),
         "sentence": verdict(comparison),
+        "limits": limits(comparison),
         "a": {"path": str(comparison.a), "manifest": comparison.manifest_a},
         "b": {"path": str(comparison.b), "manifest": comparison.manifest_b},
         "counts": asdict(count(comparison)),
@@ -168,6 +205,7 @@ def _tensor(tensor: TensorComparison) -> Json:
         "b": _value(tensor.b),
         "tolerance": tensor.tolerance and asdict(tensor.tolerance),
         "metrics": tensor.metrics and _metrics(tensor.metrics),
+        "allowed": tensor.allowed,
     }
 
 

@@ -32,6 +32,8 @@ def verdict(found: Ranks) -> str:
     equal, matched = sum(x.equal for x in counts), sum(x.matched for x in counts)
     identical = all(x.identical == x.equal for x in counts)
     how = "bit for bit" if identical else "within tolerance"
+    if any(x.by_statistics for x in counts):
+        how += ", as far as statistics see"
     if not equal:
         how = "as far as could be compared"
     ranks = [found.reference, *(replica.rank for replica in compared)]
@@ -76,6 +78,16 @@ def line(found: Ranks, replica: Replica) -> str:
         shown = ", ".join(fewer[:_NAMED]) + (" and others" if len(fewer) > _NAMED else "")
         parts.append(f"{shown} has no counterpart")
     return f"rank {replica.rank}: {'; '.join(parts)}"
+
+
+def sentence(parting: Parting, rank: int) -> str:
+    """What is said of one place where a rank differs: which rank, where, and why."""
+    given = parting.reason in ("data", "random", "received")
+    said = _given(parting) if given else _own(parting, rank)
+    why = "" if given else reason(parting) or "; ".join(parting.launch.reasons)
+    return f"rank {rank}{':' if said.startswith('the record') else ''} {said}" + (
+        f": {why}" if why else ""
+    )
 
 
 def groups(found: Ranks) -> str:

@@ -12,19 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rewriter.comparison.dataflow import Node
+from rewriter.comparison.precision import UNITS
 from rewriter.comparison.types import LaunchComparison, TensorComparison
-
-# What rounding alone makes of exact inputs, relatively. An error below it is none to multiply.
-_ROUNDING = {
-    "float64": 2.0**-53,
-    "float32": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float8_e4m3fn": 2.0**-4,
-    "float8_e4m3fnuz": 2.0**-4,
-    "float8_e5m2": 2.0**-3,
-    "float8_e5m2fnuz": 2.0**-3,
-}
 
 # By how much more than the launch that exceeds the tolerance another has to multiply the error.
 _CLEARLY = 2.0
@@ -105,4 +94,4 @@ def _error(tensors: Iterable[TensorComparison]) -> float | None:
 
 
 def _rounding(tensor: TensorComparison) -> float:
-    return max(_ROUNDING.get(str(row.get("dtype")), 2.0**-53) for row in (tensor.a, tensor.b))
+    return max(UNITS.get(str(row.get("dtype")), 2.0**-53) for row in (tensor.a, tensor.b))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from rewriter.comparison.dataflow import reads, results, tensors
 from rewriter.types import Json
@@ -27,14 +27,37 @@ def pair_reads(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
     return []
 
 
-def pair_outputs(a: Sequence[Json | None], b: Sequence[Json | None]) -> list[Rows]:
+def pair_outputs(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
     """What two calls returned at the same positions.
 
     Where one returns more, it is up to the first that is of another size: behind what the program
     asked for stands what is kept for a backward pass, and that may be other values.
     """
-    pairs = [(one, other) for one, other in zip(a, b, strict=False) if one and other]
+    both = zip(a, b, strict=False)
+    pairs = [(one, other) for one, other in both if "dtype" in one and "dtype" in other]
     return pairs if len(a) == len(b) else list(takewhile(lambda rows: _fits(*rows), pairs))
+
+
+def left_out(a: Sequence[Json], b: Sequence[Json], pairs: Sequence[Rows]) -> list[str]:
+    """What is returned and is not among `pairs`, in words. What is the same input of the call, or
+    no tensor in both, such as None, is not missed."""
+    paired = {id(one) for one, _ in pairs}
+    found = []
+    for position, (one, other) in enumerate(zip_longest(a, b)):
+        if (one and id(one) in paired) or (one and other and _is_no_result(one, other)):
+            continue
+        found.append(f"output {position} ({_what(one)} in A, {_what(other)} in B)")
+    return found
+
+
+def _is_no_result(one: Json, other: Json) -> bool:
+    return "is" in one and one["is"] == other.get("is") and "recorded" not in one["is"]
+
+
+def _what(row: Json | None) -> str:
+    if row is None:
+        return "nothing"
+    return str(row.get("is", row["arg"].partition(": ")[2]))
 
 
 def pair_results(

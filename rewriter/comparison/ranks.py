@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.comparison.blame import worst
-from rewriter.comparison.compare import compare, compare_runs
+from rewriter.comparison.compare import compare, compare_runs, count_launches
 from rewriter.comparison.replica import Parting, Replica, examine
 from rewriter.comparison.tolerance import Tolerances
 from rewriter.comparison.types import DIFFERS, Comparison, LaunchComparison, Place, State
@@ -75,7 +75,8 @@ def compare_ranks(
 
     Where most of three or more ranks agree and the first one is not among them, they are compared
     with the lowest of those instead. `data` are patterns of the names of those inputs of which each
-    rank has its own: others that differ are a fault. For the other arguments see `compare`.
+    rank has its own: others that differ are a fault. `progress` counts the launches of all ranks
+    but the reference. For the other arguments see `compare`.
 
     Raises `RewriterError` where there is no such rank, or only one, and as `compare` does.
     """
@@ -84,11 +85,14 @@ def compare_ranks(
     patterns = None if kernels is None else tuple(kernels)
     own = None if data is None else tuple(data)
     dumps = _chosen(dump, ranks)
+    counted = _Counted(progress)
 
     def against(reference: int) -> Ranks:
         others = [rank for rank in dumps if rank != reference]
+        if progress:
+            counted.expect(count_launches(dumps[rank], dumps[reference]) for rank in others)
         replicas = [
-            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, own, progress)
+            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, own, counted)
             for rank in others
         ]
         result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
@@ -105,6 +109,22 @@ def compare_ranks(
     if result.reference in result.odd:
         return against(min(rank for rank in _largest(result.groups) or result.ranks))
     return result
+
+
+class _Counted:
+    """The progress of several comparisons, as that of one."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, launches: Iterable[int]) -> None:
+        self._total += sum(launches)
+
+    def __call__(self, _done: int, _total: int) -> None:
+        self._done += 1
+        if self._progress:
+            self._progress(self._done, self._total)
 
 
 def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:
@@ -141,7 +161,7 @@ def _replica(
     tolerances: Tolerances,
     patterns: Sequence[str] | None,
     data: Sequence[str] | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Replica:
     try:
         comparison = compare(

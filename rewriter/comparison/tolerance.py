@@ -97,6 +97,11 @@ class Tolerances:
     atol: float | None = None
     overrides: tuple[Override, ...] = ()
 
+    def is_asked(self, kernel: str) -> bool:
+        """Whether somebody said what launches of this kernel may differ by."""
+        given = self.rtol is not None or self.atol is not None
+        return given or any(matches(kernel, [one.kernels]) for one in self.overrides)
+
     def of(self, kernel: str, dtype_a: str, dtype_b: str) -> Tolerance:
         """The tolerance of a tensor that a launch of this kernel reads or writes."""
         for override in reversed(self.overrides):

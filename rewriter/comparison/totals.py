@@ -73,6 +73,8 @@ class Totals:
             mean_b=self.sum_b / count,
             cosine=self._cosine(),
             snr=self._snr(),
+            rms_b=math.sqrt(self.square_b / count),
+            gain=self._gain(),
             ulp=self.ulp,
             mismatched=self.mismatched,
             nan_a=self.nan_a,
@@ -99,6 +101,13 @@ class Totals:
         # By the law of cosines: the product of nearly equal vectors would leave nothing of what
         # tells the cosine from 1.
         return 1 - max(0.0, self.square_error - (a - b) ** 2) / (2 * a * b)
+
+    def _gain(self) -> float:
+        if self.square_error == 0:
+            return 0.0 if self.finite or not self.mismatched else math.nan
+        if not 0 < self.square_b < math.inf:
+            return math.nan
+        return (self.product - self.square_b) / self.square_b
 
     def _snr(self) -> float:
         if self.mismatched and not self.finite:

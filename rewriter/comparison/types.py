@@ -9,7 +9,7 @@ from typing import Literal
 from rewriter.dump import label
 from rewriter.types import Json
 
-State = Literal["equal", "numeric", "non-finite", "structural", "unknown"]
+State = Literal["equal", "rounding", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
 Blame = Literal["", "culprit", "downstream"]
 
@@ -44,7 +44,9 @@ class Metrics:
     values. `cosine` is of the angle between the two as vectors, `snr` is
     `10 log10(sum b**2 / sum (a - b)**2)` in dB: it rises as the error falls, and is infinite for
     equal tensors. `ulp` is the largest distance in units of the last place, of the coarser of the
-    two floating-point types; `None` for other types.
+    two floating-point types; `None` for other types. `rms_b` is the root mean square of b. `gain`
+    is how much larger a is than b on the whole, `sum (a - b) b / sum b**2`: rounding leaves it near
+    0, a wrong factor does not; NaN where b is 0 and a is not.
 
     `mismatched` counts the elements outside the tolerance, non-finite ones that differ among them.
     `nan_a` counts NaN in a alone, `nan_b` in b alone, `inf` infinities that the other side lacks;
@@ -64,6 +66,8 @@ class Metrics:
     mean_b: float
     cosine: float
     snr: float
+    rms_b: float
+    gain: float
     ulp: int | None
     mismatched: int
     nan_a: int
@@ -112,7 +116,9 @@ class TensorComparison:
     """One argument of a launch in both dumps. `a` and `b` are its rows of the events files.
 
     `basis` says what was compared, `note` why nothing was, or what it cannot tell. `metrics` come
-    with the basis "tensors" alone.
+    with the basis "tensors" alone. Between runs of different precision `allowed` is the error, as a
+    root mean square in proportion to that of b, that rounding and what the launch read explain; see
+    `rewriter.comparison.precision`.
     """
 
     phase: str
@@ -123,6 +129,7 @@ class TensorComparison:
     tolerance: Tolerance | None = None
     metrics: Metrics | None = None
     note: str = ""
+    allowed: float | None = None
 
     @property
     def name(self) -> str:
@@ -221,10 +228,17 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything that could be compared is equal within its tolerance."""
-        good = ("equal", "unknown")
+        """Whether everything that could be compared is equal within its tolerance, or within what
+        rounding explains."""
+        good = ("equal", "rounding", "unknown")
         return all(
             launch.state in good and launch.inputs in good
             for launch in self.launches
             if launch.matched
         )
+
+    @property
+    def rounded(self) -> bool:
+        """Whether runs of different precision are equal, and not without what rounding explains."""
+        states = {state for x in self.launches if x.matched for state in (x.state, x.inputs)}
+        return self.equal and "rounding" in states

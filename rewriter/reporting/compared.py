@@ -57,6 +57,7 @@ def report(
     """
     runs = tuple(_run(run, sides) for run in comparison.runs)
     found = tuple(finding for run in runs for finding in run.findings)
+    found += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
     if comparison.unpaired:
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
         found += (Finding("unpaired", "note", text),)
@@ -226,6 +227,8 @@ def _allowed(tensor: TensorComparison) -> float | None:
         return None
     extremes = [number(tensor.b.get(key)) for key in ("min", "max")]
     size = max((abs(float(x)) for x in extremes if x is not None), default=0.0)
+    if tensor.allowed is not None:  # by rounding: the tolerance did not decide
+        return _known(tensor.allowed * size)
     return _known(tensor.tolerance.atol + tensor.tolerance.rtol * size)
 
 

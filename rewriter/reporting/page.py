@@ -22,7 +22,7 @@ from markupsafe import Markup
 from rewriter import jsontext, verdict_text
 from rewriter.dump import RunDump, open_dump
 from rewriter.errors import RewriterError
-from rewriter.reporting import compared, encode, findings, plot, sources
+from rewriter.reporting import compared, encode, findings, plot, ranked, sources
 from rewriter.reporting.model import reading, sentence
 from rewriter.reporting.types import Launch, Report, Run
 from rewriter.types import Json
@@ -30,6 +30,7 @@ from rewriter.verdict import Argument, Verdict
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
+    from rewriter.comparison.ranks import Ranks
     from rewriter.comparison.types import Comparison
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -129,22 +130,20 @@ def page(report: Report, *, command: str = "") -> str:
     return _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text)
 
 
-def comparison_page(
-    comparison: Comparison,
-    *,
-    command: str = "",
-    verdict: str = "",
-) -> str:
-    """The page of a comparison; sources of kernels come from the wrappers that the dumps hold.
+def comparison_page(comparison: Comparison, *, command: str = "") -> str:
+    """The page of a comparison; sources of kernels come from the wrappers that the dumps hold."""
+    report = compared.report(comparison, _sides(comparison.a, comparison.b))
+    return page(report, command=command)
 
-    `verdict` is said instead of what the comparison comes to by itself.
-    """
+
+def ranks_page(ranks: Ranks, *, command: str = "") -> str:
+    """The page of the ranks of one dump."""
+    return page(ranked.report(ranks, _sides(ranks.path, ranks.path)), command=command)
+
+
+def _sides(a: Path, b: Path) -> tuple[compared.Side, compared.Side]:
     found = sources.of_dump()
-    sides = (
-        compared.Side(_runs(comparison.a), found),
-        compared.Side(_runs(comparison.b), found),
-    )
-    return page(compared.report(comparison, sides, verdict), command=command)
+    return compared.Side(_runs(a), found), compared.Side(_runs(b), found)
 
 
 def _runs(dump: Path) -> dict[str, RunDump]:

@@ -156,12 +156,15 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
     ]
     aa, bb, dd = (math.fsum(v) for v in squares)
     count = len(finite) or NAN
+    gain = 0.0 if dd == 0 else NAN
     if finite or not mismatched:
         if aa and bb:
             if a.is_complex() or b.is_complex():
                 dot = math.fsum((complex(xs[i]).conjugate() * ys[i]).real for i in finite)
             else:
                 dot = float(sum(Fraction(xs[i]) * Fraction(ys[i]) for i in finite))
+            if dd and bb < INF:
+                gain = (dot - bb) / bb
             cosine = dot / math.sqrt(aa) / math.sqrt(bb)
         else:
             cosine = 1.0 if aa == bb else 0.0
@@ -177,8 +180,10 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
             if dd == 0
             else 10 * math.log10(quotient)
         )
+        if dd and bb and not aa:
+            gain = -1.0
     else:
-        cosine = snr = NAN
+        cosine = snr = gain = NAN
     return Metrics(
         numel=a.numel(),
         identical=same_bits(a, b),
@@ -190,6 +195,8 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
         mean_b=math.fsum(number(show(ys[i])) for i in finite) / count,
         cosine=cosine,
         snr=snr,
+        rms_b=math.sqrt(bb / count),
+        gain=gain,
         ulp=ulp,
         mismatched=mismatched,
         nan_a=nan_a,
@@ -201,7 +208,7 @@ def reference(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics
     )
 
 
-SUMS = {"mean_abs", "rms", "snr"}
+SUMS = {"mean_abs", "rms", "rms_b", "snr"}
 
 
 def assert_same(
@@ -219,6 +226,10 @@ def assert_same(
             assert mine == pytest.approx(value, abs=2e-6 * size, nan_ok=True), name
         elif name == "cosine":
             assert mine == pytest.approx(value, abs=1e-6, nan_ok=True), name
+        elif name == "gain":
+            # Of sums of squares of a, b and the error, each in proportion to that of b.
+            within = 0.0 if math.isnan(value) else 4e-6 * (1 + 10 ** (-expected.snr / 20)) ** 2
+            assert mine == pytest.approx(value, abs=within, nan_ok=True), name
         elif name in SUMS:
             assert mine == pytest.approx(
                 value, rel=2e-6, abs=1e-5 * (name == "snr"), nan_ok=True

@@ -21,6 +21,7 @@ import torch
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
+from rewriter.conclusion import Conclusion, write_conclusion
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
 from rewriter.reporting import encode, model, sources
@@ -28,6 +29,7 @@ from rewriter.reporting.compared import report as compared_report
 from rewriter.reporting.histogram import histogram
 from rewriter.reporting.page import comparison_page, isolated, page
 from rewriter.reporting.types import Report
+from rewriter.verdict import Ended
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "docs/schemas/report.json").read_text(encoding="utf-8"))
@@ -113,6 +115,62 @@ def test_a_fault_is_named_with_its_launch(tmp_path: Path, rows: list[Row], text:
     assert texts(report)[0] == text
     assert report.found
     assert text.startswith(report.verdict.rstrip("."))
+
+
+MASKS: dict[str, list[Row]] = {
+    "a constant": [row(0, "after", "buf0", inf=9), *step(1)],
+    "made of booleans": [
+        row(0, "before", "arg0_1", role="in", dtype="bool"),
+        row(0, "after", "buf0", inf=9),
+    ],
+    "an input": [row(None, "inputs", "arg0_1", role="in", inf=9), *step(0)],
+}
+
+
+@pytest.mark.parametrize("rows", MASKS.values(), ids=MASKS.keys())
+def test_infinities_that_nobody_computed_are_a_note(tmp_path: Path, rows: list[Row]) -> None:
+    report = report_of(tmp_path, rows)
+    assert not report.found
+    assert "Infinity" in texts(report, "note")[0]
+    assert report.verdict.startswith("No NaN in what was recorded of ")
+    assert "Infinity" in report.verdict
+
+
+def overflow() -> list[Row]:
+    half = {"dtype": "float16"}
+    return [
+        *step(0),
+        row(1, "before", "buf0", role="in"),
+        row(1, "after", "buf1", inf=2, size=65000.0, **half),
+        row(2, "before", "buf1", role="in", inf=2, size=65000.0, **half),
+        row(2, "after", "buf2", nan=4),
+    ]
+
+
+def test_an_overflow_comes_before_the_nan_that_it_becomes(tmp_path: Path) -> None:
+    report = report_of(tmp_path, overflow())
+    assert report.verdict == "Infinities of #1 kernel_1 become NaN at #2 kernel_2."
+    assert [finding.kind for finding in report.findings[:2]] == ["inf", "nan"]
+    assert texts(report)[0].endswith("#2 kernel_2 read them, and no NaN, and wrote the first NaN.")
+    assert [verdict.launch for verdict, _ in report.verdicts] == [1, 2]
+    text = page(report)
+    assert text.index("Where the infinities begin") < text.index("Where the NaN begin")
+
+
+def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
+    rows = [*step(0), step(1)[0]]
+    root = write_dump(tmp_path / "x.dump", rows)
+    again = "rewriter cache run --wrappers '{wrapper}*' '{options}' -- python train.py"
+    write_conclusion(root, Conclusion(Ended(None, signal=11), again=again))
+    report = model.report(open_dump(root))
+    assert report.verdict == ("The program ended in launch #1 kernel_1 (line 101): signal SIGSEGV.")
+    text = page(report)
+    for said in ("written by #0 kernel_0 (line 100)", "1st call of the wrapper, rank0/run0"):
+        assert said in text
+    following = "--wrappers &#39;model*&#39; --launches 0,1 --probe print,save -- python train.py"
+    assert following in text
+    write_conclusion(root, Conclusion(Ended(0)))
+    assert model.report(open_dump(root)).verdicts == ()
 
 
 def truncated(folder: Path, rows: list[Row], less: int, table: list[Row] | None = None) -> Report:

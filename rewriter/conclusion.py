@@ -48,7 +48,9 @@ def _is_recorded(options: str, ran: Selection) -> bool:
     """Whether probes recorded all that a run with these options would."""
     words = shlex.split(options)
     wanted = dict(zip(words[::2], words[1::2], strict=True))
-    if not set(wanted["--probe"].split(",")) <= set(ran.probes) or ran.kernels or ran.when:
+    if not set(wanted["--probe"].split(",")) <= set(ran.probes):
+        return False
+    if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
         return False
     if ran.launches is None:
         return True

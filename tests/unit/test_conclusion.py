@@ -1,0 +1,43 @@
+"""The command that tells more than a verdict: never the one that left the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dumps
+from rewriter.conclusion import OPTIONS, next_command
+from rewriter.triage import examine
+from rewriter.types import Selection
+from rewriter.verdict import Ended
+
+ALL = ("print", "save")
+
+
+@pytest.mark.parametrize(
+    ("ran", "asks"),
+    [
+        (Selection(("names", "print")), True),
+        (Selection(("print", "save"), launches=(range(1, 2),)), True),
+        (Selection(ALL, kernels=("cpp_*",)), True),
+        (Selection(ALL, when="after"), True),
+        (Selection(ALL, calls="3"), True),
+        (None, True),
+        (Selection(ALL), False),
+        (Selection((*ALL, "sync"), launches=(range(3),)), False),
+        (Selection(ALL, launches=(range(1), range(1, 2))), False),
+    ],
+    ids=["fewer", "launch", "kernels", "when", "calls", "unknown", "all", "more", "same"],
+)
+def test_what_is_recorded_is_not_asked_for_again(
+    ran: Selection | None, asks: bool, tmp_path: Path
+) -> None:
+    after = {"after": [["out", "buf1"]]}
+    launches = [
+        dumps.launch(0, "cpp_fused_a_0", [dumps.value("x")], [dumps.value("buf0", "out")]),
+        dumps.launch(1, "cpp_fused_b_1", [dumps.value("buf0")], when="before", **after),
+    ]
+    (verdict,) = examine(dumps.write(tmp_path, launches), Ended(None, 6))
+    command = next_command(f"rewriter run x.py {OPTIONS}", verdict, ran)
+    assert command == ("rewriter run x.py --launches 0,1 --probe print,save" if asks else "")

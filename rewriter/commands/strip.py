@@ -91,6 +91,10 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
 
     artifact.require_sound()
     checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]
+    if artifact.package is not None and artifact.package.manifest is not None:
+        from rewriter.difference import built
+
+        checks.append((artifact.path.name, built.check(artifact.package, artifact.wrappers)))
     worst = OK
     for name, found in checks:
         if found is None:

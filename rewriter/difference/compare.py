@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rewriter.artifact import Artifact, OpenWrapper, open_artifact
-from rewriter.difference import files, packages, wrappers
+from rewriter.difference import built, files, packages, wrappers
 from rewriter.difference.pairing import paired
 from rewriter.difference.types import Difference, PackageDifference, Verdict, WrapperDifference
 from rewriter.errors import RewriterError
@@ -146,7 +146,7 @@ def _packages(a: Artifact, b: Artifact) -> Difference:
     )
     if packages.is_same_file(a.package, b.package):
         return Difference(a.path, b.path, "identical", found, package=PackageDifference())
-    same = all(one.verdict != "different" for one in found)
+    same = all(one.verdict != "different" or one.probes_changed for one in found)
     if same and packages.is_same_original(a.package, b.package):
         return _patched(a, b, found)
     package = packages.compare(a.package, b.package)
@@ -165,8 +165,15 @@ def _patched(a: Artifact, b: Artifact, found: tuple[WrapperDifference, ...]) -> 
     if any(patched) and (differ or not all(patched)):
         sides = "A and B" if all(patched) else "A" if patched[0] else "B"
         notes.append(f"the library with the probes in {sides} was built, and is not compared")
-    package = PackageDifference()
-    return Difference(a.path, b.path, "instrumented", found, package=package, notes=tuple(notes))
+        notes.append(built.FORGEABLE)
+    package = PackageDifference(
+        built_a=built.check(a.package, a.wrappers), built_b=built.check(b.package, b.wrappers)
+    )
+    states = {one.state for one in (package.built_a, package.built_b) if one is not None}
+    verdict = _worst(found, differs="changed" in states)
+    if verdict in ("identical", "instrumented"):
+        verdict = "unverified" if "unverified" in states else "instrumented"
+    return Difference(a.path, b.path, verdict, found, package=package, notes=tuple(notes))
 
 
 def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:

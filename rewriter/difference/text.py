@@ -14,6 +14,7 @@ from rewriter.difference.types import (
     Probing,
     WrapperDifference,
 )
+from rewriter.probe_check import ProbeCheck
 from rewriter.types import Json, Launch
 
 _SHOWN = 20  # of each list, unless all are asked for
@@ -198,6 +199,11 @@ def _short(text: str) -> str:
 
 
 def _package(package: PackageDifference) -> Iterator[Styled]:
+    for side, built in (("A", package.built_a), ("B", package.built_b)):
+        if built is not None and built.state == "changed":
+            yield Styled(f"  {side}: not what instrument packs: {built.reason}", "yellow")
+        elif built is not None and built.state == "unverified":
+            yield Styled(f"  note: what was built for {side} is not checked: {built.reason}")
     for name in package.models_a:
         yield Styled(f"  - model {name}", "red")
     for name in package.models_b:
@@ -254,10 +260,16 @@ def to_json(difference: Difference) -> Json:
             "models_a": list(package.models_a),
             "models_b": list(package.models_b),
             "layout": package.layout,
+            "built_a": _check_json(package.built_a),
+            "built_b": _check_json(package.built_b),
         },
         "files": [_member_json(one) for one in difference.files],
         "notes": list(difference.notes),
     }
+
+
+def _check_json(check: ProbeCheck | None) -> Json | None:
+    return None if check is None else {"state": check.state, "reason": check.reason}
 
 
 def _member_json(member: MemberChange) -> Json:
@@ -300,7 +312,7 @@ def _probing_json(probing: Probing | None) -> Json | None:
         "probes": list(probing.probes),
         "launches": probing.launches,
         "exact": probing.exact,
-        "check": {"state": probing.check.state, "reason": probing.check.reason},
+        "check": _check_json(probing.check),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -161,6 +161,7 @@ class PackageDifference:
 
     `models_a` and `models_b` are models that one side alone has. `layout` tells that two archives
     differ although all their members are equal: in the order, dates or compression of these.
+    `built_a` and `built_b` say of patched packages whether they are what `instrument` packs.
     """
 
     members: tuple[MemberChange, ...] = ()
@@ -168,6 +169,8 @@ class PackageDifference:
     models_a: tuple[str, ...] = ()
     models_b: tuple[str, ...] = ()
     layout: bool = False
+    built_a: ProbeCheck | None = None
+    built_b: ProbeCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -191,10 +194,11 @@ class Difference:
     @property
     def probes_changed(self) -> bool:
         """Whether nothing else differs but that some probes are not what `instrument` writes."""
-        changed = [one for one in self.wrappers if one.verdict == "different"]
+        package = self.package or PackageDifference()
+        plain = replace(package, built_a=None, built_b=None) == PackageDifference()
         return (
-            bool(changed)
+            self.verdict == "different"
             and not (self.only_a or self.only_b or self.files)
-            and (self.package is None or self.package == PackageDifference())
-            and all(one.probes_changed for one in changed)
+            and plain
+            and all(one.verdict != "different" or one.probes_changed for one in self.wrappers)
         )

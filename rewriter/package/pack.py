@@ -34,6 +34,9 @@ ORIGINAL = "original.pt2"
 FORMAT = "rewriter.package"
 VERSION = 1
 
+# What the manifest holds beside what it is given.
+_OURS = ("format", "version", "written", "original")
+
 _NAME = 30  # where the name stands in a local header
 _DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
 _ATTRIBUTES = 0o600 << 16
@@ -62,10 +65,18 @@ def patch(
     also says how to give the original back.
     """
     shutil.copyfile(original, output)
+    _append(output, root, changes, about, sha256(original))
+
+
+def _append(
+    output: Path, root: str, changes: Changes, about: Mapping[str, object], digest: str
+) -> None:
+    """Make a copy of the original, which has this hash, the patched package."""
+    size = output.stat().st_size
     # Opened here: zipfile makes a new archive where it cannot open one.
     with output.open("r+b") as raw, zipfile.ZipFile(raw, "a", allowZip64=True) as file:
         start = file.start_dir
-        tail = _from(original, start)
+        tail = _from(output, start)
         renamed: list[tuple[int, str]] = []
         for old, new in changes.renamed.items():
             if len(new.encode()) != len(old.encode()) or new in file.NameToInfo:
@@ -83,16 +94,16 @@ def patch(
             if name in file.NameToInfo:
                 raise ValueError(f"there is a member {name} already")
             _add(file, name, contents, file.filelist.index(file.NameToInfo[after]) + 1)
-        manifest = _manifest(about) | {
+        manifest = _manifest(about, changes) | {
             "original": {
-                "sha256": sha256(original),
-                "size": original.stat().st_size,
+                "sha256": digest,
+                "size": size,
                 "directory": start,
                 "renamed": sorted(renamed),
             },
         }
         file.writestr(_entry(root + DIRECTORY), tail)
-        file.writestr(_entry(root + MANIFEST), json.dumps(manifest, indent=2) + "\n")
+        file.writestr(_entry(root + MANIFEST), _text(manifest))
     with output.open("r+b") as raw:
         for offset, old in renamed:
             raw.seek(offset)
@@ -112,8 +123,47 @@ def patch_folder(
         shutil.copyfile(contents, output / name)
     manifest = output / root / MANIFEST
     manifest.parent.mkdir()
-    fields = _manifest(about) | {"original": hashes(original)}
-    manifest.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    fields = _manifest(about, changes) | {"original": hashes(original)}
+    manifest.write_text(_text(fields), encoding="utf-8")
+
+
+def is_as_packed(patched: Path, root: str, scratch: Path) -> bool:
+    """Whether a patched package is, behind its original, what `patch` makes of what it holds.
+
+    `scratch` is a directory with room for what was added. Other members, other fields of entries,
+    or a manifest that is written in another way make the answer false.
+    """
+    with zipfile.ZipFile(patched) as file:
+        text = file.read(root + MANIFEST)
+        manifest = json.loads(text)
+        tail = file.read(root + DIRECTORY)
+        models = manifest["models"].values()
+        files: dict[str, Path] = {}
+        for name in [model[key] for model in models for key in ("wrapper", "library")]:
+            if name is not None:
+                files[name] = scratch / f"packed{len(files)}"
+                with file.open(name) as source, files[name].open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+    moved = [(model["library"], model["original_library"]) for model in models if model["library"]]
+    changes = Changes(
+        {model["wrapper"]: files[model["wrapper"]] for model in models},
+        dict(moved),
+        [(name, files[name], after) for name, after in moved],
+    )
+    start, again = manifest["original"]["directory"], scratch / "again.pt2"
+    with again.open("wb") as target:
+        target.truncate(start)  # of the original, the directory is enough
+        target.seek(start)
+        target.write(tail)
+    said = {key: value for key, value in manifest.items() if key not in _OURS}
+    _append(again, root, changes, said, manifest["original"]["sha256"])
+    with patched.open("rb") as one, again.open("rb") as other:
+        one.seek(start)
+        other.seek(start)
+        while block := one.read(1 << 20):
+            if block != other.read(1 << 20):
+                return False
+        return not other.read(1)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -203,8 +253,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _manifest(about: Mapping[str, object]) -> dict[str, object]:
-    return {"format": FORMAT, "version": VERSION, **about}
+def _manifest(about: Mapping[str, object], changes: Changes) -> dict[str, object]:
+    files = [*changes.replaced.items(), *((name, file) for name, file, _ in changes.added)]
+    written = {name: sha256(file) for name, file in files}
+    return {"format": FORMAT, "version": VERSION, **about, "written": written}
+
+
+def _text(manifest: Mapping[str, object]) -> str:
+    return json.dumps(manifest, indent=2) + "\n"
 
 
 def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:

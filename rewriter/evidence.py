@@ -45,13 +45,15 @@ class Evidence:
             producer = None
             if "dtype" in row:
                 producer = sources.get(row["arg"]) or self._producer(row["arg"], self._root(row))
-            yield Argument(row["arg"], row.get("role", "in"), row, producer)
+            model = in_model(self._run, row["arg"])
+            yield Argument(row["arg"], row.get("role", "in"), row, producer, model=model)
         named = {row["arg"] for row in given}
         named |= {name.partition("[")[0] for name in named}
         for role, name, root, is_tensor in self._known():
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
-                yield Argument(name, role, self._after(name), producer)
+                model = in_model(self._run, name)
+                yield Argument(name, role, self._after(name), producer, model=model)
 
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
         """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""
@@ -99,7 +101,7 @@ class Evidence:
                 wrote = dataflow.tensors(dataflow.results(rows))
                 roots = ((memory.get(x["arg"], dataflow.variable(x["arg"])), x) for x in wrote)
                 return self._made(step, next((x for at, x in roots if at == root), None))
-        return Producer(None, name=self._given(root)) if root in self._inputs else None
+        return Producer(None) if root in self._inputs else None
 
     def _writes(self, step: Step, rows: Sequence[Json]) -> set[str]:
         """The buffers that a launch writes."""
@@ -116,17 +118,18 @@ class Evidence:
         name = dataflow.variable(row["arg"])
         return str(self.facts.get("buffers", {}).get(name, name))
 
-    def _given(self, name: str) -> str:
-        """What an input of the call is in the model, as far as that is known."""
-        given = self._run.names.inputs.get(name)
-        return " at ".join(filter(None, (given.name, given.at))) if given and given.name else ""
-
     def _made(self, step: Step, row: Json | None) -> Producer:
         if step.launch is None:
-            return Producer(None, row=row, name=self._given((row or {}).get("arg", "")))
+            return Producer(None, row=row)
         facts = self._run.table.get(step.launch, {})
         kind, line = str(facts.get("kind", "")), int(facts.get("line", 0))
         return Producer(step.launch, step.iteration, step.kernel, kind, line, row)
+
+
+def in_model(run: RunDump, name: str) -> str:
+    """What an input of the call is in the model, such as `blocks.1.temp at model.py:12`."""
+    known = run.names.inputs.get(name)
+    return " at ".join(filter(None, (known.name, known.at))) if known and known.name else ""
 
 
 def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:

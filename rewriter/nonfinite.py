@@ -17,7 +17,7 @@ from rewriter.calls import Calls, magnitude
 from rewriter.comparison import dataflow
 from rewriter.comparison.dataflow import Node, Source
 from rewriter.dump import EVENTS, Dump, RunDump, is_recorded, open_dump
-from rewriter.evidence import Evidence
+from rewriter.evidence import Evidence, in_model
 from rewriter.types import Json
 from rewriter.verdict import Argument, Held, NonFinite, Producer, Verdict
 
@@ -226,7 +226,10 @@ class _Witness:
         step = node.step
         history = self._calls.history(self._run, step.launch, step.iteration)
         if step.launch is None:
-            found = iter([Argument(row["arg"], row.get("role", "in"), row) for row in rows])
+            names = ((row, in_model(self._run, row["arg"])) for row in rows)
+            found: Iterator[Argument] = (
+                Argument(x["arg"], x.get("role", "in"), x, model=name) for x, name in names
+            )
         else:
             found = evidence.arguments()
         written = {row["arg"]: row for row in dataflow.results(evidence.rows)}

@@ -104,12 +104,9 @@ class Producer:
     kind: str = ""
     line: int = 0
     row: Json | None = None
-    name: str = ""  # of an input in the model, if it is known
 
     def __str__(self) -> str:
-        if self.launch is None:
-            return f"an input of the call{self.name and f': {self.name}'}"
-        return f"written by {self.place}"
+        return "an input of the call" if self.launch is None else f"written by {self.place}"
 
     @property
     def place(self) -> str:
@@ -144,6 +141,7 @@ class Argument:
     producer: Producer | None = None
     earlier: tuple[Earlier, ...] = ()
     after: Json = field(default_factory=dict)
+    model: str = ""  # what an input is in the model, if that is known
 
     @property
     def is_measured(self) -> bool:
@@ -154,6 +152,7 @@ class Argument:
         before = [{"call": earlier.call, "value": earlier.row} for earlier in self.earlier]
         named = {"arg": self.name, "role": self.role}
         after = self.after or None
+        named |= {"model": self.model} if self.model else {}
         return {**self.row, **named, "producer": made, "earlier": before, "after": after}
 
 

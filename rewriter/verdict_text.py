@@ -21,7 +21,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         lines.append(f"  from {nodes or 'no source node'} ({origins or 'no operator named'})")
     shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
     for argument in shown:
-        lines.append(f"  {argument.role:<5} {argument.name}  {value(argument.row)}".rstrip())
+        name = f"{argument.name} ({argument.model})" if argument.model else argument.name
+        lines.append(f"  {argument.role:<5} {name}  {value(argument.row)}".rstrip())
         if came_from := origin(argument):
             lines.append(f"        {came_from}")
         if before := history(argument.earlier, argument.row):

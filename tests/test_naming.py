@@ -14,6 +14,7 @@ import pytest
 import dumps
 import rewriter
 from artifacts import get
+from rewriter import nonfinite
 from rewriter.cache import effects, naming
 from rewriter.cache.state import scan
 from rewriter.cli import main
@@ -22,6 +23,7 @@ from rewriter.naming import dumped, trace
 from rewriter.naming.attribution import attribute
 from rewriter.naming.graph import parse
 from rewriter.naming.names import model_name, of_artifact
+from rewriter.verdict_text import describe
 
 TRACES = Path(__file__).parent.parent / "fixtures" / "traces"
 NAMED = TRACES / "log-names"
@@ -235,6 +237,10 @@ def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[st
     assert run.names.inputs["primals_6"].name == "blocks.0.temp"
     main(["report", str(named_dump), "--json"])
     assert "truediv" in capsys.readouterr().out
+    (verdict,) = nonfinite.examine(named_dump)
+    assert "  in    primals_6 (blocks.0.temp at model.py:12)  f32" in describe(
+        verdict, next_command=""
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[" * 9999, '{"wrappers": {"x": 3, "y": {}}}', "\xff"])

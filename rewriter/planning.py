@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rewriter import markers, probes
 from rewriter.dialect import Dialect, expression
+from rewriter.errors import RewriterError
 from rewriter.expected import row as table_row
 from rewriter.recorded import Recorded, operators_hash
 from rewriter.recorded import line as recorded_line
@@ -184,6 +185,7 @@ class _Lines:
         self.variable = name
 
     def add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
+        self._require_line(offset)
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
         text = self._mark.line(
@@ -192,6 +194,17 @@ class _Lines:
             at_end=at_end,
         )
         self._insertions.append(Insertion(offset, text, origin))
+
+    def _require_line(self, offset: int) -> None:
+        """Refuse to put a line where none begins: a string of C++ may begin with anything."""
+        line = self._source.line_of(offset)
+        if offset not in (self._source.line_start(line), len(self._source.data)):
+            raise RewriterError(
+                "no-place",
+                f"{self._source.name}:{line}: no line can be put here: none begins here\n"
+                f"    {self._source.line_text(line).strip()}",
+                hint="Expected a wrapper as Inductor wrote it: its parts begin with a line each.",
+            )
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         self.add(
@@ -211,6 +224,7 @@ class _Lines:
         made: Recorded,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
+        self._require_line(offset)
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
             "artifact": made.artifact,

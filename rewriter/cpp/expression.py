@@ -104,7 +104,8 @@ class Reader:
         """The members of `std::array<AtenTensorHandle, 2>{a, b}.data()`; else the node itself."""
         array = node
         if node.type == "call_expression" and self.callee(_field(node, "function")) == _CAST:
-            array = _field(node, "arguments").named_children[0]
+            given = _field(node, "arguments").named_children
+            array = given[0] if given else node
         if array.type == "call_expression":
             function = _field(array, "function")
             literal = function.child_by_field_name("argument")

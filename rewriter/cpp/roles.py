@@ -197,6 +197,8 @@ def by_block(candidate: Candidate, context: Context) -> Called:
     boxes: dict[str, list[tree_sitter.Node]] = {}
     for call in candidate.inside:
         arguments = _arguments(call)
+        if not arguments:
+            continue
         if call.callee.endswith(".emplace_back"):
             filled = call.callee.removesuffix(".emplace_back")
         elif call.callee in ("PyTuple_SetItem", "PyList_SetItem"):
@@ -209,7 +211,8 @@ def by_block(candidate: Candidate, context: Context) -> Called:
         filter(None, (_named_in(call, read) for call in candidate.inside)), "custom_op"
     )
     # `dispatch_vars.data()`, `&dispatch_stack_0`, `py_args_0`
-    handed = read(_arguments(candidate.call)[-1]).strip("&").removesuffix(".data()")
+    given = _arguments(candidate.call)
+    handed = read(given[-1]).strip("&").removesuffix(".data()") if given else ""
     boxed = [_unboxed(node, context) for node in lists.get(handed, ())]
     if candidate.call.callee == "PyObject_CallObject":
         boxed = boxed[1:]  # the first is the operator's name

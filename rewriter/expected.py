@@ -98,7 +98,9 @@ def shape(node: ast.expr) -> tuple[str, ...] | None:
     if not isinstance(node, (ast.Tuple, ast.List)):
         return None
     return tuple(
-        str(member.value) if isinstance(member, ast.Constant) else dimension(ast.unparse(member))
+        str(member.value)
+        if isinstance(member, ast.Constant) and type(member.value) is int
+        else dimension(ast.unparse(member))
         for member in node.elts
     )
 

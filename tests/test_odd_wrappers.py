@@ -158,6 +158,10 @@ TAKEN: dict[str, tuple[str, Change]] = {
         "python",
         lambda data: data.replace(b"(128, 256), (256, 1)", b"(128, # x\n 256), (256, 1)", 1),
     ),
+    "sizes that are no numbers": (
+        "python",
+        lambda data: data.replace(b"(4, 16), (16, 1), 'in", b"('', 1.5), (None, []), 'in", 1),
+    ),
     "marks in a comment": (
         "python",
         lambda data: b"# x  # rewriter:00000000 begin\n" + data + b"# x  # rewriter:00000000 end\n",

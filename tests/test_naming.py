@@ -86,6 +86,8 @@ def test_what_is_no_graph(text: str) -> None:
         ("L['batch']['image']", "batch.image"),
         ("L['layers'][0].weight", "layers.0.weight"),
         ("G['w']", "w"),
+        ("G['linear']._parameters['weight']", "linear.weight"),
+        ("L['other']._parameters['weight']", "other.weight"),
         ("", ""),
     ],
 )

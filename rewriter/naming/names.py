@@ -157,7 +157,9 @@ class _People:
 def _inputs(
     lowered: Graph, traced: Graph, dynamo: Graph | None, sources: tuple[str, ...]
 ) -> dict[str, Input]:
-    named = {re.sub(r"[^a-zA-Z0-9]+", "_", source): model_name(source) for source in sources}
+    roots = {_parts(x)[0] for x in sources if x.startswith("L[") and _is_inside(_parts(x))}
+    root = roots.pop() if len(roots) == 1 else "self"
+    named = {re.sub(r"[^a-zA-Z0-9]+", "_", source): model_name(source, root) for source in sources}
     places = list(dynamo.inputs) if dynamo else []
     found = {}
     for name in lowered.inputs:
@@ -176,15 +178,27 @@ def _inputs(
     return found
 
 
-def model_name(source: str) -> str:
-    """Dynamo's expression for a tensor as the model's author would write it.
+def model_name(source: str, root: str = "self") -> str:
+    """Dynamo's expression for a tensor as the author of the model `root` would write it.
 
     >>> model_name("L['self']._modules['blocks']._modules['1']._parameters['temp']")
     'blocks.1.temp'
     >>> model_name("L['x']"), model_name("L['batch']['image']")
     ('x', 'batch.image')
+    >>> model_name("G['linear']._parameters['weight']")
+    'linear.weight'
     """
-    parts = [next(filter(None, found), "") for found in _PART.findall(source)]
+    parts = _parts(source)
     inner = [part for part in parts if part not in _CONTAINERS]
     # The module itself needs no name in front of those of its parts.
-    return ".".join(inner[1:] if len(inner) < len(parts) else inner)
+    drops = _is_inside(parts) and source.startswith("L[") and parts[0] == root
+    return ".".join(inner[drops:])
+
+
+def _parts(source: str) -> list[str]:
+    return [next(filter(None, found), "") for found in _PART.findall(source)] or [""]
+
+
+def _is_inside(parts: list[str]) -> bool:
+    """Whether it is a part of a module."""
+    return not _CONTAINERS.isdisjoint(parts)

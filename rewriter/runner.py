@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from rewriter import api, found, jsontext
 from rewriter.artifact import Artifact
@@ -23,14 +21,12 @@ from rewriter.dump_directory import dump_directory, require_free
 from rewriter.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
 from rewriter.replay import RecordedCall
 from rewriter.runtime.calls import Calls
-from rewriter.signals import Signals
-from rewriter.standard_input import Feed, StandardInput
 from rewriter.types import Json, Launch, Selection
 from rewriter.verdict import Ended
+from rewriter.watch import watch
 
 # Random ones are those of the wrapper's own `get_args()`.
 Inputs = Literal["random", "file", "recorded"]
-_POLL = 0.1  # seconds
 # What to do about a problem that the host reports.
 _HINTS = {
     "loader-globals": "Pass --constants FILE.pt with a dict from these names to tensors, or drop "
@@ -386,52 +382,6 @@ def _host(
         stderr=subprocess.DEVNULL if muted else None,
         look=look if progress and dump else None,
     )
-
-
-def watch(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    *,
-    timeout: float | None = None,
-    stdin: StandardInput | None = None,
-    stdout: IO[str] | int | None = None,
-    stderr: IO[str] | int | None = None,
-    look: Callable[[], None] | None = None,
-) -> Ended:
-    """Run a program and wait for it, at most `timeout` seconds: then it is killed with all that it
-    started, as it is if this process is told to end. `look` is called ten times a second meanwhile.
-    It has the standard input of this process, or else what it is given of that.
-    """
-    with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=feed.descriptor,
-            stdout=stdout,
-            stderr=stderr,
-            # A group of its own, to be ended with all that it starts.
-            start_new_session=True,
-        )
-        feed.start()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        try:
-            while not _is_over(deadline):
-                with suppress(subprocess.TimeoutExpired):
-                    left = _POLL if deadline is None else deadline - time.monotonic()
-                    return Ended.of(process.wait(max(0.0, min(_POLL, left))))
-                if signals.received:
-                    return Ended(None, interrupted=signals.received[0])
-                if look:
-                    look()
-            return Ended(None, timed_out=True, message=f"still running after {timeout:g} s")
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
-def _is_over(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
 
 
 def _launches_begun(dump: Path) -> int:

@@ -18,10 +18,11 @@ from rewriter.commands import _program, _triage
 from rewriter.commands._common import emit_json
 from rewriter.commands._triage import Steps
 from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.runner import blocking_environment, watch
+from rewriter.runner import blocking_environment
 from rewriter.standard_error import StandardError, exception
 from rewriter.standard_input import StandardInput
 from rewriter.verdict import Ended
+from rewriter.watch import watch
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:

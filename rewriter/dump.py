@@ -257,6 +257,13 @@ def _wrong_row(row: Json) -> str:
 
 
 def _wrong_run(facts: Json) -> str:
+    for name in ("pid", "thread"):
+        # A thread of C++ may be any number of 64 bits.
+        if name in facts and (isinstance(facts[name], bool) or not isinstance(facts[name], int)):
+            return f"{name} {facts[name]!r:.40}"
+    for name in ("artifact", "sha256"):
+        if not _is_text(facts.get(name, "")):
+            return f"{name} {facts[name]!r:.40}"
     launches, outputs = facts.get("launches", []), facts.get("outputs", {})
     if not isinstance(launches, list):
         return "launches"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rewriter import jsontext
-from rewriter.dump import EVENTS, RunDump, is_recorded, open_dump
+from rewriter.dump import RunDump, is_recorded, open_dump
+from rewriter.errors import RewriterError
 from rewriter.types import Json
 
 Kind = Literal["nan", "inf", "unexpected"]
@@ -71,12 +72,6 @@ def read(dump: Path) -> Found:
 
 
 def _rows(run: RunDump) -> Iterator[Json]:
-    """Every value that was recorded; a crash may have cut the last line short."""
-    with (run.path / EVENTS).open("rb") as file:
-        for line in file:
-            try:
-                row = jsontext.parse_object(line)
-            except jsontext.JsonError:
-                return
-            if "time" not in row:
-                yield row
+    """Every value that was recorded, up to the first line that is not as a runtime writes it."""
+    with suppress(RewriterError):
+        yield from (row for row in run.events() if "time" not in row)

@@ -148,6 +148,8 @@ def _places(content: Any) -> Any:
 def _saved(choices: random.Random, path: Path) -> None:
     """Another content of a saved tensor: damaged, or of another type or size."""
     act = choices.random()
+    if act < 0.6 and not path.stat().st_size:
+        return
     if act < 0.4:
         data = bytearray(path.read_bytes())
         for _ in range(choices.randint(1, 8)):

@@ -19,13 +19,14 @@ _ONE, _OPTIONAL, _SEVERAL = "as_tensor", "as_optional_tensor", ("as_tensors", "a
 def read(path: Path, data: bytes) -> tuple[Json, ...]:
     """The nodes in a file, in which what is looked at is of the type that torch writes.
 
-    Raises `RewriterError` where it is not.
+    Raises `RewriterError` where it is not. Of a node that is no object nothing is known.
     """
     try:
         nodes = jsontext.parse_object(data).get("nodes")
         if not isinstance(nodes, list):
             raise jsontext.JsonError(f"expected a list as nodes, found {jsontext.describe(nodes)}")
-        for number, node in enumerate(nodes):
+        objects = tuple(node if isinstance(node, dict) else {} for node in nodes)
+        for number, node in enumerate(objects):
             if wrong := _wrong(node):
                 raise jsontext.JsonError(f"operator {number}: {wrong}")
     except jsontext.JsonError as error:
@@ -35,13 +36,11 @@ def read(path: Path, data: bytes) -> tuple[Json, ...]:
             hint="Expected what AOTInductor writes beside a wrapper with custom operators: a JSON "
             'object with "nodes". Without the file, operators are listed by their number.',
         ) from error
-    return tuple(nodes)
+    return objects
 
 
-def _wrong(entry: object) -> str:
+def _wrong(entry: Json) -> str:
     """What of an entry is not of its type; empty if nothing is."""
-    if not isinstance(entry, dict):
-        return f"expected an object, found {jsontext.describe(entry)}"
     node = entry.get("node", {})
     if not isinstance(node, dict):
         return f"expected an object as node, found {jsontext.describe(node)}"

@@ -656,7 +656,9 @@ def test_list_json_has_the_schema_of_the_contract(
 ) -> None:
     assert main(["list", "--json", "--strict", str(fixture.path)]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert list(listed) == ["format", "version", "launches", "unrecognised", "wrappers", "damaged"]
+    assert list(listed) == [
+        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged"
+    ]  # fmt: skip
     launches = plain(fixture).launches
     assert [one["kernel"] for one in listed["launches"]] == [one.kernel for one in launches]
     assert {tuple(one) for one in listed["launches"]} == {

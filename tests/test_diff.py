@@ -335,7 +335,7 @@ def test_the_verdict_and_the_exit_code(tmp_path: Path, capsys: Capture) -> None:
     assert out.splitlines() == [
         "different: 1 of 5 launches",
         "  B has print around 5 of 5 launches; it was edited since",
-        "  ~ #1 -> #1 triton_poi_fused_addmm_gelu_0 (line 242)  argument 3: 512 -> 4  [h]",
+        "  ~ #1 -> #1 triton_poi_fused_addmm_gelu_0 (line 243)  argument 3: 512 -> 4  [h]",
     ]
 
 

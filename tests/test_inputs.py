@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -436,7 +437,9 @@ def entries_of(path: Path) -> list[Entry]:
 
 
 def lines_of(ran: Ran) -> list[str]:
-    return [line for line in ran.out.splitlines() if line.startswith("[rewriter 0] inputs")]
+    """What was said of inputs, whichever call of its process it was."""
+    lines = (re.sub(r"^(\[rewriter 0\]) call \d+ ", r"\1 ", x) for x in ran.out.splitlines())
+    return [line for line in lines if line.startswith("[rewriter 0] inputs")]
 
 
 def checked(function: Callable[..., Any], *args: Any) -> str:

@@ -520,7 +520,9 @@ def test_list_json_has_the_schema_of_the_contract(
 ) -> None:
     assert main(["list", "--json", "--strict", str(fixture.path)]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert list(listed) == ["format", "version", "launches", "unrecognised", "wrappers", "damaged"]
+    assert list(listed) == [
+        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged"
+    ]  # fmt: skip
     assert (listed["format"], listed["version"]) == ("rewriter.launches", 1)
     assert listed["unrecognised"] == []
     types = {

@@ -16,7 +16,7 @@ from rewriter.commands._common import (
     emit_json,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK
+from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.terminal import message
 from rewriter.types import Stripped
 
@@ -25,7 +25,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
     add_wrapper_option(parser)
     add_output_options(parser, "default: the name without .instrumented, or <stem>.stripped<ext>")
-    parser.add_argument(
+    parser.group("output").add_argument(
         "--check-probes",
         action="store_true",
         help="write nothing; exit 1 unless every byte of the probes is what instrument writes",
@@ -88,6 +88,20 @@ def act(arguments: argparse.Namespace) -> int:
 def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
     from rewriter import probe_check
+
+    idle = {
+        "-o": arguments.output,
+        "--in-place": arguments.in_place,
+        "--diff": arguments.diff,
+        "--check": arguments.check,
+        "--overwrite": arguments.overwrite,
+    }
+    if given := [name for name, value in idle.items() if value]:
+        raise RewriterError(
+            "idle-options",
+            f"{', '.join(given)} given with --check-probes, which writes nothing",
+            hint="Leave them out.",
+        )
 
     artifact.require_sound()
     checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]

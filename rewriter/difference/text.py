@@ -104,7 +104,7 @@ def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
     ):
         if probing is not None:
             yield Styled(f"  {side} has {_probes(probing, count)}")
-            if probing.check.state == "changed":
+            if probing.check.state == "changed" and probing.exact:
                 reason = probing.check.reason
                 yield Styled(f"  {side}: not what instrument writes: {reason}", "yellow")
             elif probing.check.state == "unverified":

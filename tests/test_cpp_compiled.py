@@ -41,8 +41,10 @@ VARIANT_MODELS = [
 NOT_TAKEN = {"cond": "false_graph"}
 # What is laid out as oneDNN likes it can be named, and neither measured nor saved.
 OPAQUE = re.compile(r"\[rewriter 0\] warning: .*: its layout is not strided\n")
-LINE = re.compile(r"\[rewriter 0\] (?:call \d+ )?#(\d+)(?:\.\d+)? (before|after ) (\S+)(  .*)?")
-INPUT_LINE = re.compile(r"\[rewriter 0\] (?:call \d+ )?inputs  in \S+  .*")
+LINE = re.compile(
+    r"\[rewriter 0\] (?:(?:\w+ \S+ )?call \d+ )?#(\d+)(?:\.\d+)? (before|after ) (\S+)(  .*)?"
+)
+INPUT_LINE = re.compile(r"\[rewriter 0\] (?:(?:\w+ \S+ )?call \d+ )?inputs  in \S+  .*")
 
 
 class Jit:
@@ -174,7 +176,7 @@ def dumped(dump: Path) -> list[dict[str, Any]]:
 
 def check_lines(out: str, taken: Sequence[Any], probes: str) -> None:
     timed = re.findall(
-        r"^\[rewriter 0\] (?:call \d+ )?#(\d+)\S* \S+  \d+\.\d us$", out, re.MULTILINE
+        r"^\[rewriter 0\] (?:(?:\w+ \S+ )?call \d+ )?#(\d+)\S* \S+  \d+\.\d us$", out, re.MULTILINE
     )
     assert ("time" in probes) == bool(timed)
     assert not timed or set(map(int, timed)) == {launch.index for launch in taken}

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rewriter.dtypes import is_floating
 from rewriter.dump import RunDump, is_recorded, open_dump
 from rewriter.errors import RewriterError
 from rewriter.types import Json
 
 Kind = Literal["nan", "inf", "unexpected"]
-_FLOATING = ("float", "bfloat", "complex")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def read(dump: Path) -> Found:
             if "launch" in row and (which := (row["launch"], row.get("iteration"))) != current:
                 current, given = which, False
                 launches += 1
-            given |= row.get("role") == "in" and row.get("dtype", "").startswith(_FLOATING)
+            given |= row.get("role") == "in" and is_floating(row.get("dtype"))
             for kind in kinds:
                 if kind not in first and row.get(kind) and _is_fault(kind, row, given):
                     first[kind] = Finding(kind, run.artifact, run.name, row)

@@ -16,21 +16,13 @@ from pathlib import Path
 from rewriter.calls import Calls, magnitude
 from rewriter.comparison import dataflow
 from rewriter.comparison.dataflow import Node, Source
+from rewriter.dtypes import LARGEST, is_floating
 from rewriter.dump import EVENTS, Dump, RunDump, is_recorded, open_dump
 from rewriter.evidence import Evidence, in_model
 from rewriter.types import Json
 from rewriter.verdict import Argument, Held, NonFinite, Producer, Verdict
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
-_FLOATING = ("float", "bfloat", "complex")
-# The largest finite values; beyond them is infinity. torch.finfo has them.
-_LARGEST = {
-    "float16": 65504.0,
-    "bfloat16": 3.3895313892515355e38,
-    "float32": 3.4028234663852886e38,
-    "float8_e4m3fn": 448.0,
-    "float8_e5m2": 57344.0,
-}
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 # Says where in the tensor of a row the values lie: `rewriter.where.where`, which imports torch.
 Where = Callable[[Path, Json, str], str]
@@ -161,7 +153,7 @@ def _reads_infinity(run: RunDump, node: Node) -> bool:
 def _computes(run: RunDump, node: Node) -> bool:
     """Whether a launch read numbers: what reads none writes constants, such as a mask."""
     given = dataflow.given(run.rows(node.step))
-    return any(str(row["dtype"]).startswith(_FLOATING) for row in given)
+    return any(is_floating(row["dtype"]) for row in given)
 
 
 def _holding(rows: Sequence[Json], what: str) -> tuple[Json, ...]:
@@ -297,7 +289,7 @@ def _constant(argument: Argument) -> str:
 def _overflow(rows: Sequence[Json]) -> Iterator[str]:
     """How near the finite elements of a result come to the largest of their type."""
     for row in rows:
-        largest, size = _LARGEST.get(str(row.get("dtype"))), magnitude(row)
+        largest, size = LARGEST.get(str(row.get("dtype"))), magnitude(row)
         if largest and size is not None and size >= largest / 100:
             yield (
                 f"The finite elements of {row['arg']} come to {size:.6g}, the largest "
@@ -325,7 +317,7 @@ def _domains(verdict: Verdict, read: Sequence[Argument]) -> Iterator[str]:
         for argument in read
         if isinstance(low := argument.row.get("min"), (int, float))
         and low < 0
-        and str(argument.row.get("dtype", "")).startswith(_FLOATING)
+        and is_floating(argument.row.get("dtype"))
     ]
     for functions, why in _DOMAINS:
         computed = [word for word in functions if word in words]

@@ -3,7 +3,7 @@
 Names of kernels, models and files, metadata, recorded commands and messages of compilers come from
 artifacts, which anybody may have made. What acts on a terminal (escape sequences, controls,
 directions of writing, a line break in a name) is written as an escape; so whoever composes a line
-need not think of it. Bytes that a user asked for, `-o -` and `--json`, do not come here.
+need not think of it. The bytes of `-o -` do not come here; `--json` does, and is ASCII.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def of_dump(opened: Dump, ended: Ended, *, blocking: bool = False) -> tuple[Verd
     """As `examine`, of a dump that was opened."""
     stops: list[_Stop] = []
     for process in _processes(opened):
-        found = [_stop(opened, runs) for runs in process]
+        found = [_stop(runs) for runs in process]
         stops += _candidates([stop for stop in found if stop is not None])
     stops = _likely(_waiting(stops))
     calls = Calls(opened)
@@ -84,7 +84,7 @@ def _time(run: RunDump) -> int:
     return (run.path / EVENTS).stat().st_mtime_ns
 
 
-def _stop(dump: Dump, runs: Sequence[RunDump]) -> _Stop | None:
+def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     """Where a thread stopped: at its first fault, or else in its last call."""
     for run in runs:
         faults = (row for row in run.having("error") if "launch" in row)
@@ -99,11 +99,11 @@ def _stop(dump: Dump, runs: Sequence[RunDump]) -> _Stop | None:
     step = run.steps[-1]
     stop = _Stop(run, step, "running", _time(run))
     if any(row.get("phase") == "after" for row in run.rows(step)):
-        return replace(stop, state="over" if _is_last(dump, stop) else "after")
+        return replace(stop, state="over" if _is_last(stop) else "after")
     return stop if "after" in stop.facts else replace(stop, state="begun")
 
 
-def _is_last(dump: Dump, stop: _Stop) -> bool:
+def _is_last(stop: _Stop) -> bool:
     """Whether no launch comes after it in a call: one that is not probed may."""
     if stop.step.launch != max(stop.run.table, default=None) or stop.facts.get("repeats"):
         return False

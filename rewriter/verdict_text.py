@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rewriter.calls import Earlier
+from rewriter.dtypes import is_floating
 from rewriter.terminal import escape
 from rewriter.types import Json
 from rewriter.verdict import Argument, Verdict
@@ -69,7 +70,7 @@ def history(earlier: Sequence[Earlier], now: Json) -> str:
     from rewriter.runtime.text import number
 
     known = [(one.call, size) for one in earlier if (size := one.magnitude) is not None]
-    if not known or not str(now.get("dtype", "")).startswith(("float", "bfloat", "complex")):
+    if not known or not is_floating(now.get("dtype")):
         return ""
     shown = known[-_CALLS:]
     calls = f"call {shown[0][0]}" if len(shown) == 1 else f"calls {shown[0][0]} to {shown[-1][0]}"

@@ -261,7 +261,7 @@ def test_a_record_that_ends_early(
     assert (parting.rank, parting.reason, parting.run) == (1, "ended", "rank1/run1")
     assert str(parting.launch.place) == where
     assert says in describe_ranks.verdict(found)
-    assert "rank0/run2 has no counterpart" in describe_ranks.line(found, found.replicas[0])
+    assert "rank0/run2 has no counterpart" in describe_ranks.line(found.replicas[0])
 
 
 def test_a_fault_before_the_end_of_a_record_comes_first(dump: Callable[..., Path]) -> None:
@@ -293,7 +293,7 @@ def test_the_first_rank_may_have_recorded_nothing(dump: Callable[..., Path]) -> 
 def test_fewer_calls_are_said_and_are_no_fault(dump: Callable[..., Path]) -> None:
     found = compare_ranks(dump([plain(), plain()], [plain()]))
     assert found.first is None
-    assert "rank0/run1 has no counterpart" in describe_ranks.line(found, found.replicas[0])
+    assert "rank0/run1 has no counterpart" in describe_ranks.line(found.replicas[0])
 
 
 @pytest.mark.parametrize("name", ["f", "f{}"], ids=["one name", "a name for each rank"])
@@ -378,7 +378,7 @@ def test_a_rank_with_another_wrapper_is_named_and_the_others_compared(
 ) -> None:
     found = compare_ranks(dump([plain()], [other_model()], [plain(wrong=4)]))
     assert where(found)[:2] == (2, "launch")
-    assert "rank 1: not compared: " in describe_ranks.line(found, found.replicas[0])
+    assert "rank 1: not compared: " in describe_ranks.line(found.replicas[0])
 
 
 @pytest.mark.parametrize(

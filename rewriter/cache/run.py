@@ -172,7 +172,7 @@ class _Runner:
                 raise _nothing_compiled(self._request)
             if not chosen.slots or self._signals.received:
                 return CacheRun(ended, bool(self._signals.received))
-        result, now = self._probed(cache, chosen)
+        result, now = self._probed(chosen)
         new = self._new(now, cache)
         if (
             new
@@ -185,11 +185,11 @@ class _Runner:
             )
             for file in self._dump.iterdir():
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
-            result, again = self._probed(now, self._choose(now))
+            result, again = self._probed(self._choose(now))
             new = self._new(again, now)
         return replace(result, unprobed=new)
 
-    def _probed(self, cache: Cache, chosen: Chosen) -> tuple[CacheRun, Cache]:
+    def _probed(self, chosen: Chosen) -> tuple[CacheRun, Cache]:
         """Run the program with probes in some wrappers of the cache; the cache afterwards."""
         request = self._request
         if len(chosen.slots) > _MANY:

@@ -200,7 +200,7 @@ def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> No
         show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
     say("")
     for replica in found.replicas:
-        say(describe_ranks.line(found, replica))
+        say(describe_ranks.line(replica))
     if said := describe_ranks.groups(found):
         say(said)
 

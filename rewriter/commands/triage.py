@@ -96,7 +96,7 @@ def _artifact(arguments: argparse.Namespace, artifact: Artifact) -> int:
         }
         emit_json("triage", content)
     else:
-        _tell(ran, verdicts, following, taken)
+        _tell(ran, verdicts, following)
     if arguments.args is None:
         message("note: the inputs are those of the wrapper's own get_args(), which are random.")
     if ran.dump is not None:
@@ -156,7 +156,7 @@ def _end(ran: Ran) -> Ended | None:
     return ran.ended if ran.crashed else None
 
 
-def _tell(ran: Ran, verdicts: Sequence[Verdict], following: Sequence[str], taken: Steps) -> None:
+def _tell(ran: Ran, verdicts: Sequence[Verdict], following: Sequence[str]) -> None:
     for row in ran.unexpected:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
     for verdict, command in zip(verdicts, following, strict=True):

@@ -54,7 +54,7 @@ def outcome(found: Ranks) -> str:
     return "different" if found.first else "different data" if found.given else "equal"
 
 
-def line(found: Ranks, replica: Replica) -> str:
+def line(replica: Replica) -> str:
     """What is said of one rank."""
     if replica.comparison is None:
         return f"rank {replica.rank}: not compared: {replica.why}"
@@ -207,7 +207,7 @@ def to_json(found: Ranks) -> Json:
 def _replica(found: Ranks, replica: Replica) -> Json:
     return {
         "rank": replica.rank,
-        "sentence": line(found, replica),
+        "sentence": line(replica),
         "partings": [_parting(replica, parting) for parting in replica.partings],
         "given": [_parting(replica, parting) for parting in replica.given],
         "comparison": replica.comparison and describe.to_json(replica.comparison),

@@ -19,6 +19,7 @@ from rewriter.package import kept
 from rewriter.package.library import CONSTANTS, CONSTANTS_END, Library
 from rewriter.package.machine import look
 from rewriter.package.model import Model
+from rewriter.package.pack import sha256
 from rewriter.package.recipe import Flags, Recipe
 
 # The dynamic linker puts the library's own directory in its place. As part of the name, other than
@@ -138,7 +139,7 @@ def _key(job: Job, steps: Sequence[Step], folder: Path) -> str:
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
     return kept.key(
         [[part.replace(str(folder), ".") for part in step.command] for step in steps],
-        [*map(kept.hash_file, read), *([kept.hash_file(job.library.path)] if job.links else [])],
+        [sha256(path) for path in (*read, *([job.library.path] if job.links else []))],
         # Flags may ask for code for the processor at hand.
         f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
+from rewriter.package.pack import sha256
 from rewriter.version import __version__
 
 VARIABLE = "REWRITER_CACHE_DIR"
@@ -74,7 +75,7 @@ def look() -> Kept | None:
     return Kept(place, len(files), sum(size for _, size, _ in files))
 
 
-def key(commands: Sequence[Sequence[str]], contents: Sequence[bytes], versions: str) -> str:
+def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: str) -> str:
     """What a build is known by, apart from the headers that it reads.
 
     `contents` are the hashes of what it reads otherwise, `versions` those of torch.
@@ -84,7 +85,7 @@ def key(commands: Sequence[Sequence[str]], contents: Sequence[bytes], versions: 
         "version": __version__,
         "torch": versions,
         "commands": [list(command) for command in commands],
-        "contents": [digest.hex() for digest in contents],
+        "contents": list(contents),
         "compilers": [_identity(compiler) for compiler in compilers],
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
     }
@@ -100,7 +101,7 @@ def find(wanted: str) -> bytes | None:
         try:
             facts = jsontext.parse_object(limits.read(entry, limits.JSON_BYTES))
             headers, digest = facts["headers"], facts["sha256"]
-            if any(_hash(Path(path)) != known for path, known in headers.items()):
+            if any(sha256(Path(path)) != known for path, known in headers.items()):
                 continue
             file = place / f"{digest}.so"
             found = file.read_bytes()
@@ -125,7 +126,7 @@ def keep(wanted: str, library: Path, headers: Sequence[Path]) -> None:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = library.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
-        known = {str(path): _hash(path) for path in sorted(set(headers))}
+        known = {str(path): sha256(path) for path in sorted(set(headers))}
         facts = json.dumps({"sha256": digest, "headers": known}, sort_keys=True).encode()
         _write(place / f"{digest}.so", data)
         _write(place / f"{wanted}-{hashlib.sha256(facts).hexdigest()[:16]}.json", facts)
@@ -140,19 +141,6 @@ def headers_in(rules: str, folder: Path) -> list[Path]:
     paths = [Path(word.replace("\0", " ").replace("$$", "$")) for word in words]
     found = [folder / path for path in paths if not str(path).endswith(":")]
     return [path for path in found if folder not in path.parents]
-
-
-def hash_file(path: Path) -> bytes:
-    """The hash of a file that a build reads."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.digest()
-
-
-def _hash(path: Path) -> str:
-    return hash_file(path).hex()
 
 
 @cache

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from rewriter.dtypes import LARGEST
 from rewriter.reporting.types import Finding, Launch, Reading, Run
 
-# The largest finite values of the types that a network overflows; torch.finfo has them.
-_LARGEST = {"f16": 65504.0, "f8e4m3fn": 448.0, "f8e4m3fnuz": 240.0, "f8e5m2": 57344.0}
+# The types that a network overflows. Of the others, masks hold the largest values.
+_NARROW = {
+    "f16": LARGEST["float16"],
+    "f8e4m3fn": LARGEST["float8_e4m3fn"],
+    "f8e4m3fnuz": LARGEST["float8_e4m3fnuz"],
+    "f8e5m2": LARGEST["float8_e5m2"],
+}
 _NEAR = 0.5  # of the largest value
 _JUMP = 1000.0  # growth of the magnitude in one launch that is worth a note
 _LISTED = 5
@@ -212,7 +218,7 @@ def _near_overflow(run: str, launches: Sequence[Launch]) -> list[Finding]:
     nearest: tuple[float, Launch, Reading] | None = None
     for launch in launches:
         for reading in launch.results if launch.index is not None else ():
-            largest, size = _LARGEST.get(reading.dtype), magnitude([reading])
+            largest, size = _NARROW.get(reading.dtype), magnitude([reading])
             if largest and size is not None and (nearest is None or size / largest > nearest[0]):
                 nearest = (size / largest, launch, reading)
     if nearest is None or nearest[0] < _NEAR:
@@ -220,7 +226,7 @@ def _near_overflow(run: str, launches: Sequence[Launch]) -> list[Finding]:
     share, launch, reading = nearest
     text = (
         f"{reading.name} of {launch} comes to {share:.0%} of the largest {reading.dtype}, "
-        f"{_LARGEST[reading.dtype]:g}."
+        f"{_NARROW[reading.dtype]:g}."
     )
     return [Finding("near-overflow", "note", text, run, launch)]
 

@@ -139,13 +139,13 @@ def test_what_a_build_is_known_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     compiler.write_text("#!/bin/sh\necho 12\n")
     compiler.chmod(0o755)
 
-    def key(*, flag: str = "-O1", content: bytes = b"a", versions: str = "2.11") -> str:
+    def key(*, flag: str = "-O1", content: str = "a", versions: str = "2.11") -> str:
         kept._identity.cache_clear()
         return kept.key([[str(compiler), flag]], [content], versions)
 
     plain = key()
     assert key() == plain
-    others = {key(flag="-O2"), key(content=b"b"), key(versions="2.12")}
+    others = {key(flag="-O2"), key(content="b"), key(versions="2.12")}
     monkeypatch.setenv("CPATH", "/x")
     others.add(key())
     monkeypatch.delenv("CPATH")

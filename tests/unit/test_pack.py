@@ -206,6 +206,9 @@ def test_a_folder_is_patched_as_its_zip_is(case: Case) -> None:
         }
         manifest = json.loads(found.pop(case.root + pack.MANIFEST))
         assert manifest.pop("original") == pack.hashes(original)
+        ours = {**case.replaced, **{name: data for name, data, _ in case.added}}
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in ours.items()}
+        assert manifest.pop("written") == hashes
         assert manifest == {"format": pack.FORMAT, "version": pack.VERSION, **ABOUT}
         assert found == dict(case.expected)
 

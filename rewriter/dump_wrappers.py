@@ -12,10 +12,11 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from rewriter import markers
+from rewriter import markers, recorded
 from rewriter.artifact import OpenWrapper, open_artifact
 from rewriter.dump import MANIFEST, RunDump
 from rewriter.errors import RewriterError
+from rewriter.types import Selection
 
 _KEPT = 64  # wrappers in memory
 
@@ -39,6 +40,15 @@ def wrapper_of(run: RunDump) -> OpenWrapper | None:
     """The wrapper that was called, `None` where the dump has no copy that can be read."""
     path = copy_of(run)
     return None if path is None else _open(path, path.stat().st_mtime_ns)
+
+
+def selection_of(run: RunDump) -> Selection | None:
+    """The probes that recorded a run, `None` where the copy of its wrapper does not say."""
+    wrapper = wrapper_of(run)
+    if wrapper is None or wrapper.probes is None:
+        return None
+    said = recorded.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
+    return None if said is None else said[1]
 
 
 @lru_cache(maxsize=_KEPT)

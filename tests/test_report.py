@@ -20,7 +20,7 @@ import torch
 
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
-from rewriter import cli
+from rewriter import api, cli
 from rewriter.conclusion import Conclusion, write_conclusion
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
@@ -171,6 +171,17 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     assert following in text
     write_conclusion(root, Conclusion(Ended(0)))
     assert model.report(open_dump(root)).verdicts == ()
+
+
+@pytest.mark.parametrize("probes", ["print", "print,save"])
+def test_a_report_asks_for_nothing_that_is_recorded(probes: str, tmp_path: Path) -> None:
+    root = write_dump(tmp_path / "x.dump", [*step(0), step(1)[0]])
+    instrumented = api.instrument(get("cpu-torch2.13/mlp").path, api.select(probes))
+    (root / "model.py").write_bytes(instrumented.source)
+    write_conclusion(root, Conclusion(Ended(None, signal=11), again="rewriter run x.py {options}"))
+    ((_, following),) = model.report(open_dump(root)).verdicts
+    asks = "rewriter run x.py --launches 0,1 --probe print,save"
+    assert following == ("" if probes == "print,save" else asks)
 
 
 def truncated(folder: Path, rows: list[Row], less: int, table: list[Row] | None = None) -> Report:

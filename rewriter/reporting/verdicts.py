@@ -8,6 +8,7 @@ from dataclasses import replace
 from rewriter import nonfinite, triage
 from rewriter.conclusion import Conclusion, next_command, read_conclusion
 from rewriter.dump import Dump, RunDump
+from rewriter.dump_wrappers import selection_of
 from rewriter.nonfinite import Where
 from rewriter.reporting.types import Finding
 from rewriter.verdict import Ended, Verdict
@@ -30,4 +31,8 @@ def of_dump(
         chosen = replace(dump, runs=tuple(runs))
         found += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
     found += nonfinite.of_dump(dump, where=where, among=runs)
-    return tuple((verdict, next_command(conclusion.again, verdict)) for verdict in found)
+    recorded = {run.name: run for run in runs}
+    return tuple(
+        (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))
+        for verdict in found
+    )

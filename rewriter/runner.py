@@ -46,14 +46,14 @@ class Ran:
     """What a run left. `events` are the rows of `events.jsonl` of every call, in order.
 
     `code` is that of the contract: 0 it ran, 1 there is a finding: it crashed, was given what it
-    does not expect, or there are NaN, or infinities that a launch computed. `outputs` describe what
-    it returned, with a digest of the bytes; `random_globals` were filled with random values because
-    only Inductor's loader knows theirs. `signal` is the signal that ended the process, if one did;
-    `timed_out` says that it was stopped at the time limit. `exit_code` is the process's own;
-    `interrupted` is the signal that this one was given, which is why it was stopped, and then
-    `code` is 130. `inputs` says where its inputs are from, and `replayed`, of a recorded call, of
-    each output whether it is `equal` to the recorded one, bit for bit, `differs`, is `unknown`,
-    or a `value` that is no tensor.
+    does not expect, or there are NaN, or infinities that a launch computed, or a recorded call
+    returned something else. `outputs` describe what it returned, with a digest of the bytes;
+    `random_globals` were filled with random values because only Inductor's loader knows theirs.
+    `signal` is the signal that ended the process, if one did; `timed_out` says that it was stopped
+    at the time limit. `exit_code` is the process's own; `interrupted` is the signal that this one
+    was given, which is why it was stopped, and then `code` is 130. `inputs` says where its inputs
+    are from, and `replayed`, of a recorded call, of each output whether it is `equal` to the
+    recorded one, bit for bit, `differs`, is `unknown`, or a `value` that is no tensor.
     """
 
     path: Path

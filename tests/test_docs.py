@@ -146,6 +146,13 @@ def test_every_environment_variable_of_the_code_is_in_the_readme() -> None:
     assert {name for name in named - internal if f"`{name}" not in README} == set()
 
 
+def test_the_layout_names_every_module() -> None:
+    folder = ROOT / "rewriter"
+    modules = {f"`rewriter/{file.name}`" for file in folder.glob("*.py") if file.name[0] != "_"}
+    packages = {f"`rewriter/{file.parent.name}/`" for file in folder.glob("*/__init__.py")}
+    assert [name for name in sorted(modules | packages) if name not in CONTRIBUTING] == []
+
+
 @pytest.mark.parametrize("text", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/errors.md"])
 def test_links_and_named_files_exist(text: str) -> None:
     page = ROOT / text

@@ -1,4 +1,4 @@
-"""Names of people: what kernels compute and what inputs are, from graphs that torch left."""
+"""Names of the model: what kernels compute and what inputs are, from graphs that torch left."""
 
 from __future__ import annotations
 

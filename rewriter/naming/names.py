@@ -53,12 +53,12 @@ def of_wrapper(located: Located, told: Told) -> Names:
         return Names()
     dynamo = parse(told.dynamo)
     called = {name for one in located.launches for name in one.source_nodes}
-    people = _People(lowered, dynamo, told.mappings, called)
+    model = _ModelNames(lowered, dynamo, told.mappings, called)
     computed = {
         **attribute(located.launches, located.entries[0], lowered),
         **_by_provenance(located, told.mappings),
     }
-    nodes = {index: people.of(names) for index, names in computed.items()}
+    nodes = {index: model.of(names) for index, names in computed.items()}
     return Names(
         {index: names for index, names in nodes.items() if names},
         _inputs(lowered, parse(told.traced) or lowered, dynamo, told.sources),
@@ -112,7 +112,7 @@ def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...
     return found
 
 
-class _People:
+class _ModelNames:
     """Nodes of Inductor's graph by the names of the model's own operations."""
 
     def __init__(

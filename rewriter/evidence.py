@@ -144,3 +144,18 @@ def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
     except RewriterError:
         # What the record says has to do.
         return {}, ()
+
+
+def unrecorded(run: RunDump, step: Step) -> tuple[str, ...]:
+    """The tensors that a launch was given and nobody recorded, as --roles and --tensors choose.
+
+    Known of what the dump has a copy of the wrapper of; empty where nothing was recorded at all.
+    """
+    rows = [row for row in run.rows(step) if "arg" in row]
+    launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
+    if launch is None or launch.kernel != step.kernel:
+        return ()
+    names = {row["arg"] for row in rows}
+    names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
+    given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+    return tuple(dict.fromkeys(x.name for x in given if x.name not in names))

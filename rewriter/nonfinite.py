@@ -18,7 +18,7 @@ from rewriter.comparison import dataflow
 from rewriter.comparison.dataflow import Node, Source
 from rewriter.dtypes import LARGEST, is_floating
 from rewriter.dump import EVENTS, Dump, RunDump, is_recorded, open_dump
-from rewriter.evidence import Evidence, in_model
+from rewriter.evidence import Evidence, in_model, unrecorded
 from rewriter.types import Json
 from rewriter.verdict import Argument, Held, NonFinite, Producer, Verdict
 
@@ -93,6 +93,7 @@ def _written(
     run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json], held: tuple[Json, ...]
 ) -> Origin:
     known = any("numel" in row for row in dataflow.reads(rows)) or _is_known(run, nodes, node, rows)
+    known = known and not unrecorded(run, node.step)
     origin = Origin("made" if known else "wrote", node, held)
     maker = next(_makers(run, nodes, node), None)
     if maker is None:
@@ -259,9 +260,13 @@ class _Witness:
                     "product with 0 and their quotient are NaN."
                 )
         elif verdict.state == "wrote":
+            names = ", ".join(unrecorded(self._run, self._origin.node.step))
             yield (
-                "What it was given was not recorded: `--when both` tells whether it makes the NaN "
-                "or hands it on."
+                f"Not all that it was given was recorded ({names} not): without --roles, --tensors "
+                "and --when it is, which tells whether it makes the NaN or hands it on."
+                if names
+                else "What it was given was not recorded: `--when both` tells whether it makes the "
+                "NaN or hands it on."
             )
         elif verdict.state == "given":
             if any(x.earlier for x in verdict.arguments):

@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rewriter import edit, markers, planning, recorded
+from rewriter import edit, markers, planning, probes, recorded
 from rewriter.artifact import OpenWrapper, operators_beside
 from rewriter.dialect import Dialect
 from rewriter.errors import RewriterError
@@ -43,7 +43,7 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
     """Check the probes of a wrapper; `None` where it has none."""
     header = wrapper.probes
     if header is None:
-        return None
+        return _without_header(wrapper.source)
     if not wrapper.restored.exact:
         return ProbeCheck("changed", "without them it is not the file that the probes went into")
     if header.version != __version__:
@@ -56,6 +56,7 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
         return ProbeCheck("unverified", "the file does not say with which options they were made")
     made, selection = said
     try:
+        probes.check(header.probes)
         with_operators = _with_operators(wrapper, made)
         if with_operators is None:
             return ProbeCheck(
@@ -66,6 +67,19 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
         return ProbeCheck("changed", f"they cannot be made again: {error.message}")
     except (ValueError, TypeError, AttributeError) as error:
         return ProbeCheck("changed", f"no instrument has such options: {error}")
+
+
+def _without_header(source: bytes) -> ProbeCheck | None:
+    """Of a file without the first line of probes: `None` where it has no other line of theirs."""
+    match = recorded.find(source)
+    if match is None:
+        return None
+    line = len(markers.lines(source[: match.start()])) + 1
+    return ProbeCheck(
+        "changed",
+        f"line {line} is theirs, and the line that begins them is missing or edited",
+        line,
+    )
 
 
 def _with_operators(wrapper: OpenWrapper, made: Recorded) -> OpenWrapper | None:

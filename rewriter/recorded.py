@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 from rewriter.types import Json, Selection
 
 _LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
+_WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
 _SAFE = '{}[]",:*-_./()+='
 
 
@@ -57,6 +58,11 @@ def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[Recorded, Select
         except (ValueError, TypeError, RecursionError):
             return None
     return None
+
+
+def find(data: bytes) -> re.Match[bytes] | None:
+    """The first line of a file that is like this one, whatever its mark."""
+    return _WHOLE.search(data)
 
 
 def operators_hash(operators: Sequence[Json]) -> str:

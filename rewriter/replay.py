@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from rewriter.comparison import dataflow
 from rewriter.dump import EVENTS, MANIFEST, RunDump, open_dump
 from rewriter.dump_wrappers import copy_of
 from rewriter.errors import RewriterError
-from rewriter.types import Json
+from rewriter.types import Json, Launch
 
 _LISTED = 8
 _SCALARS = ("int", "float", "bool", "complex", "str")
@@ -85,7 +85,7 @@ def open_call(path: str | Path) -> RecordedCall:
         run,
         Artifact(wrapper.path, (wrapper,)),
         tuple(_inputs(run, entry.inputs, rows)),
-        tuple(_outputs(run, entry.name, rows)),
+        tuple(_outputs(run, entry.name, rows, wrapper.launches)),
         tuple(
             f"#{launch.index} {launch.kernel}"
             for launch in wrapper.launches
@@ -147,12 +147,19 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[Json]) -> Iterator[
             yield {key: row[key] for key in ("type", "value") if key in row}
 
 
-def _outputs(run: RunDump, entry: str, rows: list[Json]) -> Iterator[Json | None]:
+def _outputs(
+    run: RunDump, entry: str, rows: list[Json], launches: Sequence[Launch]
+) -> Iterator[Json | None]:
     """What was recorded of each value that the call returned, after it was written last."""
     last = _last_written(run, rows)
+    writers = {x.buffer: launch.index for launch in launches for x in launch.args if x.role != "in"}
     for name in run.facts.get("outputs", {}).get(entry, ()):
         row = last.get(name)
         if row is None or row.get("arg") != name or "dtype" not in row:
+            yield None
+            continue
+        if row.get("launch", -1) < writers.get(name, -1):
+            # Written once more, which --roles, --tensors or --when kept out of the record.
             yield None
             continue
         known: Json = {key: row[key] for key in ("shape", "stride", "sha256") if key in row}

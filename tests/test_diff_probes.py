@@ -225,3 +225,24 @@ def test_strip_checks_the_probes_of_a_file(
     assert main(["strip", str(path), "--check-probes"]) == DIFFERS
     assert "the probes are not what instrument writes: line " in capsys.readouterr().err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["output_code.py", "probed.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b" with print,", b" with primt,", "unknown probe 'primt'"),
+        (b"Instrumented by", b"instrumented by", "the line that begins them is missing or edited"),
+    ],
+    ids=["a probe", "the line"],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_line_was_edited(
+    name: str, old: bytes, new: bytes, why: str, tmp_path: Path, capsys: Any
+) -> None:
+    """The options behind it are known: a file with probes never passes as a plain one."""
+    plain, path = probed(name, tmp_path)
+    assert path.read_bytes().count(old) == 1
+    path.write_bytes(path.read_bytes().replace(old, new))
+    assert main(["strip", str(path), "--check-probes"]) == DIFFERS
+    assert why in capsys.readouterr().err
+    assert main(["strip", str(plain), "--check-probes"]) == OK

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import dumps
+from artifacts import get
 from rewriter.conclusion import Conclusion, next_command, read_conclusion, write_conclusion
 from rewriter.nonfinite import examine
 from rewriter.verdict import Ended, Verdict
@@ -207,3 +208,24 @@ def test_how_it_ended_is_kept_beside_the_dump(tmp_path: Path) -> None:
     assert read_conclusion(tmp_path / "rank0/run0") == conclusion
     (tmp_path / "ended.json").write_text("[[[")
     assert read_conclusion(tmp_path) is None
+
+
+def test_what_was_not_recorded_may_hold_the_nan(tmp_path: Path) -> None:
+    """As with `--tensors 'buf*'`: the NaN may be in the weights, which nobody looked at."""
+    read, made = dumps.value("buf1"), dumps.value("buf2", "out", nan=8)
+    dump = dumps.write(
+        tmp_path / "x.dump", [dumps.launch(2, "extern_kernels.addmm", [read], [made])]
+    )
+    (only,) = examine(dump)  # without the wrapper nobody knows that there is more
+    assert only.state == "made"
+    (dump / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
+    (only,) = examine(dump)
+    assert (only.launch, only.state) == (2, "wrote")
+    assert only.notes[0].startswith("Not all that it was given was recorded (arg4_1, arg3_1 not)")
+    weights = [dumps.value("arg4_1"), read, dumps.value("arg3_1")]
+    whole = dumps.write(
+        tmp_path / "y.dump", [dumps.launch(2, "extern_kernels.addmm", weights, [made])]
+    )
+    (whole / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
+    (only,) = examine(whole)
+    assert only.state == "made"

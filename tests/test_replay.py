@@ -147,3 +147,14 @@ def test_inputs_that_are_no_tensors() -> None:
         {},
     ]
     assert recorded_values.inputs(rows, torch.load) == [7, float("inf"), True, None]
+
+
+@pytest.mark.parametrize("words", [["--roles", "in"], ["--when", "before"]], ids=" ".join)
+def test_an_output_that_was_not_recorded_is_not_compared(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input that is updated and returned: what was recorded is its value at the start."""
+    monkeypatch.chdir(tmp_path)
+    Path("w.py").write_text(WRAPPER)
+    main(["run", "w.py", "--probe", "save", "-d", "w.dump", *words])
+    assert replay.open_call("w.dump/rank0/run0").outputs == (None, None, None)

@@ -431,6 +431,9 @@ def test_builds_of_instrumented_cpp(act: Act, directory: Path) -> None:
         _, out, _ = act("restore")
         assert "removed 1 build of" in out
         assert (folder / "czz2.main.cpp").exists()
+    stopped = folder / "czz2.main_CxxBuild"  # torch builds in it, and removes it at the end
+    stopped.mkdir()
+    (stopped / "half.o").write_bytes(b"")
     assert act("restore")[1] == "restored 0 wrappers, removed 1 build of instrumented C++\n"
     assert content(directory) == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,8 +42,10 @@ def products(directory: Path, *, keep: Container[str] = ()) -> int:
         lock = directory / _LOCKS / f"{stem}.lock"
         with _reported(), _free(lock) as is_free:
             if is_free:
-                for file in [*source.parent.glob(f"{stem}.*"), lock]:
-                    file.unlink(missing_ok=True)
+                # The source last: while it is there, the next command finds what this one left.
+                rest = (path for path in source.parent.glob(f"{stem}.*") if path != source)
+                for path in [*rest, lock, source]:
+                    _remove(path)
                 count += 1
     return count
 
@@ -70,6 +73,14 @@ def temporary(cache: Cache) -> None:
     with _reported():
         for path in [*cache.temporary, *cache.directory.glob(f"{journal.NAME}.*")]:
             path.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    # A build that was stopped leaves the directory that torch builds in (`NAME.main_CxxBuild`).
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

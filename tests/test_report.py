@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from rewriter import api, cli
 from rewriter.conclusion import Conclusion, write_conclusion
 from rewriter.dump import open_dump
 from rewriter.errors import RewriterError
-from rewriter.reporting import encode, model, sources
+from rewriter.reporting import encode, model, plot, sources
 from rewriter.reporting.compared import report as compared_report
 from rewriter.reporting.histogram import histogram
 from rewriter.reporting.page import comparison_page, isolated, page
@@ -155,6 +156,20 @@ def test_an_overflow_comes_before_the_nan_that_it_becomes(tmp_path: Path) -> Non
     assert [verdict.launch for verdict, _ in report.verdicts] == [1, 2]
     text = page(report)
     assert text.index("Where the infinities begin") < text.index("Where the NaN begin")
+
+
+def test_labels_below_a_plot_do_not_overlap() -> None:
+    for name, shown in (("rank0/run{}", 5), ("{}", 8)):
+        names = tuple(name.format(number) for number in range(36, 60, 2))
+        series = plot.Series("max |x|", "main", [1.0] * len(names))
+        drawn = plot.Plot("Calls", "", (series,), (), (), names, tuple(range(len(names))))
+        found = re.findall(
+            r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([^<]+)<', plot.svg(drawn, "x")
+        )
+        spans = [(float(x), len(label) * 6 / 2) for x, label in found]
+        assert len(spans) >= shown, found
+        for (left, half), (right, other) in itertools.pairwise(spans):
+            assert left + half < right - other, found
 
 
 def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:

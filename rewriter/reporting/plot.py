@@ -20,6 +20,7 @@ _LEGEND, _LANE, _ZERO = 26, 18, 22  # heights of the rows above and below the sc
 _COLUMNS = 440  # beyond so many launches a column shows the range and the median of several
 _DOTTED = 120  # launches up to which each has a dot
 _APART = 9  # between two marks of a lane
+_CHARACTER = 6.8  # the width of one in a label, about
 _MARKS, _TICKS = 3, 8
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -276,12 +277,18 @@ class _Drawing:
                 'text-anchor="end">0</text>'
             )
         yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{self._zero}" y2="{self._zero}"/>'
+        taken = 0.0  # up to where labels stand; names of runs are too wide for each to have one
         for position in _round_positions(self._count):
             x = round(self._x(position), 1)
+            yield f'<line class="axis" x1="{x}" x2="{x}" y1="{self._zero}" y2="{self._zero + 4}"/>'
+            label = _cut(self._plot.labels[position].split(" ")[0], 12)
+            half = len(label) * _CHARACTER / 2
+            if x - half < taken:
+                continue
+            taken = x + half + _CHARACTER
             yield (
-                f'<line class="axis" x1="{x}" x2="{x}" y1="{self._zero}" y2="{self._zero + 4}"/>'
                 f'<text class="tick" x="{x}" y="{self._zero + 17}" text-anchor="middle">'
-                f"{escape(_cut(self._plot.labels[position].split(' ')[0], 12))}</text>"
+                f"{escape(label)}</text>"
             )
         yield (
             f'<text class="tick" x="{right}" y="{self._zero + 33}" text-anchor="end">'

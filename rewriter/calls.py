@@ -73,6 +73,11 @@ class Calls:
         at = calls.index(run)
         return calls[max(0, at - _LOOKED_AT) : at]
 
+    def follows(self, run: RunDump) -> bool:
+        """Whether the call right before this one was recorded, if there was one."""
+        before = self.before(run)
+        return self.number(run) - 1 == (self.number(before[-1]) if before else 0)
+
     def history(
         self, run: RunDump, launch: int | None, iteration: int
     ) -> dict[str, tuple[Earlier, ...]]:

@@ -205,6 +205,7 @@ class _Witness:
             probes=tuple(map(str, self._dump.manifest.get("probes", ()))),
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
+            number=self._calls.number(run),
             held=tuple(self._held(row, what) for row in rows),
         )
 
@@ -273,6 +274,11 @@ class _Witness:
                 yield "It came in from outside; earlier calls were given none."
             else:
                 yield "It came in from outside: no launch that was recorded made it."
+            if not self._calls.follows(self._run):
+                yield (
+                    "The call before it was not recorded (--calls, --last): the NaN may be of an "
+                    "earlier one."
+                )
         elif verdict.state == "read":
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
         yield from _domains(verdict, read)
@@ -318,7 +324,7 @@ def _domains(verdict: Verdict, read: Sequence[Argument]) -> Iterator[str]:
         word for name in (verdict.kernel, *verdict.origins) for word in re.split(r"[._]", name)
     }
     below = [
-        (argument.name, low)
+        (argument.known_as, low)
         for argument in read
         if isinstance(low := argument.row.get("min"), (int, float))
         and low < 0

@@ -124,11 +124,14 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[Json]) -> Iterator[
     unsaved = [row["arg"] for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
         what = f"{', '.join(unsaved[:_LISTED])} of the inputs" if unsaved else "the inputs"
+        call = run.facts.get("call")
+        # Of a program with many calls this one is enough; it is counted as `--calls` counts.
+        only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""
         raise RewriterError(
             "no-saved-inputs",
-            f"{run.path}: {what} of the call {'were' if not unsaved else 'was'} not saved",
+            f"{run.path}: {what} of the call {'was' if len(unsaved) == 1 else 'were'} not saved",
             hint="Record it with `--probe save`, without --kernels, --launches and --when after: "
-            "`rewriter run --probe save -- COMMAND`, or `rewriter run FILE --probe save`.",
+            f"`rewriter run --probe save{only} -- COMMAND`, or `rewriter run FILE --probe save`.",
         )
     for name in names:
         row = given.get(name, {})  # no value is recorded of `None`

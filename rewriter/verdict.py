@@ -147,6 +147,12 @@ class Argument:
     def is_measured(self) -> bool:
         return "numel" in self.row
 
+    @property
+    def known_as(self) -> str:
+        """Its name, and of an input what it is called in the model."""
+        named = self.model.partition(" at ")[0]
+        return f"{self.name} ({named})" if named else self.name
+
     def json(self) -> Json:
         made = None if self.producer is None else self.producer.json()
         before = [{"call": earlier.call, "value": earlier.row} for earlier in self.earlier]
@@ -186,10 +192,11 @@ class Verdict:
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
     `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
-    words. `probes` are those that recorded it. `asynchronous` is true where the device may be
-    faulty since an earlier launch: nothing waited for it. `ended` is `None` where it is not about
-    how the program ended, but about what is not finite: `held` is that, `cause` who made the
-    infinities that NaN come from, `effect` who made NaN of the infinities.
+    words, and `number` which one of its wrapper, from 1, if that is known. `probes` are those that
+    recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
+    nothing waited for it. `ended` is `None` where it is not about how the program ended, but about
+    what is not finite: `held` is that, `cause` who made the infinities that NaN come from, `effect`
+    who made NaN of the infinities.
     """
 
     rank: int
@@ -213,6 +220,7 @@ class Verdict:
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
     call: str = ""
+    number: int = 0
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
@@ -297,15 +305,19 @@ class Verdict:
 
     def _wants_values(self) -> tuple[str, str]:
         sync = ",sync" if self.on_gpu else ""
+        # Of a program that has run for hours, one call: `--calls` counts from 0.
+        one = f" --calls {self.number - 1}" if self.number > 1 else ""
         if self.state == "read":
-            return f"--probe print{sync}", "what all launches write"
+            return f"--probe print{sync}{one}", "what all launches write"
         if all(held.where for held in self.held):
             return "", ""  # they are saved
         if self.launch is None:
-            return "--probe print,save", "all values, the inputs of each call among them"
+            given = "the inputs of the call" if one else "the inputs of each call"
+            return f"--probe print,save{one}", f"all values, {given} among them"
         others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
         launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
-        return f"--launches {launches} --probe print,save", "all values of these launches"
+        which = "all values of these launches" + (" in that call" if one else "")
+        return f"--launches {launches} --probe print,save{one}", which
 
     def json(self) -> Json:
         return {

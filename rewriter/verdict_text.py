@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rewriter.calls import Earlier
+from rewriter.calls import Earlier, ordinal
 from rewriter.dtypes import is_floating
 from rewriter.terminal import escape
 from rewriter.types import Json
@@ -73,7 +73,9 @@ def history(earlier: Sequence[Earlier], now: Json) -> str:
     if not known or not is_floating(now.get("dtype")):
         return ""
     shown = known[-_CALLS:]
-    calls = f"call {shown[0][0]}" if len(shown) == 1 else f"calls {shown[0][0]} to {shown[-1][0]}"
+    # In words, as `22nd call` above: the calls of `--calls` and of printed lines count from 0.
+    first, last = ordinal(shown[0][0]), ordinal(shown[-1][0])
+    calls = f"the {first} call" if len(shown) == 1 else f"the {first} to {last} call"
     return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
 
 

@@ -18,6 +18,7 @@ from rewriter.verdict_text import describe
 from rewriter.where import where
 
 HALF = {"dtype": "float16"}
+VALUES = "all values of these launches"
 
 
 def chain(*, nan: int = 4, mask: bool = False, used: bool = True, when: str = "both") -> list[Any]:
@@ -53,7 +54,7 @@ def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None
         "#3 cpp_fused_softmax_3 (line 103) turns into the first NaN"
     )
     assert "the largest float16 is 65504: it overflows" in describe(first, next_command="")
-    assert first.wants == ("--launches 0,1,3 --probe print,save", "all values of these launches")
+    assert first.wants == ("--launches 0,1,3 --probe print,save", VALUES)
     assert second.headline == (
         "launch #3 cpp_fused_softmax_3 (line 103) makes the first NaN, of infinities that "
         "#1 cpp_fused_mul_1 (line 101) made: 4 of 32 elements of buf3"
@@ -156,8 +157,27 @@ def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
         dumps.write(dump, [dumps.launch(0, "k", [given], [made])], run=run)
     (only,) = examine(dump)
     assert (only.run, only.call) == ("rank0/run3", "4th call of the wrapper")
-    assert "        max |x| in calls 1 to 3: 2, 4, 64" in describe(only, next_command="")
+    text = describe(only, next_command="")
+    assert "        max |x| in the 1st to 3rd call: 2, 4, 64" in text
+    # `--calls` counts from 0.
+    assert only.wants == ("--launches 0 --probe print,save --calls 3", f"{VALUES} in that call")
+    assert not any("was not recorded" in note for note in only.notes)
     assert [one["call"] for one in only.json()["arguments"][0]["earlier"]] == [1, 2, 3]
+
+
+def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:
+    """What came into the first one that is there may be of a call that is not."""
+    inputs = [dumps.value("x", nan=1)]
+    dump = tmp_path / "x.dump"
+    for run in (7, 8):
+        made = dumps.value("buf0", "out", nan=1)
+        dumps.write(dump, [dumps.launch(0, "k", inputs, [made])], inputs=inputs, run=run)
+        facts = dump / f"rank0/run{run}/run.json"
+        facts.write_text(json.dumps({**json.loads(facts.read_text()), "call": run}))
+    (only,) = examine(dump)
+    assert (only.state, only.call) == ("given", "8th call of the wrapper")
+    assert "The call before it was not recorded" in only.notes[1]
+    assert only.wants[0] == "--probe print,save --calls 7"
 
 
 def test_calls_are_those_of_one_wrapper(tmp_path: Path) -> None:

@@ -113,6 +113,12 @@ def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:
         with pytest.raises(RewriterError) as caught:
             replay.open_call(tmp_path / name)
         assert caught.value.slug == slug
+    facts = copy / "rank0/run0/run.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "call": 21}))
+    with pytest.raises(RewriterError) as caught:
+        replay.open_call(copy)
+    assert "arg0_1 of the inputs of the call was not saved" in caught.value.message
+    assert "`rewriter run --probe save --calls 21 -- COMMAND`" in caught.value.hint
     assert not replay.is_dump(tmp_path)
     assert not replay.is_dump(tmp_path / "no such directory")
 

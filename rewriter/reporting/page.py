@@ -282,6 +282,7 @@ def _argument(argument: Argument) -> Iterator[Json]:
     yield {
         **_value(made),
         "known": bool(argument.row),
+        "model": argument.model,
         "from": verdict_text.origin(argument),
         "before": verdict_text.history(argument.earlier, argument.row),
     }

@@ -121,6 +121,19 @@ def test_the_last_calls_are_kept_and_never_one_that_is_open(dump: Path) -> None:
     assert runs(dump) == {"run4": 4, "run5": 5}
 
 
+def test_a_call_that_was_moved_away_is_none_to_remove(
+    dump: Path, tmp_path: Path, capfd: Any
+) -> None:
+    recorder = attach(options("save", last=1), TABLE)
+    call(recorder, 0)
+    call(recorder, 1)
+    (dump / "rank0/run0").rename(tmp_path / "kept")
+    call(recorder, 2)
+    call(recorder, 3)
+    assert (tmp_path / "kept/events.jsonl").exists()
+    assert "warning" not in capfd.readouterr().err
+
+
 def test_two_wrappers_keep_their_own_last_calls(dump: Path) -> None:
     pair = [attach(options("print", last=1, label=x), TABLE) for x in ("forward", "backward")]
     for number in range(4):

@@ -125,3 +125,18 @@ def test_a_dump_of_two_wrappers_and_its_copy(
         found = content_of(path)
         assert torch.equal(found, x.T)
         assert found.stride() == x.T.stride()
+
+
+@pytest.mark.parametrize("count", [8, BIG])
+@pytest.mark.parametrize("damage", ["edited", "cut"])
+def test_a_file_that_was_changed_meanwhile_gets_no_further_name(
+    saved: Saved, tmp_path: Path, count: int, damage: str
+) -> None:
+    tensor = torch.arange(count, dtype=torch.float32)
+    saved.save(tensor.clone(), tmp_path / "a")
+    if damage == "edited":
+        torch.save(tensor + 1, tmp_path / "a")
+    else:
+        os.truncate(tmp_path / "a", 100)
+    saved.save(tensor.clone(), tmp_path / "b")
+    assert torch.equal(content_of(tmp_path / "b"), tensor)

@@ -11,6 +11,7 @@ that share a DUMP never write to one another's files, and nothing is ever overwr
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -76,7 +77,9 @@ class Dump:
             return
         self._finished.append(run.path)
         while len(self._finished) > self._last:
-            shutil.rmtree(self._finished.popleft())
+            # Somebody may have moved it away, to keep it.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._finished.popleft())
 
     def _make_directory(self, call: int) -> Path:
         ranked = self._root / f"rank{self._rank}"

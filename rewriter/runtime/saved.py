@@ -36,7 +36,7 @@ class Saved:
     """What this process saved in one dump."""
 
     def __init__(self) -> None:
-        self._files: dict[Hashable, Path] = {}
+        self._files: dict[Hashable, tuple[Path, Hashable]] = {}  # with what they were then
         self._can_link = True
         self._lock = threading.Lock()
 
@@ -48,15 +48,19 @@ class Saved:
         if known is None or not self._link(content, known, path):
             torch.save(content, path)
         if key is not None:
+            about = _about(path)
             with self._lock:
                 if len(self._files) >= _MOST:
                     self._files.clear()
                 # The last one: the directories of earlier calls may be removed.
-                self._files[key] = path
+                self._files[key] = path, about
 
-    def _link(self, content: Tensor, known: Path, path: Path) -> bool:
-        """Make another name of a file, if it has the same bytes."""
+    def _link(self, content: Tensor, saved: tuple[Path, Hashable], path: Path) -> bool:
+        """Make another name of a file, if it has the same bytes and nobody wrote to it since."""
+        known, about = saved
         try:
+            if _about(known) != about:
+                return False
             if _size(content) > _SMALL and not _holds(known, content):
                 return False
             os.link(known, path)
@@ -65,6 +69,12 @@ class Saved:
                 self._can_link = False
             return False
         return True
+
+
+def _about(file: Path) -> Hashable:
+    """Which file it is, and as of when; further names of it change neither."""
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _size(content: Tensor) -> int:

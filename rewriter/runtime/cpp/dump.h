@@ -255,7 +255,8 @@ class Dump {
       }
       closedir(folder);
     }
-    if (rmdir(path.c_str())) fail("remove", path);
+    // Somebody may have moved it away, to keep it.
+    if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
   }
 
   // Whoever makes it first, other processes and wrappers included, has it.

@@ -41,7 +41,7 @@ def magnitude(row: Json) -> float | None:
     return float(max(abs(low), abs(high)))
 
 
-class Calls:
+class CallHistory:
     """The calls of a dump, those of one wrapper in one process together, in order."""
 
     def __init__(self, dump: Dump) -> None:

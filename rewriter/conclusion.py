@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rewriter import jsontext, limits
 from rewriter.errors import RewriterError
+from rewriter.labels import short
 from rewriter.types import Json, Selection
 from rewriter.verdict import Ended, Verdict
 
@@ -21,7 +22,6 @@ NAME = "ended.json"
 # What a template of a command has where a verdict says more: options of the probes, and the
 # beginning of a wrapper's name.
 OPTIONS, WRAPPER = "{options}", "{wrapper}"
-_SHORT = 14  # characters of a wrapper's name, which is a hash
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def next_command(template: str, verdict: Verdict, ran: Selection | None = None) 
         return ""
     # Braces make a shell's quoting put the options into quotes.
     text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
-    return text.replace(WRAPPER, Path(verdict.artifact).stem[:_SHORT])
+    return text.replace(WRAPPER, short(verdict.artifact))
 
 
 def _is_recorded(options: str, ran: Selection) -> bool:

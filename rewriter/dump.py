@@ -146,7 +146,7 @@ class Dump:
 
     @property
     def caveat(self) -> str:
-        """What is to be said of everything found here, if anything: that inputs were made up."""
+        """What holds for all findings in this dump: that the inputs were random; else empty."""
         if self.manifest.get("inputs") != "random":
             return ""
         return (

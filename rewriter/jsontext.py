@@ -1,4 +1,4 @@
-"""JSON as this program reads it, from whomever, and as it writes it. Both are strict.
+"""The one reader of JSON, which anybody may have written, and the one writer. Both are strict.
 
 The runtime (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) writes by the same rules, and may
 not import this.

@@ -1,4 +1,5 @@
-"""What the lines of a print call a wrapper where several print into one stream."""
+"""Short names of wrappers, whose own are hashes; and what the lines of a print call a wrapper
+where several print into one stream."""
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
+_LONG = 14  # characters of a name that a table or a command shows
 _SHORT = 6  # characters of a hash that tell it from others, as `rewriter cache` takes them
+
+
+def short(name: str | PurePath) -> str:
+    """The beginning of a wrapper's name, which tells it from others in a table, and as a glob."""
+    return PurePath(name).stem[:_LONG]
 
 
 def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:

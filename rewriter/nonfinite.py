@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.calls import Calls, magnitude
+from rewriter.calls import CallHistory, magnitude
 from rewriter.comparison import dataflow
 from rewriter.comparison.dataflow import Node, Source
 from rewriter.dtypes import LARGEST, is_floating
@@ -167,7 +167,7 @@ class _Witness:
     def __init__(self, dump: Dump, run: RunDump, origin: Origin, where: Where | None) -> None:
         self._dump, self._run, self._origin = dump, run, origin
         self._where = where
-        self._calls = Calls(dump)
+        self._calls = CallHistory(dump)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         origin = self._origin

@@ -196,14 +196,15 @@ class _Lines:
         self._insertions.append(Insertion(offset, text, origin))
 
     def _require_line(self, offset: int) -> None:
-        """Refuse to put a line where none begins: a string of C++ may begin with anything."""
+        """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
         line = self._source.line_of(offset)
         if offset not in (self._source.line_start(line), len(self._source.data)):
             raise RewriterError(
                 "no-place",
-                f"{self._source.name}:{line}: no line can be put here: none begins here\n"
+                f"{self._source.name}:{line}: a probe needs a line of its own, "
+                f"and this place is in the middle of one\n"
                 f"    {self._source.line_text(line).strip()}",
-                hint="Expected a wrapper as Inductor wrote it: its parts begin with a line each.",
+                hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
             )
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:

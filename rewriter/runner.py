@@ -114,7 +114,7 @@ class Ran:
 class InterruptedRunError(KeyboardInterrupt):
     """This process was told to end while a wrapper ran, which was stopped: `ran` is what it left.
 
-    An interrupt for whoever does not ask for that.
+    To a caller that does not catch it, it is a KeyboardInterrupt like any other.
     """
 
     def __init__(self, ran: Ran) -> None:

@@ -106,7 +106,8 @@ class Transaction:
         self._tried: list[_Put | _Removal] = []
 
     def about(self, path: Path) -> Path:
-        """Say which file is spoken of from now on. Its folder is cleared of what the dead left."""
+        """Name the file that errors are about from now on, and clear its folder of what commands
+        left that were killed."""
         self._about = path
         if path.parent not in self._cleared:
             self._cleared.add(path.parent)
@@ -170,7 +171,7 @@ class Transaction:
                 f"cannot write {self._about}: {why}; nor could all of it be undone:\n    "
                 + "\n    ".join(left),
                 hint="No file is half written. The next command that writes there removes the "
-                "hidden folders; so may you.",
+                "hidden folders; they may be removed by hand, too.",
                 code=FAILED,
             ) from error
         if isinstance(error, OSError):
@@ -196,7 +197,7 @@ class Transaction:
                 "left-behind",
                 "everything is written, but what was needed for it could not be removed:\n    "
                 + "\n    ".join(left),
-                hint="The next command that writes there removes it; so may you.",
+                hint="The next command that writes there removes it, or you may by hand.",
                 code=FAILED,
             )
 
@@ -247,7 +248,7 @@ class Transaction:
             path = folder / f".rewriter-{os.getpid()}-{secrets.token_hex(4)}"
             self._scratch[folder] = path, None
             os.mkdir(path, 0o700)
-            # Another command may have taken it for one of the dead before it was locked.
+            # Another command may have taken it for that of a killed one before it was locked.
             with contextlib.suppress(FileNotFoundError):
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 self._scratch[folder] = path, lock

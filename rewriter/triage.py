@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.calls import Calls
+from rewriter.calls import CallHistory
 from rewriter.dump import EVENTS, Dump, RunDump, Step, is_recorded, open_dump
 from rewriter.evidence import Evidence, located
 from rewriter.types import Json
@@ -38,7 +38,7 @@ def of_dump(opened: Dump, ended: Ended, *, blocking: bool = False) -> tuple[Verd
         found = [_stop(runs) for runs in process]
         stops += _candidates([stop for stop in found if stop is not None])
     stops = _likely(_waiting(stops))
-    calls = Calls(opened)
+    calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
     within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
     return tuple(_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
@@ -152,7 +152,9 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
     )
 
 
-def _verdict(dump: Dump, stop: _Stop, ended: Ended, calls: Calls, *, blocking: bool) -> Verdict:
+def _verdict(
+    dump: Dump, stop: _Stop, ended: Ended, calls: CallHistory, *, blocking: bool
+) -> Verdict:
     """What is known of the launch where a process stopped."""
     evidence = Evidence(dump, stop.run, stop.step)
     facts, step = stop.facts, stop.step

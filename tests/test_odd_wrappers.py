@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
     "no line to begin with": (
         "cpp_wrapper",
         lambda data: data.replace(b'r"""\n#include', b'r"""int x; #include', 1),
-        "no line can be put here",
+        "a probe needs a line of its own",
     ),
     "minus signs": ("python", _argument(b"-" * 500 + b"1"), "nested more than 200 deep"),
     "attributes": ("python", _argument(b"a" + b".a" * 1500), "nested more than 200 deep"),

@@ -15,6 +15,7 @@ from typing import Literal
 from rewriter import artifact
 from rewriter.artifact import OpenWrapper
 from rewriter.errors import RewriterError
+from rewriter.labels import short
 from rewriter.write import BACKUP, backup_path
 
 TEMPORARY = ".rewriter-tmp"  # ends the names of files that are being written
@@ -25,7 +26,6 @@ State = Literal["plain", "instrumented", "edited", "leftover", "missing"]
 Backup = Literal["none", "original", "foreign"]
 
 _FOLDERS = "[!.][!.]"  # what Inductor names after two characters of a hash
-_SHORT = 14
 _KERNEL = b"@triton.jit"
 
 
@@ -47,7 +47,7 @@ class Slot:
     @property
     def short(self) -> str:
         """A name for tables and sentences: enough of the hash to choose the wrapper by."""
-        return self.path.stem[:_SHORT]
+        return short(self.path)
 
     @property
     def probes(self) -> tuple[str, ...]:

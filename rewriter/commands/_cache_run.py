@@ -14,6 +14,7 @@ from rewriter.commands._common import verdict_lines
 from rewriter.conclusion import OPTIONS, WRAPPER, Conclusion, next_command, write_conclusion
 from rewriter.errors import RewriterError
 from rewriter.found import Finding
+from rewriter.labels import short
 from rewriter.terminal import Line, level_style, message, table
 from rewriter.timing import Timed
 from rewriter.triage import examine
@@ -21,7 +22,6 @@ from rewriter.types import Json
 from rewriter.verdict import Verdict
 from rewriter.where import where
 
-_SHORT = 14  # characters of a hash
 _SHOWN = 30  # launches in a table of times
 
 
@@ -166,7 +166,7 @@ def _warn_of_unprobed(ran: CacheRun) -> None:
 def _times(times: Sequence[Timed]) -> list[Line]:
     """The launches that took longest."""
     shown = tuple(times[:_SHOWN])
-    rows = timing.lines(shown, name=lambda artifact: Path(artifact).stem[:_SHORT])
+    rows = timing.lines(shown, name=short)
     lines: list[Line] = [*table(rows, stream="stderr")]
     rest = times[_SHOWN:]
     if rest:
@@ -177,7 +177,7 @@ def _times(times: Sequence[Timed]) -> list[Line]:
 
 def _finding(finding: Finding) -> str:
     row = finding.row
-    wrapper = Path(finding.artifact).stem[:_SHORT]
+    wrapper = short(finding.artifact)
     if finding.kind == "unexpected":
         text = f"unexpected input {row.get('arg', '')}: {row['unexpected']}"
         return f"{text}, {finding.run}, {wrapper}"

@@ -39,8 +39,8 @@ def pair_outputs(a: Sequence[Json], b: Sequence[Json]) -> list[Rows]:
 
 
 def left_out(a: Sequence[Json], b: Sequence[Json], pairs: Sequence[Rows]) -> list[str]:
-    """What is returned and is not among `pairs`, in words. What is the same input of the call, or
-    no tensor in both, such as None, is not missed."""
+    """Outputs that are not among `pairs`, in words. One that is the same input of the call in both,
+    or no tensor in both, such as None, needs no comparison."""
     paired = {id(one) for one, _ in pairs}
     found = []
     for position, (one, other) in enumerate(zip_longest(a, b)):

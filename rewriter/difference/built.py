@@ -21,8 +21,8 @@ from rewriter.types import Wrapper
 
 # What a check of hashes cannot show.
 FORGEABLE = (
-    "that a new library was built from its sources, its manifest says by hashes, which whoever "
-    "changes the library can change, too; only building it again would show that"
+    "that a new library was built from its sources is known from hashes in its manifest, and "
+    "whoever changes the library can change those, too; only building it again would show it"
 )
 
 

@@ -69,7 +69,7 @@ def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
 
 
 class _NoCallError(Exception):
-    """What was to be a call reads as something else."""
+    """The text of a call parses as another expression."""
 
 
 def _module(texts: Sequence[str]) -> cst.Module:

@@ -130,7 +130,7 @@ def test_refused_with_the_place(
     assert str(path) in errors
     assert says in errors
     assert not result.exists()
-    assert main(["list", str(path)]) == (0 if "no line can be put" in says else 2)
+    assert main(["list", str(path)]) == (0 if "a line of its own" in says else 2)
     assert "Traceback" not in capsys.readouterr().err
 
 

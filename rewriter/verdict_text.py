@@ -19,7 +19,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
     if verdict.source_nodes or verdict.origins:
         nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
-        lines.append(f"  from {nodes or 'no source node'} ({origins or 'no operator named'})")
+        operators = f" ({origins})" if origins else ""
+        lines.append(f"  from {nodes or 'no source node'}{operators}")
     shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
     for argument in shown:
         name = f"{argument.name} ({argument.model})" if argument.model else argument.name

@@ -172,6 +172,16 @@ def test_labels_below_a_plot_do_not_overlap() -> None:
             assert left + half < right - other, found
 
 
+def test_the_page_of_what_a_launch_updates(tmp_path: Path) -> None:
+    """An argument that is updated has a second row, with what it was afterwards."""
+    rows = [
+        row(0, when, "buf1", role="inout", nan=nan) for when, nan in (("before", 0), ("after", 3))
+    ]
+    text = page(report_of(tmp_path, rows))
+    assert "Where the NaN begin" in text
+    assert "<td>afterwards</td>" in text
+
+
 def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     rows = [*step(0), step(1)[0]]
     root = write_dump(tmp_path / "x.dump", rows)

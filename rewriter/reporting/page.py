@@ -288,7 +288,7 @@ def _argument(argument: Argument) -> Iterator[Json]:
     }
     if argument.after:
         after = _value(reading(argument.after))
-        yield {**after, "role": "afterwards", "known": True, "from": "", "before": ""}
+        yield {**after, "role": "afterwards", "known": True, "model": "", "from": "", "before": ""}
 
 
 def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:

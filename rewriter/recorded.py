@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import quote, unquote
 
+from rewriter import jsontext
 from rewriter.types import Json, Selection
 
 _LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
@@ -37,12 +38,12 @@ class Recorded:
 
 def line(made: Recorded, selection: Selection) -> str:
     """The line, without its comment sign and mark. What is left at its default is left out."""
-    options: Json = {name: value for name, value in vars(made).items() if value}
+    options: Json = {name: _plain(value) for name, value in vars(made).items() if value}
     for field in fields(Selection):
         value = getattr(selection, field.name)
         if field.name != "probes" and value != field.default:
             options[field.name] = _plain(value)
-    return "Options: " + quote(json.dumps(options, separators=(",", ":")), safe=_SAFE)
+    return "Options: " + quote(jsontext.encode(options, compact=True), safe=_SAFE)
 
 
 def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[Recorded, Selection] | None:
@@ -51,11 +52,11 @@ def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[Recorded, Select
         if not data.startswith(tag.encode(), match.end()):
             continue
         try:
-            options: Json = json.loads(unquote(match[1].decode()))
+            options = jsontext.parse_object(unquote(match[1].decode()).encode())
             made = {name: str(options.pop(name)) for name in vars(Recorded("")) if name in options}
             selected = {name: _value(value) for name, value in options.items()}
             return Recorded(**made), Selection(probes=tuple(probes), **selected)
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             return None
     return None
 
@@ -69,12 +70,16 @@ def operators_hash(operators: Sequence[Json]) -> str:
     """The hash of what operators mean; empty if nothing was there to say it."""
     if not operators:
         return ""
-    return hashlib.sha256(json.dumps(operators, sort_keys=True).encode()).hexdigest()
+    ordered = json.dumps(operators, sort_keys=True)  # hashed, and read by nobody
+    return hashlib.sha256(ordered.encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, str):
+        # A path that is no UTF-8 has halves of surrogate pairs, which nothing can write.
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 

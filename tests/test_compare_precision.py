@@ -76,18 +76,20 @@ class Program:
 
     def _row(self, name: str, tensor: Tensor, role: str) -> dumps.Row:
         wide = tensor.double()
-        wide = wide[wide.isfinite()]
-        return value(
+        finite = wide[wide.isfinite()]
+        row = value(
             name,
             role,
-            wide.mean().item(),
             dtype=str(tensor.dtype).partition(".")[2],
             shape=list(tensor.shape),
             numel=tensor.numel(),
-            min=wide.min().item(),
-            max=wide.max().item(),
+            nan=int(wide.isnan().sum()),
+            inf=int(wide.isinf().sum()),
             file=f"{name}.pt",
         )
+        for fact in ("mean", "min", "max"):
+            row[fact] = getattr(finite, fact)().item() if finite.numel() else None
+        return row
 
 
 def convolutions(program: Program) -> None:

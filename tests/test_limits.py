@@ -30,6 +30,8 @@ _OWN = (
     "host.py",
     "operators.py",
 )
+# Hashes the text and reads it nowhere.
+_HASHED = "recorded.py"
 
 
 def test_the_documentation_states_the_bounds() -> None:
@@ -52,6 +54,7 @@ def test_json_is_read_and_written_in_one_place() -> None:
         if isinstance(node, ast.Attribute)
         and node.attr in ("loads", "load", "dumps", "dump")
         and ast.unparse(node.value) == "json"
+        and not (node.attr == "dumps" and path.name == _HASHED)
     ]
     assert not found
 

@@ -272,6 +272,13 @@ for step in range(3):
 """
 
 
+@pytest.fixture
+def _may_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a program runs a second time, with each launch waited for, on every machine."""
+    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "")
+
+
+@pytest.mark.usefixtures("_may_use_a_gpu")
 @pytest.mark.exhaustive
 def test_a_program_that_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -309,6 +316,7 @@ def test_a_program_ends_with_this_one(number: int) -> None:
         os.kill(program, 0)
 
 
+@pytest.mark.usefixtures("_may_use_a_gpu")
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_program_that_crashes_without_probes_only(
     as_json: bool,
@@ -330,6 +338,7 @@ def test_a_program_that_crashes_without_probes_only(
         assert (found["run"]["ended"]["code"], found["run"]["next"]) == (0, "")
 
 
+@pytest.mark.usefixtures("_may_use_a_gpu")
 def test_one_object_where_the_cache_cannot_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -344,6 +353,7 @@ def test_one_object_where_the_cache_cannot_be_used(
     assert found["run"] is None
 
 
+@pytest.mark.usefixtures("_may_use_a_gpu")
 def test_a_program_that_ends_well(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["triage", "--", "sh", "-c", "echo hello"]) == 0
     output = capfd.readouterr()

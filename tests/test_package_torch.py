@@ -24,7 +24,7 @@ from packages import call_model, load_model
 from rewriter.cli import main
 
 # `[rewriter 0] call 1 #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
-PREFIX = re.compile(r"\[rewriter 0\] (call \d+ )?#")
+PREFIX = re.compile(r"\[rewriter 0\] ((\w+ \S+ )?call \d+ )?#")
 
 
 class Add(nn.Module):

@@ -67,14 +67,21 @@ def _probed(
     taken.say(f"{len(taken.done) + 1}. {shlex.join(words)}")
     options = parser().parse_args(words[1:])
     options.command_line = shlex.join(words)
+    refused = None
     with redirect_stdout(io.StringIO()) if arguments.json else nullcontext() as said:
-        code = _program.act(options, command, standard_input=given)
-    if code == OK:
-        taken.say(_triage.UNPROBED.format("the program"))
+        try:
+            code = _program.act(options, command, standard_input=given)
+        except RewriterError as error:
+            refused = error
     if said is not None:
+        # The steps before are known, whatever became of this one.
         ran = said.getvalue()
         found = jsontext.parse(ran.encode()) if ran else None
         emit_json("triage", {"steps": taken.json(), "run": found})
+    if refused is not None:
+        raise refused
+    if code == OK:
+        taken.say(_triage.UNPROBED.format("the program"))
     return code or DIFFERS
 
 

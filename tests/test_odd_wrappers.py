@@ -196,6 +196,21 @@ def test_instrumented_and_restored(
     assert (tmp_path / "back").read_bytes() == data
 
 
+def test_lines_that_a_backslash_joins_are_read_as_one(tmp_path: Path) -> None:
+    """The argument of a launch is written again on one line, without the backslashes."""
+    data = get("cpu-torch2.13/mlp aoti").data
+    _, _, result = _instrument(tmp_path, "aoti", data)
+    plain = result.read_bytes()
+    result.unlink()
+    spliced = b"(up_weight,\\\n 2, \\\r\n\\\n int_array_2,"
+    changed = data.replace(b"(up_weight, 2, int_array_2,", spliced)
+    assert changed != data
+    code, _, result = _instrument(tmp_path, "aoti", changed)
+    assert code == 0
+    before = re.compile(rb"_rw\.before\(.*up_weight.*\);")
+    assert before.findall(result.read_bytes()) == before.findall(plain)
+
+
 def test_checks_of_more_dimensions_than_an_assertion_are_of_another_tensor() -> None:
     from rewriter.cpp.expected import _merged
     from rewriter.types import Expected

@@ -46,7 +46,9 @@ _FOLDING = "_const_run_impl"
 _CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 _WORD = re.compile(rb"\w+")
-_SPACES = re.compile(r"\s+")
+# A backslash at the end of a line joins it with the next one.
+_SPLICE = re.compile(r"\\\r?\n")
+_SPACES = re.compile(rf"(?:{_SPLICE.pattern}|\s)+")
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,8 @@ def without_templates(text: str) -> str:
 
 def _unbroken(spaces: re.Match[str]) -> str:
     """White space as it is on one line."""
-    return " " if "\n" in spaces[0] or "\r" in spaces[0] else spaces[0]
+    text = _SPLICE.sub("", spaces[0])
+    return " " if "\n" in text or "\r" in text else text
 
 
 def _last_above(

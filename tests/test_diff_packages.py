@@ -143,7 +143,7 @@ def test_libraries_of_two_patched_packages(
     assert f"{library.relative_to(other)} is not the one that was packed" in said
     notes = rewriter.diff(folder, one).notes
     assert notes[0] == "the library with the probes in B was built, and is not compared"
-    assert "only building it again would show that" in notes[1]
+    assert "only building it again would show it" in notes[1]
     # With other probes, another manifest is explained, and any other member is not.
     third = patched(folder, tmp_path / "third", "print")
     assert rewriter.diff(one, third).verdict == "instrumented"

@@ -249,7 +249,8 @@ def without_templates(text: str) -> str:
 def _unbroken(spaces: re.Match[str]) -> str:
     """White space as it is on one line."""
     text = _SPLICE.sub("", spaces[0])
-    return " " if "\n" in text or "\r" in text else text
+    is_broken = text != spaces[0] or "\n" in text or "\r" in text
+    return " " if is_broken and text else text
 
 
 def _last_above(

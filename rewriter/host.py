@@ -32,6 +32,7 @@ from typing import Any
 import torch
 
 from rewriter import jsontext, recorded_values
+from rewriter.runtime.digest import digest
 
 
 class ProblemError(Exception):
@@ -221,7 +222,7 @@ def describe(output: Any) -> dict[str, Any]:
         "dtype": str(output.dtype).removeprefix("torch."),
         "shape": list(output.shape),
         "device": str(output.device),
-        "sha256": recorded_values.digest(output),
+        "sha256": digest(output),
     }
     if found is not None:
         row |= {"nan": found.nan, "inf": found.inf}

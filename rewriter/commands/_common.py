@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -340,6 +340,16 @@ def _environment_level() -> str:
             hint=f"Levels: {', '.join(sorted(probes.LEVELS))}.",
         )
     return level
+
+
+def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
+    """Raise `RewriterError` where options have values that would change nothing.
+
+    `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
+    """
+    if idle := [name for name, value in given.items() if value]:
+        hint = hint or f"Drop {'it' if len(idle) == 1 else 'them'}."
+        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)
 
 
 def _refuse_idle_options(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from rewriter import textdiff, write
 from rewriter.artifact import Artifact
-from rewriter.commands._common import Delivered, emit_json, steps, unified, warn_about
+from rewriter.commands._common import (
+    Delivered,
+    emit_json,
+    refuse_idle,
+    steps,
+    unified,
+    warn_about,
+)
 from rewriter.errors import DIFFERS, OK, RewriterError
 from rewriter.package import patch, script
 from rewriter.package.model import Package
@@ -31,13 +38,8 @@ def refuse_options(arguments: argparse.Namespace) -> None:
 def _refuse(arguments: argparse.Namespace, names: Sequence[str], why: str) -> None:
     """Refuse options that would do nothing, rather than drop them in silence."""
     words = {"imports": "import", "models": "model"}
-    idle = [f"--{words.get(n, n).replace('_', '-')}" for n in names if getattr(arguments, n)]
-    if idle:
-        raise RewriterError(
-            "idle-options",
-            f"{', '.join(idle)} given, but {why}",
-            hint=f"Drop {'it' if len(idle) == 1 else 'them'}.",
-        )
+    options = {n: f"--{words.get(n, n).replace('_', '-')}" for n in names}
+    refuse_idle({option: getattr(arguments, n) for n, option in options.items()}, why)
 
 
 def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from rewriter import api
 from rewriter.cache import place
 from rewriter.cache.choose import Choice, seconds
-from rewriter.commands._common import emit_json, names_probes, selection, time_limit
+from rewriter.commands._common import (
+    emit_json,
+    names_probes,
+    refuse_idle,
+    selection,
+    time_limit,
+)
 from rewriter.commands._parser import Parser
 from rewriter.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.standard_input import StandardInput
@@ -130,9 +136,8 @@ def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
 
 def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str) -> None:
     options = {"imports": "import", "models": "model", "wrappers": "wrapper", "cached": "wrappers"}
-    idle = sorted(f"--{options.get(name, name)}" for name in names if getattr(arguments, name))
-    if idle:
-        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)
+    given = {f"--{options.get(name, name)}": getattr(arguments, name) for name in names}
+    refuse_idle(dict(sorted(given.items())), why, hint)
 
 
 def act(

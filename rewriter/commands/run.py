@@ -8,7 +8,12 @@ import shlex
 from rewriter import api, replay
 from rewriter.artifact import Artifact
 from rewriter.commands import _program, _run
-from rewriter.commands._common import ARTIFACT, add_blocking_option, add_probe_options
+from rewriter.commands._common import (
+    ARTIFACT,
+    add_blocking_option,
+    add_probe_options,
+    refuse_idle,
+)
 from rewriter.commands._parser import Parser
 from rewriter.errors import RewriterError
 
@@ -68,12 +73,7 @@ def _call(arguments: argparse.Namespace) -> int:
         "--model": arguments.models,
         "--wrapper": arguments.wrappers,
     }
-    if idle := [name for name, value in given.items() if value]:
-        raise RewriterError(
-            "idle-options",
-            f"{', '.join(idle)} given, but a recorded call has its own",
-            hint="Drop the option.",
-        )
+    refuse_idle(given, "a recorded call has its own", "Drop the option.")
     recorded = replay.open_call(arguments.artifact)
     return _run.act(arguments, recorded.artifact, recorded)
 

@@ -14,9 +14,10 @@ from rewriter.commands._common import (
     add_wrapper_option,
     deliver,
     emit_json,
+    refuse_idle,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK, RewriterError
+from rewriter.errors import DIFFERS, OK
 from rewriter.terminal import message
 from rewriter.types import Stripped
 
@@ -89,19 +90,14 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
     from rewriter import probe_check
 
-    idle = {
+    given = {
         "-o": arguments.output,
         "--in-place": arguments.in_place,
         "--diff": arguments.diff,
         "--check": arguments.check,
         "--overwrite": arguments.overwrite,
     }
-    if given := [name for name, value in idle.items() if value]:
-        raise RewriterError(
-            "idle-options",
-            f"{', '.join(given)} given with --check-probes, which writes nothing",
-            hint="Leave them out.",
-        )
+    refuse_idle(given, "--check-probes writes nothing")
 
     artifact.require_sound()
     checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
-    from rewriter.api import instrument, open, select, strip
-    from rewriter.comparison.compare import compare
-    from rewriter.difference.compare import diff
-    from rewriter.errors import RewriterError
-    from rewriter.package.patch import patch, restore
-    from rewriter.runner import run
+    from rewriter.comparison.artifacts.compare import diff
+    from rewriter.comparison.dumps.compare import compare
+    from rewriter.core.errors import RewriterError
+    from rewriter.execution.runner import run
+    from rewriter.instrumentation.api import instrument, open, select, strip
+    from rewriter.rebuild.patch import patch, restore
 
 __all__ = [
     "RewriterError",
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "RewriterError": "errors",
-    "compare": "comparison.compare",
-    "diff": "difference.compare",
-    "patch": "package.patch",
-    "restore": "package.patch",
-    "run": "runner",
+    "RewriterError": "core.errors",
+    "compare": "comparison.dumps.compare",
+    "diff": "comparison.artifacts.compare",
+    "patch": "rebuild.patch",
+    "restore": "rebuild.patch",
+    "run": "execution.runner",
 }
 
 
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(f"rewriter.{_HOMES.get(name, 'api')}"), name)
+        return getattr(import_module(f"rewriter.{_HOMES.get(name, 'instrumentation.api')}"), name)
     raise AttributeError(f"module 'rewriter' has no attribute {name!r}")
 
 

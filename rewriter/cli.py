@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from rewriter import commands
 from rewriter.commands._parser import Parser
-from rewriter.errors import FAILED, INTERRUPTED, OK, RewriterError
-from rewriter.terminal import message
+from rewriter.core.errors import FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.core.terminal import message
 from rewriter.version import __version__
 
 

@@ -26,8 +26,9 @@ import rewriter
 from capture import Graph, compile_case
 from harness import call
 from models import MODELS, Case
-from rewriter.comparison.types import Comparison, LaunchComparison, Place
-from rewriter.types import Launch
+from rewriter.comparison.dumps.types import Comparison, LaunchComparison
+from rewriter.dump.dataflow import Place
+from rewriter.locate.types import Launch
 
 DIFFERS = ("numeric", "non-finite", "structural")
 
@@ -356,7 +357,7 @@ class Dumps:
             self._done[key] = self._dump(graphs, rewriter.select(probe, when=when))
         return self._done[key]
 
-    def _dump(self, graphs: Sequence[Graph], selection: rewriter.types.Selection) -> Path:
+    def _dump(self, graphs: Sequence[Graph], selection: Selection) -> Path:
         folder = self._folder / str(next(self._numbers))
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patch:

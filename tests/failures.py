@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rewriter.cli import main
-from rewriter.errors import FAILED, OK, RewriterError
+from rewriter.core.errors import FAILED, OK, RewriterError
 
 Kind = Literal["full", "denied", "broken", "interrupt", "kill"]
 KINDS: tuple[Kind, ...] = ("full", "denied", "broken", "interrupt", "kill")

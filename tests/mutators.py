@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
-from rewriter import markers
+from rewriter.core import markers
 
 Mutator = Callable[[random.Random, bytes], bytes]
 

@@ -9,19 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rewriter.comparison.types import (
-    OUTPUTS,
+from rewriter.comparison.dumps.types import (
     Blame,
     Comparison,
     Extreme,
     LaunchComparison,
     Metrics,
-    Place,
     RunComparison,
     State,
     TensorComparison,
     Tolerance,
 )
+from rewriter.dump.dataflow import OUTPUTS, Place
 
 Row = dict[str, Any]
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from caches import BACKWARD, CPP, CUDA, FORWARD, MLP, NAMES, bytes_of, cache, content, make
 from rewriter import cli
-from rewriter.cache import effects, journal, place
+from rewriter.cache import journal, location, mutate
 from rewriter.cache.journal import Journal
-from rewriter.cache.state import TEMPORARY, scan
-from rewriter.errors import RewriterError
+from rewriter.cache.slots import TEMPORARY, scan
+from rewriter.core.errors import RewriterError
 
 HEAVY = ("torch", "numpy", "triton")
 
@@ -361,14 +361,14 @@ def test_a_full_disk_changes_nothing(
 ) -> None:
     """Probes are in all the wrappers of a command or in none."""
     before = content(directory)
-    replace, count = effects._replace, iter(range(1, 100))
+    replace, count = mutate._replace, iter(range(1, 100))
 
     def fill(path: Path, data: bytes, like: Path) -> None:
         if next(count) == failing:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(path, data, like)
 
-    monkeypatch.setattr(effects, "_replace", fill)
+    monkeypatch.setattr(mutate, "_replace", fill)
     code, _, err = act("instrument")
     assert code == 2
     assert "error[unwritable]" in err
@@ -381,25 +381,25 @@ def test_a_failed_exchange_leaves_the_probes(
 ) -> None:
     act("instrument", "--probe", "names")
     before = bytes_of(directory)
-    replace, count = effects._replace, iter(range(100))
+    replace, count = mutate._replace, iter(range(100))
 
     def fill(path: Path, data: bytes, like: Path) -> None:
         if next(count) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(path, data, like)
 
-    monkeypatch.setattr(effects, "_replace", fill)
+    monkeypatch.setattr(mutate, "_replace", fill)
     assert act("instrument", "--probe", "hash")[0] == 2
     assert bytes_of(directory) == before
 
 
 def test_removed_between(directory: Path) -> None:
     """A wrapper that somebody removes after it was found stops nothing."""
-    from rewriter import api
+    from rewriter.instrumentation import api
 
     slots = scan(directory).slots
     (directory / MLP).unlink()
-    placed, refused = effects.instrument(slots, api.select("names"))
+    placed, refused = mutate.instrument(slots, api.select("names"))
     assert len(placed) == 4
     assert [(one.slot.name, one.error.slug) for one in refused] == [(MLP, "unreadable")]
 
@@ -510,11 +510,11 @@ def test_the_default_directory_is_that_of_torch(monkeypatch: pytest.MonkeyPatch)
 
     for name in ("me", "a/b:c", 'x"y'):
         monkeypatch.setenv("LOGNAME", name)
-        monkeypatch.delenv(place.VARIABLE, raising=False)
-        assert place.directory(None) == Path(cache_dir_utils.default_cache_dir())
-    monkeypatch.setenv(place.VARIABLE, "relative")
-    assert place.directory(None) == Path.cwd() / "relative"
-    assert place.directory("given") == Path.cwd() / "given"
+        monkeypatch.delenv(location.VARIABLE, raising=False)
+        assert location.directory(None) == Path(cache_dir_utils.default_cache_dir())
+    monkeypatch.setenv(location.VARIABLE, "relative")
+    assert location.directory(None) == Path.cwd() / "relative"
+    assert location.directory("given") == Path.cwd() / "given"
 
 
 def test_nothing_heavy_is_imported(directory: Path) -> None:

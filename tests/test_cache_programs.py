@@ -15,8 +15,8 @@ import pytest
 
 from caches import bytes_of, cache, command, content, heed_interrupts
 from harness import events
-from rewriter import dump
-from rewriter.cache.state import scan
+from rewriter.cache.slots import scan
+from rewriter.dump import reading
 
 # Forward and backward, and the same again with dynamic shapes.
 TRAIN = """
@@ -58,7 +58,7 @@ class Trained:
 
     program: Path
     cache: Path
-    dump: Path
+    reading: Path
     done: subprocess.CompletedProcess[str]
 
     @property
@@ -126,7 +126,7 @@ def test_cold(trained: Trained) -> None:
 
 
 def test_the_dump_has_every_graph_and_step(trained: Trained) -> None:
-    opened = dump.open_dump(trained.dump)
+    opened = reading.open_dump(trained.dump)
     assert len(opened.runs) == 2 * STEPS
     wrappers = {slot.path.name: slot.wrapper for slot in scan(trained.cache).slots}
     order = [wrappers[run.artifact].graph for run in opened.runs]

@@ -20,9 +20,9 @@ import pytest
 
 from artifacts import get
 from caches import CPP, CUDA, MLP, ROOT, cache, command, content, heed_interrupts, make
-from rewriter import edit
 from rewriter.cache import journal
-from rewriter.cache.state import scan
+from rewriter.cache.slots import scan
+from rewriter.core import edit
 
 NAMES = (MLP, CPP, CUDA)
 FROZEN = get("cpu-torch2.13/frozen").data

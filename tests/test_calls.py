@@ -15,8 +15,8 @@ import torch
 
 import rewriter
 from rewriter import cli
-from rewriter.errors import RewriterError
-from rewriter.labels import labels
+from rewriter.core.errors import RewriterError
+from rewriter.core.labels import labels
 from rewriter.runtime import attach
 from rewriter.runtime.calls import Calls
 
@@ -312,8 +312,8 @@ def test_launches_outside_of_the_chosen_calls_cost_one_check(dump: Path) -> None
 
 def test_the_probes_are_known_again_whatever_was_chosen(tmp_path: Path) -> None:
     """`diff` makes them again from what the file says."""
-    from rewriter.api import instrument_wrapper
-    from rewriter.probe_check import check
+    from rewriter.instrumentation.api import instrument_wrapper
+    from rewriter.instrumentation.probe_check import check
 
     selection = rewriter.select("print,save", roles="in,out", tensors="buf*", calls="2-", last=3)
     wrapper = rewriter.open(SAMPLE).only

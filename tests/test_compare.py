@@ -15,10 +15,10 @@ import torch
 import dumps
 from dumps import launch, value
 from rewriter import cli
-from rewriter.comparison import describe
-from rewriter.comparison.compare import compare
-from rewriter.comparison.types import Comparison
-from rewriter.errors import RewriterError
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.types import Comparison
+from rewriter.core.errors import RewriterError
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent / "docs/schemas/compare.json").read_text(encoding="utf-8")

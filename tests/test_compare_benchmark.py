@@ -18,8 +18,8 @@ import torch
 
 import dumps
 import rewriter
-from rewriter.comparison import describe
-from rewriter.comparison.tolerance import Tolerances
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.tolerance import Tolerances
 
 pytestmark = pytest.mark.benchmark
 
@@ -131,8 +131,8 @@ def test_many_small_tensors(case: str, tmp_path: Path) -> None:
 PEAK = """
 import re, sys
 from pathlib import Path
-from rewriter.comparison.tensors import compare_files
-from rewriter.comparison.types import Tolerance
+from rewriter.comparison.dumps.tensors import compare_files
+from rewriter.comparison.dumps.types import Tolerance
 
 compare_files(Path(sys.argv[1]), Path(sys.argv[2]), Tolerance(1.0, 1.0))
 print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -31,8 +31,8 @@ from comparisons import (
     swapped,
 )
 from harness import copy
-from rewriter.comparison.compare import compare
-from rewriter.comparison.types import Comparison
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.types import Comparison
 
 Compile = Callable[[str], Compiled]
 Plant = Callable[[str], str]

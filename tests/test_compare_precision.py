@@ -19,9 +19,9 @@ from torch.nn import functional
 import dumps
 from dumps import launch, value
 from rewriter import cli
-from rewriter.comparison import describe
-from rewriter.comparison.compare import compare
-from rewriter.comparison.types import Comparison
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.types import Comparison
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent / "docs/schemas/compare.json").read_text(encoding="utf-8")

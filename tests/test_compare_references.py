@@ -29,10 +29,10 @@ from comparisons import (
     swapped,
 )
 from models import Case
-from rewriter.comparison import describe
-from rewriter.comparison.compare import compare
-from rewriter.comparison.tolerance import Tolerances
-from rewriter.comparison.types import Comparison
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import Comparison
 
 Build = Callable[[], Case]
 

@@ -17,7 +17,7 @@ import pytest
 import rewriter
 from capture import Exported, export_case
 from models import Case
-from rewriter.cpp import runtime
+from rewriter.instrumentation import bundle
 
 pytestmark = pytest.mark.benchmark
 
@@ -46,7 +46,7 @@ def test_compile_time(exported: Exported, probe: str, limit: float, tmp_path: Pa
 
 def test_compile_time_with_the_runtime_apart(exported: Exported, tmp_path: Path) -> None:
     result = rewriter.instrument(exported.wrapper, rewriter.select("print,save"))
-    bodies = runtime.apart(["print", "save"], "text").encode()
+    bodies = bundle.apart(["print", "save"], "text").encode()
     plain = _seconds(exported, exported.source, tmp_path / "plain")
     probed = _seconds(exported, result.source, tmp_path / "probed", "-DINDUCTOR_REWRITER_APART")
     beside = _seconds(exported, bodies, tmp_path / "runtime")

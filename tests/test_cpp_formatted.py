@@ -10,7 +10,7 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, Fixture, get
-from rewriter.types import Launch
+from rewriter.locate.types import Launch
 
 STANDALONE = [fixture for fixture in CPP_FIXTURES if fixture.path.suffix == ".cpp"]
 

@@ -13,12 +13,12 @@ import pytest
 import tomllib
 import tree_sitter
 
-from rewriter import grammar as common
-from rewriter.cpp import grammar
-from rewriter.cpp.locate import locate
-from rewriter.errors import FAILED, RewriterError
-from rewriter.source import Source
-from rewriter.types import KINDS, Located
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.source import Source
+from rewriter.locate import grammar as common
+from rewriter.locate.cpp import grammar
+from rewriter.locate.cpp.locate import locate
+from rewriter.locate.types import KINDS, Located
 
 FOLDER = common.folder() / "cpp"
 FILES = sorted(FOLDER.glob("*.toml"))

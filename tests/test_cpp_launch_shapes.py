@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 import rewriter
-from rewriter.artifact import Artifact, OpenWrapper
-from rewriter.errors import RewriterError
-from rewriter.types import Argument, Json, Launch, Wrapper
+from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.locate.types import Argument, Launch, Wrapper
 
 # What the launches of the rows call.
 KERNELS = """\

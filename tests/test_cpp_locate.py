@@ -18,13 +18,14 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
-from rewriter import markers
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.cli import main
-from rewriter.cpp import embedded
-from rewriter.errors import RewriterError
-from rewriter.source import Source
-from rewriter.types import KINDS, Argument, Launch, Selection, Wrapper
+from rewriter.core import markers
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.cpp import embedded
+from rewriter.locate.types import KINDS, Argument, Launch, Wrapper
 
 all_fixtures = pytest.mark.parametrize("fixture", CPP_FIXTURES, ids=str)
 

@@ -29,7 +29,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewriter.cpp.runtime import SOURCES, apart, text
+from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.runtime import attach, probes
 
 pytestmark = [

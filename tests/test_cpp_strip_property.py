@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 import rewriter
 from artifacts import CPP_FIXTURES, get
-from rewriter import markers
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.cli import main
-from rewriter.cpp import embedded
-from rewriter.errors import BAD_INPUT, RewriterError
-from rewriter.source import Source
-from rewriter.types import Instrumented, Wrapper
+from rewriter.core import markers
+from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.core.source import Source
+from rewriter.instrumentation.types import Instrumented
+from rewriter.locate.cpp import embedded
+from rewriter.locate.types import Wrapper
 
 PROBES = [
     *(

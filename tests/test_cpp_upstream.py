@@ -18,8 +18,8 @@ import pytest
 
 import rewriter
 from artifacts import AOTI_UPSTREAM, CPP_FIXTURES, Fixture, get
-from rewriter.cpp import embedded
-from rewriter.source import Source
+from rewriter.core.source import Source
+from rewriter.locate.cpp import embedded
 
 upstream_fixtures = pytest.mark.parametrize("fixture", AOTI_UPSTREAM, ids=str)
 

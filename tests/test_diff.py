@@ -15,8 +15,8 @@ import pytest
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, UPSTREAM, Fixture, get
 from rewriter.cli import main
-from rewriter.difference.types import Difference, WrapperDifference
-from rewriter.errors import BAD_INPUT, DIFFERS, OK, RewriterError
+from rewriter.comparison.artifacts.types import Difference, WrapperDifference
+from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
 from test_no_torch import COMMAND_LINE, HEAVY, imported
 
 SCHEMA = json.loads(

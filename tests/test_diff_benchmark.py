@@ -11,8 +11,9 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.alignment import Keys, align, launch_keys
 from rewriter.commands._common import unified
+from rewriter.core.align import Keys, align
+from rewriter.locate.names import launch_keys
 
 LAUNCHES = 10_000
 EDITS = 100

@@ -12,7 +12,7 @@ import pytest
 import rewriter
 from artifacts import ARTIFACTS
 from rewriter.cli import main
-from rewriter.errors import DIFFERS, OK
+from rewriter.core.errors import DIFFERS, OK
 from test_diff import SCHEMA
 
 AOTI = ARTIFACTS / "cpu-torch2.13" / "customop" / "aoti"

@@ -9,13 +9,13 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
-from rewriter import edit, markers
-from rewriter.artifact import open_artifact
+from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
-from rewriter.difference import accounting
-from rewriter.difference.types import Difference
-from rewriter.errors import BAD_INPUT, DIFFERS, RewriterError
-from rewriter.kernel_source import find_kernels
+from rewriter.comparison.artifacts import accounting
+from rewriter.comparison.artifacts.types import Difference
+from rewriter.core import edit, markers
+from rewriter.core.errors import BAD_INPUT, DIFFERS, RewriterError
 
 SMALL = tuple(fixture for fixture in FIXTURES + CPP_FIXTURES if len(fixture.data) < 50_000)
 

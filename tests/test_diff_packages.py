@@ -13,11 +13,12 @@ import pytest
 
 import rewriter
 from artifacts import ARTIFACTS
-from rewriter import api
-from rewriter.artifact import open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package import pack
 from rewriter.cli import main
-from rewriter.errors import BAD_INPUT, DIFFERS, OK
-from rewriter.package import pack, patch
+from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
+from rewriter.instrumentation import api
+from rewriter.rebuild import patch
 from test_diff import SCHEMA
 
 MLP, CUSTOMOP = (
@@ -173,7 +174,7 @@ def metadata(folder: Path) -> None:
 
 
 def constants(folder: Path) -> None:
-    from rewriter.package import library
+    from rewriter.artifact.package import library
 
     path = the(folder, "*.so")
     found = library.read(path, "library").constants

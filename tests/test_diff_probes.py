@@ -12,11 +12,12 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter import markers, probe_check
-from rewriter.artifact import OpenWrapper, opened
+from rewriter.artifact.opening import OpenWrapper, opened
 from rewriter.cli import main
-from rewriter.difference.types import Difference
-from rewriter.errors import DIFFERS, OK
+from rewriter.comparison.artifacts.types import Difference
+from rewriter.core import markers
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.instrumentation import probe_check
 
 # A Python wrapper, C++ in a raw and in another Python string, and C++.
 NAMES = (

@@ -13,7 +13,7 @@ import pytest
 import rewriter
 from artifacts import get
 from rewriter.cli import main
-from rewriter.errors import DIFFERS
+from rewriter.core.errors import DIFFERS
 from test_diff import SCHEMA
 
 MLP = "cuda-torch2.11/mlp"

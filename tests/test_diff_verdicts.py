@@ -9,7 +9,7 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.difference.types import WrapperDifference
+from rewriter.comparison.artifacts.types import WrapperDifference
 
 LAYER = "cpu-torch2.13/transformer"
 AOTI = "cpu-torch2.13/mlp aoti"

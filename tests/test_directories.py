@@ -12,10 +12,10 @@ import pytest
 
 import rewriter
 from artifacts import ARTIFACTS
-from rewriter import write
 from rewriter.cli import main
-from rewriter.errors import BAD_INPUT, DIFFERS, OK, RewriterError
-from rewriter.transaction import Transaction
+from rewriter.core import files as write
+from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
+from rewriter.core.transaction import Transaction
 from test_no_torch import HEAVY, imported
 
 TRACES = ARTIFACTS.parent / "traces"

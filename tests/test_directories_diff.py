@@ -11,7 +11,7 @@ import pytest
 
 import rewriter
 from rewriter.cli import main
-from rewriter.errors import DIFFERS, OK
+from rewriter.core.errors import DIFFERS, OK
 from test_diff import SCHEMA
 from test_directories import DEBUG, LOG, TRACES, log_in
 

@@ -12,9 +12,11 @@ import pytest
 import dump_mutators
 import fuzzing
 from fuzzing import Case
-from rewriter import found, timing, triage
-from rewriter.errors import RewriterError
-from rewriter.verdict import Ended
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis import triage
+from rewriter.dump import timing
+from rewriter.dump.summary import summarise
+from rewriter.execution.exit_status import ExitStatus
 
 _PARTS = (*[""] * 12, "rank0", "rank0/run0", "rank1", "rank7")
 
@@ -43,7 +45,7 @@ def fuzz_dump(case: Case) -> None:
         case.run("compare", a, b, "--html", case.folder / "compared.html")
     else:
         _json(case, "compare", a, "--ranks", "--json", *choices.choice(((), ("--data", "arg*"))))
-    for reader in (_triage, found.read, timing.table):
+    for reader in (_triage, summarise, timing.table):
         _reads(case, reader, a)
 
 
@@ -59,7 +61,7 @@ def _refuse(name: str) -> None:
 
 
 def _triage(dump: Path) -> object:
-    return triage.examine(dump, Ended.of(-11))
+    return triage.examine(dump, ExitStatus.of(-11))
 
 
 def _reads(case: Case, reader: Callable[[Path], object], dump: Path) -> None:

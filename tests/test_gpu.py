@@ -20,8 +20,8 @@ import rewriter
 from capture import compile_case
 from harness import call, call_module, events, lend_kernels, load
 from models import MODELS
-from rewriter import host
 from rewriter.cli import main
+from rewriter.runtime.host import wrapper as host
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import rewriter
-from rewriter.comparison import describe
-from rewriter.comparison.tolerance import Tolerances
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.tolerance import Tolerances
 
 pytestmark = [
     pytest.mark.gpu,

@@ -24,11 +24,11 @@ import rewriter
 from capture import compile_case, package_case
 from harness import events, lend_kernels, load
 from models import MODELS
-from rewriter.errors import RewriterError
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.triage import examine
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.execution.exit_status import ExitStatus
 from rewriter.runtime import attach
-from rewriter.triage import examine
-from rewriter.verdict import Ended
-from rewriter.verdict_text import describe
 from test_cpp_runtime import options_of, row_of
 
 pytestmark = pytest.mark.gpu
@@ -44,7 +44,7 @@ FAR = 1 << 40  # elements: no process has so much memory
 
 def run_and_examine(artifact: Path, dump: Path, **more: Any) -> tuple[Any, tuple[Any, ...]]:
     ran = rewriter.run(artifact, rewriter.select("names,sync"), dump=dump, quiet=True, **more)
-    ended = Ended(code=ran.code, signal=ran.signal, message=ran.message)
+    ended = ExitStatus(code=ran.code, signal=ran.signal, message=ran.message)
     return ran, examine(dump, ended)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from rewriter import grammar
-from rewriter.errors import FAILED, RewriterError
-from rewriter.python.locate import locate
-from rewriter.source import Source
-from rewriter.types import KINDS, Located
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.source import Source
+from rewriter.locate import grammar
+from rewriter.locate.python.locate import locate
+from rewriter.locate.types import KINDS, Located
 
 FILES = sorted((grammar.folder() / "python").glob("*.toml"))
 SHAPES = [file for file in FILES if file.stem != "not_launches"]

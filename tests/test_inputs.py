@@ -18,12 +18,12 @@ import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
-from rewriter.cpp.runtime import text
-from rewriter.dump import open_dump
-from rewriter.expected import HARNESSES, dimension, row
+from rewriter.dump.reading import open_dump
+from rewriter.instrumentation.bundle import text
+from rewriter.locate.inputs import HARNESSES, dimension, row
+from rewriter.locate.types import Entry
 from rewriter.runtime import attach
 from rewriter.runtime.expected import Expected, Symbols, compare
-from rewriter.types import Entry
 from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
 from test_cpp_runtime import row_of as launch_of
 

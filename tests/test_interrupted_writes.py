@@ -19,12 +19,12 @@ import caches
 import failures
 from artifacts import ARTIFACTS, get
 from failures import KINDS, Ended, Failure, Kind
-from rewriter.cache.state import TEMPORARY
+from rewriter.cache.slots import TEMPORARY
 from rewriter.cli import main
-from rewriter.dump_directory import dump_directory
-from rewriter.errors import BAD_INPUT, FAILED, OK
-from rewriter.package import patch
-from rewriter.package.patch import Built
+from rewriter.core.errors import BAD_INPUT, FAILED, OK
+from rewriter.dump.directory import dump_directory
+from rewriter.rebuild import patch
+from rewriter.rebuild.patch import Built
 from test_diff_packages import patched
 
 PACKAGE = ARTIFACTS / "cuda-torch2.11" / "mlp" / "package" / "model.pt2"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from rewriter.python.locate import locate
-from rewriter.source import Source
-from rewriter.types import Argument, Launch, Located
+from rewriter.core.source import Source
+from rewriter.locate.python.locate import locate
+from rewriter.locate.types import Argument, Launch, Located
 
 PREAMBLE = """
 from ctypes import c_void_p, c_long, c_int

@@ -13,9 +13,9 @@ import pytest
 from artifacts import get
 from dumps import launch, value, write
 from fuzzing import invoke
-from rewriter import jsontext, limits
-from rewriter.cpp.tokens import require_parsable
-from rewriter.errors import RewriterError
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.locate.cpp.tokens import require_parsable
 
 ROOT = Path(__file__).parent.parent
 AOTI = get("cpu-torch2.13/mlp aoti")
@@ -78,33 +78,33 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_json_is_refused(what: str) -> None:
     data, says = REFUSED[what]
-    with pytest.raises(jsontext.JsonError, match=says):
-        jsontext.parse(data)
+    with pytest.raises(json_text.JsonError, match=says):
+        json_text.parse(data)
 
 
 def test_json_is_read() -> None:
     deep = b"[" * limits.JSON_DEPTH + b"]" * limits.JSON_DEPTH
-    assert jsontext.parse(deep)[0][0]
-    assert jsontext.parse(b'["[[[", "]\\"[", {"a": "\\ud83d\\ude00"}]') == [
+    assert json_text.parse(deep)[0][0]
+    assert json_text.parse(b'["[[[", "]\\"[", {"a": "\\ud83d\\ude00"}]') == [
         "[[[",
         ']"[',
         {"a": "\U0001f600"},
     ]
-    assert jsontext.parse(b'{"\\udcff": ["a\\ud800"]}') == {"\\udcff": ["a\\ud800"]}
-    assert jsontext.parse(b"{}" + b" " * 10, size=12) == {}
-    with pytest.raises(jsontext.JsonError, match="13 bytes; at most 12 are read"):
-        jsontext.parse(b"{}" + b" " * 11, size=12)
+    assert json_text.parse(b'{"\\udcff": ["a\\ud800"]}') == {"\\udcff": ["a\\ud800"]}
+    assert json_text.parse(b"{}" + b" " * 10, size=12) == {}
+    with pytest.raises(json_text.JsonError, match="13 bytes; at most 12 are read"):
+        json_text.parse(b"{}" + b" " * 11, size=12)
     for other in (b"[]", b"1", b"null", b'"a"'):
-        with pytest.raises(jsontext.JsonError, match="expected an object, found"):
-            jsontext.parse_object(other)
+        with pytest.raises(json_text.JsonError, match="expected an object, found"):
+            json_text.parse_object(other)
 
 
 def test_numbers_that_are_not_finite_are_strings() -> None:
     nan, inf = float("nan"), float("inf")
-    assert jsontext.encode({"a": (1.5, inf), "b": [-inf, {"c": nan}]}) == (
+    assert json_text.encode({"a": (1.5, inf), "b": [-inf, {"c": nan}]}) == (
         '{"a": [1.5, "inf"], "b": ["-inf", {"c": "nan"}]}'
     )
-    assert jsontext.encode({"a": [inf, "é"]}, compact=True) == '{"a":["inf","é"]}'
+    assert json_text.encode({"a": [inf, "é"]}, compact=True) == '{"a":["inf","é"]}'
 
 
 def test_events_with_infinite_numbers_compare(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_events_with_infinite_numbers_compare(tmp_path: Path) -> None:
         path.write_text(path.read_text().replace('"@"', "1e999"))
     done = invoke(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
     assert done.code == 1, done.errors
-    found = jsontext.parse_object(done.output)["launches"][0]["results"][-1]["a"]
+    found = json_text.parse_object(done.output)["launches"][0]["results"][-1]["a"]
     assert (found["scale"], found["other"]) == ("inf", "-inf")
 
 

@@ -13,7 +13,7 @@ import pytest
 import rewriter
 from artifacts import ARTIFACTS, FIXTURES, Fixture, get
 from rewriter.cli import main
-from rewriter.types import KINDS, Argument, Launch
+from rewriter.locate.types import KINDS, Argument, Launch
 
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 

@@ -14,16 +14,17 @@ import pytest
 import dumps
 import rewriter
 from artifacts import get
-from rewriter import nonfinite
-from rewriter.cache import effects, naming
-from rewriter.cache.state import scan
+from rewriter.artifact.naming import trace
+from rewriter.artifact.naming.attribution import attribute
+from rewriter.artifact.naming.graph import parse
+from rewriter.artifact.naming.names import model_name, of_artifact
+from rewriter.cache import mutate, naming
+from rewriter.cache.slots import scan
 from rewriter.cli import main
-from rewriter.dump import open_dump
-from rewriter.naming import dumped, trace
-from rewriter.naming.attribution import attribute
-from rewriter.naming.graph import parse
-from rewriter.naming.names import model_name, of_artifact
-from rewriter.verdict_text import describe
+from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump import names as dumped
+from rewriter.dump.reading import open_dump
 
 TRACES = Path(__file__).parent.parent / "fixtures" / "traces"
 NAMED = TRACES / "log-names"
@@ -223,7 +224,7 @@ def named_dump(tmp_path: Path) -> Path:
     path = tmp_path / "cache" / "ww" / "cwwforward.py"
     path.parent.mkdir(parents=True)
     path.write_bytes(source)
-    placed, _ = effects.instrument(scan(path.parents[1]).slots, rewriter.select("print"))
+    placed, _ = mutate.instrument(scan(path.parents[1]).slots, rewriter.select("print"))
     given = [dumps.value("primals_6", nan=2)]
     launches = [
         dumps.launch(2, "cpp_fused_add_div_gelu_native_layer_norm_1", given, [dumps.value("buf7")])

@@ -52,7 +52,7 @@ for standalone in (False, True):
 """
 
 
-@pytest.mark.parametrize("module", ["rewriter", "rewriter.types", "rewriter.errors"])
+@pytest.mark.parametrize("module", ["rewriter", "rewriter.locate.types", "rewriter.core.errors"])
 def test_importing_imports_neither_torch_nor_a_parser(module: str) -> None:
     modules = imported(f"import {module}")
     assert "rewriter" in modules

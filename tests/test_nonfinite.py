@@ -11,11 +11,17 @@ import torch
 
 import dumps
 from artifacts import get
-from rewriter.conclusion import Conclusion, next_command, read_conclusion, write_conclusion
-from rewriter.nonfinite import examine
-from rewriter.verdict import Ended, Verdict
-from rewriter.verdict_text import describe
-from rewriter.where import where
+from rewriter.diagnosis.conclusion import (
+    Conclusion,
+    next_command,
+    read_conclusion,
+    write_conclusion,
+)
+from rewriter.diagnosis.nonfinite import examine
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump.where import where
+from rewriter.execution.exit_status import ExitStatus
 
 HALF = {"dtype": "float16"}
 VALUES = "all values of these launches"
@@ -220,7 +226,11 @@ def test_the_next_command(tmp_path: Path) -> None:
 
 def test_how_it_ended_is_kept_beside_the_dump(tmp_path: Path) -> None:
     assert read_conclusion(tmp_path) is None
-    for ended in (Ended(0), Ended(None, signal=11), Ended(None, timed_out=True, message="5 s")):
+    for ended in (
+        ExitStatus(0),
+        ExitStatus(None, signal=11),
+        ExitStatus(None, timed_out=True, message="5 s"),
+    ):
         conclusion = Conclusion(ended, True, "rewriter run x.py {options}")
         write_conclusion(tmp_path, conclusion)
         assert read_conclusion(tmp_path) == conclusion

@@ -11,7 +11,7 @@ import pytest
 
 from artifacts import get
 from rewriter.cli import main
-from rewriter.python import syntax
+from rewriter.core import python_syntax
 
 PYTHON = get("cpu-torch2.13/complex_numbers").data
 CPP = get("cpu-torch2.13/complex_numbers cpp_wrapper").data
@@ -212,8 +212,8 @@ def test_lines_that_a_backslash_joins_are_read_as_one(tmp_path: Path) -> None:
 
 
 def test_checks_of_more_dimensions_than_an_assertion_are_of_another_tensor() -> None:
-    from rewriter.cpp.expected import _merged
-    from rewriter.types import Expected
+    from rewriter.locate.cpp.inputs import _merged
+    from rewriter.locate.types import Expected
 
     checked = Expected("x", "tensor", size=("?:1..9", "?:2..", "4"), open=True)
     asserted = Expected("x", "tensor", size=("s0", "8"), stride=("8", "1"))
@@ -256,16 +256,16 @@ def test_a_number_of_a_log_that_no_file_can_be_named_by(
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x = (", "9" * 5_000], ids=repr)
 def test_what_is_no_python_is_a_syntax_error(text: str) -> None:
     with pytest.raises(SyntaxError):
-        syntax.parse(text)
+        python_syntax.parse(text)
 
 
 @pytest.mark.parametrize("text", ["-" * 100_000 + "a", "a" + ".a" * 100_000, "-" * 201 + "a"])
 def test_what_is_too_deep_is_said_to_be(text: str) -> None:
-    with pytest.raises(syntax.TooDeepError):
-        syntax.parse(text)
+    with pytest.raises(python_syntax.TooDeepError):
+        python_syntax.parse(text)
 
 
 def test_what_is_deep_enough() -> None:
-    assert syntax.parse("-" * 150 + "a")
-    assert syntax.expression("-" * 150 + "a") is not None
-    assert syntax.expression("x = 1") is None
+    assert python_syntax.parse("-" * 150 + "a")
+    assert python_syntax.expression("-" * 150 + "a") is not None
+    assert python_syntax.expression("x = 1") is None

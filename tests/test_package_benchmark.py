@@ -19,7 +19,7 @@ import pytest
 
 import rewriter
 from capture import Packaged
-from rewriter import api
+from rewriter.instrumentation import api
 
 pytestmark = pytest.mark.benchmark
 

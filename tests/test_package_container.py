@@ -15,12 +15,13 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from artifacts import ARTIFACTS, get
-from rewriter import api
-from rewriter.artifact import open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package import pack
 from rewriter.cli import main
-from rewriter.package import build, pack, patch
-from rewriter.package.check import Loading
-from rewriter.package.machine import Machine, Torch
+from rewriter.instrumentation import api
+from rewriter.rebuild import build, patch
+from rewriter.rebuild.check import Loading
+from rewriter.rebuild.machine import Machine, Torch
 
 MLP = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 REAL = [MLP, ARTIFACTS / "cuda-torch2.11/customop/package/model.pt2"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from artifacts import ARTIFACTS
+from rewriter.artifact.package.model import open_package
 from rewriter.cli import main
-from rewriter.package import build, machine
-from rewriter.package.model import open_package
+from rewriter.rebuild import build, machine
 
 PACKAGE = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 SOURCES = ["instrument", str(PACKAGE), "--no-rebuild", "--overwrite", "-o"]

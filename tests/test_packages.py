@@ -33,11 +33,10 @@ from capture import Compiled, Packaged, compile_case
 from harness import Apart, call, frozen
 from models import MODELS
 from packages import Ran, run_package, run_packages
-from rewriter import api
 from rewriter.cli import main
-from rewriter.cpp import runtime
-from rewriter.package import patch
-from rewriter.types import Json
+from rewriter.core.types import Json
+from rewriter.instrumentation import api, bundle
+from rewriter.rebuild import patch
 from test_cpp_compiled import (
     NOT_TAKEN,
     OPAQUE,
@@ -669,12 +668,12 @@ def broken_table(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def broken_runtime(monkeypatch: pytest.MonkeyPatch) -> str:
-    good = runtime.apart
+    good = bundle.apart
 
     def bad(probes: Sequence[str], format: str) -> str:
         return good(probes, format) + "int missing = nowhere;\n"
 
-    monkeypatch.setattr(runtime, "apart", bad)
+    monkeypatch.setattr(bundle, "apart", bad)
     return r"runtime\.cpp:\d+: .*nowhere.*\n +int missing = nowhere;"
 
 

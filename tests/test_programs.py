@@ -214,13 +214,13 @@ def test_triage_says_what_was_raised(
     """In both runs without probes; on a machine without a GPU there is one."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(make(tmp_path / "cache", [MLP])))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "")
+    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "")
     raises = [sys.executable, "-c", "raise ValueError('no')"]
     assert main(["triage", "--", *raises]) == 1
     first, second, *_ = capfd.readouterr().out.splitlines()
     assert first.startswith("1. as it is: crashed: ValueError: no (")
     assert second.startswith("2. each launch waited for, no memory cached: crashed: ValueError: no")
-    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "there is no GPU here")
+    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "there is no GPU here")
     assert main(["triage", "--", *raises]) == 1
     _, second, third, *_ = capfd.readouterr().out.splitlines()
     assert second.strip().startswith("there is no GPU here, and on the CPU nothing is asynchronous")

@@ -14,11 +14,11 @@ import pytest
 import dumps
 from dumps import launch, value
 from rewriter import cli
-from rewriter.comparison import describe_ranks
-from rewriter.comparison.compare import compare
-from rewriter.comparison.ranks import Ranks, compare_ranks
-from rewriter.comparison.replica import Parting
-from rewriter.errors import RewriterError
+from rewriter.comparison.dumps import describe_ranks
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.ranks import Ranks, compare_ranks
+from rewriter.comparison.dumps.replica import Parting
+from rewriter.core.errors import RewriterError
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent / "docs/schemas/ranks.json").read_text(encoding="utf-8")
@@ -541,7 +541,7 @@ def test_progress_counts_the_launches_of_all_ranks(dump: Callable[..., Path]) ->
 
 def test_the_page_has_one_finding_for_what_matters(dump: Callable[..., Path]) -> None:
     """Each rank has data of its own, and one goes wrong: that is the finding, others are notes."""
-    from rewriter.reporting.ranked import report
+    from rewriter.report.ranked import report
 
     right = [[plain(x), plain(x + 1)] for x in (1, 5, 9)]
     found = compare_ranks(dump(*right, [plain(3), plain(7, wrong=4)]))

@@ -18,8 +18,8 @@ import rewriter
 from capture import Graph, compile_case
 from comparisons import find, kernel_changed
 from models import Case
-from rewriter.comparison.ranks import Ranks, compare_ranks
-from rewriter.comparison.types import OUTPUTS
+from rewriter.comparison.dumps.ranks import Ranks, compare_ranks
+from rewriter.dump.dataflow import OUTPUTS
 
 ROOT = Path(__file__).parent.parent
 REDUCE = "torch.ops._c10d_functional.all_reduce_.default"

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import dumps
-from rewriter import recorded_values, replay
 from rewriter.cli import main
-from rewriter.errors import RewriterError
+from rewriter.core.errors import RewriterError
+from rewriter.execution import replay
+from rewriter.runtime.host import recorded_values
 
 # It updates an input, takes a size, a transposed tensor and nothing, and draws random numbers.
 WRAPPER = """import torch

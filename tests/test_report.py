@@ -21,16 +21,17 @@ import torch
 
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
-from rewriter import api, cli
-from rewriter.conclusion import Conclusion, write_conclusion
-from rewriter.dump import open_dump
-from rewriter.errors import RewriterError
-from rewriter.reporting import encode, model, plot, sources
-from rewriter.reporting.compared import report as compared_report
-from rewriter.reporting.histogram import histogram
-from rewriter.reporting.page import comparison_page, isolated, page
-from rewriter.reporting.types import Report
-from rewriter.verdict import Ended
+from rewriter import cli
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
+from rewriter.dump.reading import open_dump
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.instrumentation import api
+from rewriter.report import encode, model, plot, sources
+from rewriter.report.compared import report as compared_report
+from rewriter.report.histogram import histogram
+from rewriter.report.page import comparison_page, isolated, page
+from rewriter.report.types import Report
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "docs/schemas/report.json").read_text(encoding="utf-8"))
@@ -186,7 +187,7 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
     rows = [*step(0), step(1)[0]]
     root = write_dump(tmp_path / "x.dump", rows)
     again = "rewriter cache run --wrappers '{wrapper}*' '{options}' -- python train.py"
-    write_conclusion(root, Conclusion(Ended(None, signal=11), again=again))
+    write_conclusion(root, Conclusion(ExitStatus(None, signal=11), again=again))
     report = model.report(open_dump(root))
     assert report.verdict == ("The program ended in launch #1 kernel_1 (line 101): signal SIGSEGV.")
     text = page(report)
@@ -194,7 +195,7 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
         assert said in text
     following = "--wrappers &#39;model*&#39; --launches 0,1 --probe print,save -- python train.py"
     assert following in text
-    write_conclusion(root, Conclusion(Ended(0)))
+    write_conclusion(root, Conclusion(ExitStatus(0)))
     assert model.report(open_dump(root)).verdicts == ()
 
 
@@ -203,7 +204,9 @@ def test_a_report_asks_for_nothing_that_is_recorded(probes: str, tmp_path: Path)
     root = write_dump(tmp_path / "x.dump", [*step(0), step(1)[0]])
     instrumented = api.instrument(get("cpu-torch2.13/mlp").path, api.select(probes))
     (root / "model.py").write_bytes(instrumented.source)
-    write_conclusion(root, Conclusion(Ended(None, signal=11), again="rewriter run x.py {options}"))
+    write_conclusion(
+        root, Conclusion(ExitStatus(None, signal=11), again="rewriter run x.py {options}")
+    )
     ((_, following),) = model.report(open_dump(root)).verdicts
     asks = "rewriter run x.py --launches 0,1 --probe print,save"
     assert following == ("" if probes == "print,save" else asks)
@@ -546,7 +549,7 @@ def test_of_two_wrappers_with_one_name_the_hash_tells(tmp_path: Path) -> None:
 
 
 def test_a_comparison_has_the_sources_of_the_wrappers_that_were_called(tmp_path: Path) -> None:
-    from rewriter.comparison.compare import compare
+    from rewriter.comparison.dumps.compare import compare
 
     a = two_wrappers(tmp_path / "a.dump", ["a.py", "b.py"])
     b = two_wrappers(tmp_path / "b.dump", ["a.py", "b.py"])

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from report_dumps import beginnings, compared, many, row, step, write_dump
-from rewriter.comparison.compare import compare
-from rewriter.dump import open_dump
-from rewriter.reporting import model
-from rewriter.reporting.page import comparison_page
-from rewriter.reporting.page import page as page_text
+from rewriter.comparison.dumps.compare import compare
+from rewriter.dump.reading import open_dump
+from rewriter.report import model
+from rewriter.report.page import comparison_page
+from rewriter.report.page import page as page_text
 from test_report import hostile_report
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def test_print_leaves_the_controls_out(open_page: Open, long_page: str) -> None:
 
 def test_histograms_and_numbers_beyond_javascript(open_page: Open, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from rewriter.reporting.histogram import histogram
+    from rewriter.report.histogram import histogram
 
     largest = 2**63 - 1
     rows_ = [

@@ -15,16 +15,20 @@ from typing import Any
 import pytest
 
 from artifacts import get
-from rewriter import graphs, jsontext, kernels, markers, provenance, trace_page
-from rewriter.artifact import language_of
-from rewriter.cpp import embedded, tokens
-from rewriter.cpp.grammar import load
-from rewriter.cpp.outline import Outline
-from rewriter.difference import accounting, declared
-from rewriter.kernel_source import defined, find_kernels
-from rewriter.package import model, recipe
-from rewriter.reporting.page import isolated
-from rewriter.source import Source
+from rewriter.artifact import graphs
+from rewriter.artifact.kernel_sources import defined, find_kernels
+from rewriter.artifact.opening import language_of
+from rewriter.artifact.package import model
+from rewriter.artifact.trace import page
+from rewriter.comparison.artifacts import accounting, declared
+from rewriter.core import json_text, markers
+from rewriter.core.source import Source
+from rewriter.locate import kernels, provenance
+from rewriter.locate.cpp import embedded, tokens
+from rewriter.locate.cpp.grammar import load
+from rewriter.locate.cpp.outline import Outline
+from rewriter.rebuild import recipe
+from rewriter.report.page import isolated
 
 AOTI = get("cpu-torch2.13/mlp aoti").data
 _COMMAND = b"\n// Compile cmd\n// "
@@ -40,15 +44,15 @@ def _outline(data: bytes) -> object:
 
 
 def _kernels(data: bytes) -> object:
-    from rewriter.artifact import OpenWrapper
-    from rewriter.types import Wrapper
+    from rewriter.artifact.opening import OpenWrapper
+    from rewriter.locate.types import Wrapper
 
     return find_kernels(OpenWrapper(Wrapper("wrapper.cpp", data, "cpp"), Path("wrapper.cpp")))
 
 
 def _page(data: bytes) -> object:
     path = Path("0_0_0/inductor_output_code_a_1.html")
-    return trace_page.read(path, b"<pre>" + data + b"</pre>")
+    return page.read(path, b"<pre>" + data + b"</pre>")
 
 
 def _behind(text: bytes) -> Callable[[int], bytes]:
@@ -69,14 +73,14 @@ def _python(data: bytes) -> object:
 
 
 def _strip(data: bytes) -> object:
-    from rewriter import edit
+    from rewriter.core import edit
 
     return edit.strip(data)
 
 
 def _refused(data: bytes) -> None:
-    with pytest.raises(jsontext.JsonError):
-        jsontext.parse(data)
+    with pytest.raises(json_text.JsonError):
+        json_text.parse(data)
 
 
 _HEADER = b"# Instrumented by inductor-rewriter 0.1.0 with print, original sha256 "
@@ -150,7 +154,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         20_000,
     ),
     "strings in JSON": (
-        jsontext.parse, lambda n: b'["' + b'\\"' * n + b'",' + b"[]," * n + b"1]", 40_000
+        json_text.parse, lambda n: b'["' + b'\\"' * n + b'",' + b"[]," * n + b"1]", 40_000
     ),
 }  # fmt: skip
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 import rewriter
 from artifacts import FIXTURES, Fixture, get
-from rewriter import markers
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.cli import main
-from rewriter.errors import BAD_INPUT, RewriterError
-from rewriter.types import Instrumented, Launch, Wrapper
+from rewriter.core import markers
+from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.instrumentation.types import Instrumented
+from rewriter.locate.types import Launch, Wrapper
 
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
@@ -165,7 +166,7 @@ def _inner_lines(tree: ast.Module) -> set[int]:
 
 
 def rewriter_source(data: bytes) -> Any:
-    from rewriter.source import Source
+    from rewriter.core.source import Source
 
     return Source("output_code.py", data)
 

@@ -16,8 +16,9 @@ import pytest
 
 import dumps
 from artifacts import get
-from rewriter import cli, terminal
-from rewriter.terminal import escape, say, say_text, table
+from rewriter import cli
+from rewriter.core import terminal
+from rewriter.core.terminal import escape, say, say_text, table
 
 ROOT = Path(__file__).parent.parent
 # An escape sequence, a C1 control, marks that turn the direction of writing, a forged message.

@@ -13,16 +13,16 @@ import pytest
 
 import dumps
 import rewriter
-from rewriter import timing
 from rewriter.cli import main
-from rewriter.dump import open_dump
-from rewriter.errors import RewriterError
-from rewriter.triage import examine
-from rewriter.verdict import Ended
-from rewriter.verdict_text import describe
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.triage import examine
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump import timing
+from rewriter.dump.reading import open_dump
+from rewriter.execution.exit_status import ExitStatus
 
 SCHEMAS = Path(__file__).parent.parent / "docs/schemas"
-ABORTED = Ended(None, int(signal.SIGABRT))
+ABORTED = ExitStatus(None, int(signal.SIGABRT))
 X = dumps.value("x", mean=3.0)
 
 
@@ -124,7 +124,7 @@ def test_a_launch_that_ended_is_not_the_one(repeats: bool, tmp_path: Path) -> No
     found = launches(last="both")
     found[2][0]["repeats"] = repeats
     (verdict,) = examine(
-        write(tmp_path, found if repeats else [*found[:2], (found[2][0], [])]), Ended(3)
+        write(tmp_path, found if repeats else [*found[:2], (found[2][0], [])]), ExitStatus(3)
     )
     assert verdict.state == "after"
     assert verdict.headline.startswith("the program ended after launch #")
@@ -133,14 +133,14 @@ def test_a_launch_that_ended_is_not_the_one(repeats: bool, tmp_path: Path) -> No
 
 def test_after_the_last_launch_of_a_call_none_was_running(tmp_path: Path) -> None:
     dump = write(tmp_path, launches(last="both"))
-    (verdict,) = examine(dump, Ended(3))
+    (verdict,) = examine(dump, ExitStatus(3))
     assert verdict.state == "over"
     assert verdict.headline == (
         "the program ended in no launch, after the last one of a call, launch #2 "
         "extern_kernels.mm (line 102): exit code 3"
     )
     assert verdict.wants == ("", "")
-    (verdict,) = examine(dump, Ended(None, timed_out=True, message="still running after 9 s"))
+    (verdict,) = examine(dump, ExitStatus(None, timed_out=True, message="still running after 9 s"))
     assert verdict.headline.startswith("still running after 9 s in no launch, after the last one")
 
 
@@ -249,7 +249,7 @@ def test_a_fault_that_sync_found(tmp_path: Path) -> None:
     error = "CUDA error: an illegal memory access was encountered"
     row = {"launch": 1, "kernel": "cpp_fused_mul_1"}
     add(dump, {**row, "phase": "after", "error": error})
-    (verdict,) = examine(dump, Ended(1, message="RuntimeError: CUDA error\nadvice"))
+    (verdict,) = examine(dump, ExitStatus(1, message="RuntimeError: CUDA error\nadvice"))
     assert (verdict.state, verdict.launch, verdict.error) == ("faulted", 1, error)
     assert verdict.headline == f"launch #1 cpp_fused_mul_1 (line 101) faulted: {error}"
     assert not verdict.asynchronous
@@ -318,15 +318,18 @@ def test_indices_out_of_bounds_are_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ended", "says"),
     [
-        (Ended(None, timed_out=True, message="still running after 5 s"), "still running after 5 s"),
-        (Ended(None, 9), "signal SIGKILL"),
-        (Ended(1, message="ValueError: no\nmore"), "ValueError: no"),
-        (Ended(7), "exit code 7"),
-        (Ended(None, 35), "signal 35"),
+        (
+            ExitStatus(None, timed_out=True, message="still running after 5 s"),
+            "still running after 5 s",
+        ),
+        (ExitStatus(None, 9), "signal SIGKILL"),
+        (ExitStatus(1, message="ValueError: no\nmore"), "ValueError: no"),
+        (ExitStatus(7), "exit code 7"),
+        (ExitStatus(None, 35), "signal 35"),
     ],
     ids=["limit", "killed", "exception", "code", "real-time signal"],
 )
-def test_how_it_ended_is_said(ended: Ended, says: str, tmp_path: Path) -> None:
+def test_how_it_ended_is_said(ended: ExitStatus, says: str, tmp_path: Path) -> None:
     (verdict,) = examine(write(tmp_path, launches()), ended)
     assert says in verdict.headline
     assert "#2 extern_kernels.mm" in verdict.headline
@@ -335,7 +338,7 @@ def test_how_it_ended_is_said(ended: Ended, says: str, tmp_path: Path) -> None:
 
 def test_memory_that_ran_out_is_noted(tmp_path: Path) -> None:
     message = "RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"  # noqa: E501
-    (verdict,) = examine(write(tmp_path, launches()), Ended(1, message=message))
+    (verdict,) = examine(write(tmp_path, launches()), ExitStatus(1, message=message))
     assert any(note.startswith("An allocation failed") for note in verdict.notes)
 
 
@@ -386,7 +389,7 @@ def test_a_rank_that_died_between_calls_lets_others_wait(tmp_path: Path) -> None
 def test_ranks_that_all_wait_hang_there(tmp_path: Path) -> None:
     collective(0, tmp_path)
     collective(1, tmp_path)
-    ended = Ended(None, timed_out=True, message="still running after 9 s")
+    ended = ExitStatus(None, timed_out=True, message="still running after 9 s")
     verdicts = examine(tmp_path, ended)
     assert [x.state for x in verdicts] == ["running", "running"]
     assert verdicts[0].headline.startswith("still running after 9 s in launch #3")

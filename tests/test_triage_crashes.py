@@ -27,7 +27,7 @@ from capture import Compiled, Packaged, package_case
 from harness import load
 from models import models_for
 from rewriter.cli import main
-from rewriter.types import Launch
+from rewriter.locate.types import Launch
 
 FAULTS = {
     "segfault": "*(volatile int*)0 = 1;",
@@ -275,7 +275,7 @@ for step in range(3):
 @pytest.fixture
 def _may_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a program runs a second time, with each launch waited for, on every machine."""
-    monkeypatch.setattr("rewriter.gpu.why_none", lambda _: "")
+    monkeypatch.setattr("rewriter.execution.gpu.why_none", lambda _: "")
 
 
 @pytest.mark.usefixtures("_may_use_a_gpu")

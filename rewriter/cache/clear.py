@@ -9,10 +9,10 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rewriter import markers
 from rewriter.cache import journal
-from rewriter.cache.state import Cache
-from rewriter.errors import FAILED, RewriterError
+from rewriter.cache.slots import Cache
+from rewriter.core import markers
+from rewriter.core.errors import FAILED, RewriterError
 
 _LOCKS = "locks"  # Inductor's, while it builds
 _GRAPHS = ("fxgraph", "aotautograd")

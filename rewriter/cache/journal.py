@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import jsontext, limits
-from rewriter.errors import RewriterError
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
 
 NAME = ".rewriter-run.json"
 
@@ -57,7 +57,7 @@ class Journal:
             # Locked before it has its name: nobody finds it unlocked.
             descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, jsontext.encode(facts).encode())
+            os.write(descriptor, json_text.encode(facts).encode())
             os.replace(temporary, self._path)
         except OSError as error:
             if descriptor is not None:
@@ -118,7 +118,7 @@ def _open(directory: Path) -> tuple[Running, bool] | None:
 def _parse(data: bytes) -> Running:
     """A journal that cannot be read names no wrappers."""
     try:
-        facts = jsontext.parse_object(data)
+        facts = json_text.parse_object(data)
         return Running(
             int(facts["pid"]),
             str(facts["host"]),

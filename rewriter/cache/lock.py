@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rewriter.artifact import unreadable
+from rewriter.artifact.opening import unreadable
 from rewriter.cache import journal
-from rewriter.errors import FAILED, RewriterError
+from rewriter.core.errors import FAILED, RewriterError
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.cache.effects import Placed
-from rewriter.errors import RewriterError
-from rewriter.naming import dumped, trace
-from rewriter.naming.names import of_wrapper
-from rewriter.naming.trace import Told
+from rewriter.artifact.naming import trace
+from rewriter.artifact.naming.names import of_wrapper
+from rewriter.artifact.naming.trace import Told
+from rewriter.cache.mutate import Placed
+from rewriter.core.errors import RewriterError
+from rewriter.dump import names as dumped
 
 _VARIABLE = "TORCH_TRACE"
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rewriter.errors import RewriterError
-from rewriter.signals import Signals
-from rewriter.standard_input import Feed, StandardInput
-from rewriter.verdict import Ended
+from rewriter.core.errors import RewriterError
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.execution.signals import Signals
+from rewriter.execution.standard_input import Feed, StandardInput
 
 _GRACE = 10.0  # seconds that the program has for its own cleaning up
 _POLL = 0.1
@@ -47,7 +47,7 @@ def run(
     *,
     timeout: float | None = None,
     quiet: bool = False,
-) -> Ended:
+) -> ExitStatus:
     """Run a program to its end. A signal is handed on to it; then, and after `timeout` seconds, it
     has a while to end before it is killed, which `tell` is told. `quiet` sends its standard output
     to standard error; `stdin` is what it reads.
@@ -65,7 +65,7 @@ def _run(
     *,
     timeout: float | None,
     quiet: bool,
-) -> Ended:
+) -> ExitStatus:
     sys.stdout.flush()
     sys.stderr.flush()
     # At a terminal, the program stays in the group that Ctrl-C goes to and that may read from it.
@@ -114,11 +114,13 @@ def _run(
                 send(signal.SIGKILL)
     if grouped and (timed_out or handed_on):
         send(signal.SIGKILL)  # what it started and left
-    ended = Ended.of(process.returncode)
+    ended = ExitStatus.of(process.returncode)
     if handed_on:
         return replace(ended, interrupted=signals.received[0])
     if timed_out:
-        return Ended(None, timed_out=True, message=f"stopped at the time limit of {timeout:g} s")
+        return ExitStatus(
+            None, timed_out=True, message=f"stopped at the time limit of {timeout:g} s"
+        )
     return ended
 
 

@@ -12,21 +12,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter import found
 from rewriter.cache import naming, program
-from rewriter.cache.choose import Choice, Chosen, choose
-from rewriter.cache.effects import Cleared, Placed, Refused
-from rewriter.cache.place import VARIABLE
+from rewriter.cache.location import VARIABLE
+from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.select import Choice, Chosen, choose
 from rewriter.cache.session import Session, Tell, writing
-from rewriter.cache.state import Cache, Slot, scan
-from rewriter.dump_directory import dump_directory
-from rewriter.errors import RewriterError
-from rewriter.found import Found
-from rewriter.runner import blocking_environment
-from rewriter.signals import Signals
-from rewriter.standard_input import StandardInput
-from rewriter.types import Selection
-from rewriter.verdict import Ended
+from rewriter.cache.slots import Cache, Slot, scan
+from rewriter.core.errors import RewriterError
+from rewriter.dump.directory import dump_directory
+from rewriter.dump.summary import DumpSummary, summarise
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.execution.runner import blocking_environment
+from rewriter.execution.signals import Signals
+from rewriter.execution.standard_input import StandardInput
+from rewriter.instrumentation.types import Selection
 
 # `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
 # `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
@@ -78,7 +77,7 @@ class Unprobed:
 class CacheRun:
     """What a run did. `runs` counts how often the program ran, `ended` tells of the last time."""
 
-    ended: Ended
+    ended: ExitStatus
     interrupted: bool = False
     runs: int = 0
     placed: tuple[Placed, ...] = ()
@@ -87,7 +86,7 @@ class CacheRun:
     unprobed: tuple[Unprobed, ...] = ()
     cleared: tuple[Cleared, ...] = ()
     dump: Path | None = None
-    found: Found = field(default_factory=Found)
+    summary: DumpSummary = field(default_factory=DumpSummary)
 
 
 def run(request: Request, tell: Tell) -> CacheRun:
@@ -104,7 +103,7 @@ def run(request: Request, tell: Tell) -> CacheRun:
             dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
             try:
                 result = _Runner(request, dump, signals, tell, Path(traces)).run(cache)
-                result = replace(result, found=_read(dump, result.placed, Path(traces), tell))
+                result = replace(result, summary=_read(dump, result.placed, Path(traces), tell))
             finally:
                 kept = (dump / "manifest.json").is_file()
                 if not kept:
@@ -116,14 +115,14 @@ def run(request: Request, tell: Tell) -> CacheRun:
     return replace(result, dump=dump if kept else None)
 
 
-def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> Found:
+def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> DumpSummary:
     """What the dump says. The wrappers that were called are copied into it, as they were, and what
     they are called in the model is added."""
     try:
-        result = found.read(dump)
+        result = summarise(dump)
     except RewriterError as error:
         tell(f"warning: {error.message}")
-        return Found()
+        return DumpSummary()
     try:
         called = [one for one in placed if one.slot.path.name in result.calls]
         for one in called:
@@ -213,7 +212,7 @@ class _Runner:
         result = CacheRun(ended, bool(self._signals.received), 0, placed, refused, chosen.broken)
         return result, scan(request.directory)
 
-    def _start(self, added: dict[str, str]) -> Ended:
+    def _start(self, added: dict[str, str]) -> ExitStatus:
         request = self._request
         if self._signals.received:
             raise KeyboardInterrupt
@@ -293,8 +292,8 @@ def _require_match(cache: Cache, choice: Choice) -> None:
     by_name = replace(choice, since=None, newest=None)
     if not cache.slots or by_name == Choice():
         return
-    found = choose(cache, by_name, now=0)
-    if found.slots or found.broken:
+    chosen = choose(cache, by_name, now=0)
+    if chosen.slots or chosen.broken:
         return
     there = choose(cache, replace(by_name, kernels=None), now=0).slots
     if not there or choice.kernels is None:
@@ -319,12 +318,14 @@ def _require_match(cache: Cache, choice: Choice) -> None:
 
 def _nothing_compiled(request: Request) -> RewriterError:
     if request.choice == Choice():
-        found = f"the program ran, and left no wrapper in {request.directory}"
+        message = f"the program ran, and left no wrapper in {request.directory}"
     else:
-        found = f"the program ran, and no wrapper in {request.directory} is one that was asked for"
+        message = (
+            f"the program ran, and no wrapper in {request.directory} is one that was asked for"
+        )
     return RewriterError(
         "nothing-compiled",
-        found,
+        message,
         hint="It may compile nothing with Inductor, or set a cache directory of its own: pass that "
         "with --dir. `rewriter cache list` shows what is there.",
     )

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rewriter.cache import effects, journal
-from rewriter.cache.effects import Cleared, Placed, Refused
+from rewriter.cache import journal, mutate
 from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
-from rewriter.cache.state import Cache, Slot, look, scan
-from rewriter.types import Selection
+from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.slots import Cache, Slot, look, scan
+from rewriter.instrumentation.types import Selection
 
 Tell = Callable[[str], None]
 
@@ -36,7 +36,7 @@ def _settled(directory: Path, tell: Tell) -> Cache:
     cache = scan(directory)
     if died is None:
         return cache
-    cleared = effects.settle(cache, died)
+    cleared = mutate.settle(cache, died)
     count = len(cleared.restored)
     tell(f"restored {count} wrapper{'s' * (count != 1)} that an interrupted `cache run` left")
     for name in cleared.left:
@@ -63,12 +63,12 @@ class Session:
         """Put probes into wrappers."""
         self._slots = tuple(slots)
         self._journal.write(slot.name for slot in self._slots)
-        return effects.instrument(self._slots, selection, overwrite=overwrite, go_on=self._go_on)
+        return mutate.instrument(self._slots, selection, overwrite=overwrite, go_on=self._go_on)
 
     def restore(self) -> Cleared:
         """Give the originals back, as far as there are any: the program may have removed some."""
         now = [slot for before in self._slots if (slot := look(before)) is not None]
-        cleared = effects.clear_up(self._directory, effects.restore(now))
+        cleared = mutate.clear_up(self._directory, mutate.restore(now))
         self._slots = ()
         return cleared
 

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.cache.choose import Chosen
-from rewriter.cache.effects import Cleared, Placed, Refused
 from rewriter.cache.journal import Running
-from rewriter.cache.state import Cache, Slot
+from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.select import Chosen
+from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._common import warn_about
-from rewriter.probes import NO_MATCH
-from rewriter.terminal import message, say, table
-from rewriter.types import Json, Selection
+from rewriter.core.terminal import message, say, table
+from rewriter.core.types import Json
+from rewriter.instrumentation.probes import NO_MATCH
+from rewriter.instrumentation.types import Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table
 _NAMED = 8  # wrappers in a message

@@ -7,20 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import nonfinite, timing
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
 from rewriter.commands._common import verdict_lines
-from rewriter.conclusion import OPTIONS, WRAPPER, Conclusion, next_command, write_conclusion
-from rewriter.errors import RewriterError
-from rewriter.found import Finding
-from rewriter.labels import short
-from rewriter.terminal import Line, level_style, message, table
-from rewriter.timing import Timed
-from rewriter.triage import examine
-from rewriter.types import Json
-from rewriter.verdict import Verdict
-from rewriter.where import where
+from rewriter.core.errors import RewriterError
+from rewriter.core.labels import short
+from rewriter.core.terminal import Line, level_style, message, table
+from rewriter.core.types import Json
+from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis.conclusion import (
+    OPTIONS,
+    WRAPPER,
+    Conclusion,
+    next_command,
+    write_conclusion,
+)
+from rewriter.diagnosis.triage import examine
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import timing
+from rewriter.dump.summary import Finding
+from rewriter.dump.timing import Timed
+from rewriter.dump.where import where
 
 _SHOWN = 30  # launches in a table of times
 
@@ -67,7 +74,7 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
     if found.times:
         message(*_times(found.times))
     has_nan = any(verdict.ended is None for verdict in found.verdicts)
-    for finding in ran.found.findings:
+    for finding in ran.summary.findings:
         # Of NaN there is a verdict, and of the infinities that they come from.
         if finding.kind == "unexpected" or not has_nan:
             message(_finding(finding), style=level_style("error"))
@@ -100,16 +107,16 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
                 "wrapper": one.slot.name,
                 "graph": one.slot.wrapper.graph,
                 "launches": len(one.result.plan.probed),
-                "calls": ran.found.calls.get(one.slot.path.name, 0),
+                "calls": ran.summary.calls.get(one.slot.path.name, 0),
             }
             for one in ran.placed
         ],
         "refused": placed_json(request.directory, (), ran.refused)["refused"],
         "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in ran.unprobed],
-        "launches": ran.found.launches,
+        "launches": ran.summary.launches,
         "findings": [
             {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": x.row}
-            for x in ran.found.findings
+            for x in ran.summary.findings
         ],
         "left": [name for cleared in ran.cleared for name in cleared.left],
         "dump": None if ran.dump is None else str(ran.dump),
@@ -124,7 +131,7 @@ def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
 
 def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
-    calls = {one.slot: ran.found.calls.get(one.slot.path.name, 0) for one in ran.placed}
+    calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.placed}
     asked = ran.placed[0].result.selection if ran.placed else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     rows = [["wrapper", "graph", "launches", "calls recorded" if chosen else "calls"]]
@@ -143,7 +150,7 @@ def _calls(ran: CacheRun) -> list[Line]:
             "a program that sets a cache directory of its own, or force_disable_caches, reads none "
             "of these"
         )
-    lines.append(f"{count(ran.found.launches, 'launch', 'es')} recorded")
+    lines.append(f"{count(ran.summary.launches, 'launch', 'es')} recorded")
     return lines
 
 

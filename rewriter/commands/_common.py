@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewriter import probes
 from rewriter.commands._parser import Parser
-from rewriter.errors import RewriterError
-from rewriter.package import ROUTES
-from rewriter.terminal import Line, level_style, message, say, say_text
-from rewriter.types import Json, Plan, Selection
+from rewriter.core.errors import RewriterError
+from rewriter.core.terminal import Line, level_style, message, say, say_text
+from rewriter.core.types import Json
+from rewriter.instrumentation import probes
+from rewriter.instrumentation.types import Plan, Selection
+from rewriter.rebuild.types import ROUTES
 
 if TYPE_CHECKING:
-    from rewriter.verdict import Verdict
+    from rewriter.diagnosis.verdict import Verdict
 
 _LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 _KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
@@ -167,7 +168,7 @@ def selection(
     if not names.strip(","):
         _refuse_idle_options(arguments)
         return None
-    from rewriter import api
+    from rewriter.instrumentation import api
 
     return api.select(
         names,
@@ -185,9 +186,9 @@ def selection(
 
 def emit_json(kind: str, content: Json) -> None:
     """Print one JSON object with the `format` and `version` that every `--json` has."""
-    from rewriter import jsontext
+    from rewriter.core import json_text
 
-    say(jsontext.encode({"format": f"rewriter.{kind}", "version": 1, **content}))
+    say(json_text.encode({"format": f"rewriter.{kind}", "version": 1, **content}))
 
 
 def steps() -> Callable[[str], None]:
@@ -252,7 +253,7 @@ def deliver(
     `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
     the difference, and unless a place is named writes nothing; `--check` never does.
     """
-    from rewriter import textdiff, write
+    from rewriter.core import files, text_diff
 
     to_stdout = arguments.output == "-"
     if to_stdout and (arguments.json or arguments.diff):
@@ -264,18 +265,18 @@ def deliver(
     changed = before != after
     diff = unified(path, before, after) if arguments.diff else None
     if diff is not None and not arguments.json:
-        say_text(diff, textdiff.style)
+        say_text(diff, text_diff.style)
     if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
         return Delivered(changed, diff=diff)
     if arguments.in_place:
-        backup = write.replace(path, after, plain, overwrite=arguments.overwrite)
+        backup = files.replace(path, after, plain, overwrite=arguments.overwrite)
         return Delivered(changed, str(path), None if backup is None else str(backup), diff)
     if to_stdout:
         sys.stdout.flush()
         sys.stdout.buffer.write(after)
         return Delivered(changed, "-")
     target = Path(arguments.output) if arguments.output else default
-    write.write(target, after, overwrite=arguments.overwrite)
+    files.write(target, after, overwrite=arguments.overwrite)
     return Delivered(changed, str(target), diff=diff)
 
 
@@ -301,9 +302,9 @@ def add_output_options(parser: Parser, default: str) -> None:
 
 def unified(path: Path, before: bytes, after: bytes) -> str:
     """A unified diff of two versions of a file; a carriage return shows as it is."""
-    from rewriter import textdiff
+    from rewriter.core import text_diff
 
-    return textdiff.unified(
+    return text_diff.unified(
         before.decode("utf-8", "replace"),
         after.decode("utf-8", "replace"),
         f"a/{path.name}",
@@ -313,7 +314,7 @@ def unified(path: Path, before: bytes, after: bytes) -> str:
 
 def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
     """A verdict, its headline set off."""
-    from rewriter.verdict_text import describe
+    from rewriter.diagnosis.verdict_text import describe
 
     first, *rest = describe(verdict, next_command=next_command).split("\n")
     return [[(first, level_style("error"))], *rest]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rewriter.comparison.types import DIFFERS, LaunchComparison, TensorComparison
-from rewriter.terminal import level_style, say, table
+from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, TensorComparison
+from rewriter.core.terminal import level_style, say, table
 
 _SHOWN = 20  # rows of a list, unless all are asked for
 

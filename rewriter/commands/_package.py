@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rewriter import textdiff, write
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
+from rewriter.artifact.package.model import Package
 from rewriter.commands._common import (
     Delivered,
     emit_json,
@@ -19,14 +19,15 @@ from rewriter.commands._common import (
     unified,
     warn_about,
 )
-from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.package import patch, script
-from rewriter.package.model import Package
-from rewriter.package.patch import Built, Probed
-from rewriter.probes import phases
-from rewriter.terminal import message, say_text
-from rewriter.transaction import Transaction
-from rewriter.types import Json, Selection
+from rewriter.core import files, text_diff
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.terminal import message, say_text
+from rewriter.core.transaction import Transaction
+from rewriter.core.types import Json
+from rewriter.instrumentation.probes import phases
+from rewriter.instrumentation.types import Selection
+from rewriter.rebuild import patch, script
+from rewriter.rebuild.patch import Built, Probed
 
 
 def refuse_options(arguments: argparse.Namespace) -> None:
@@ -61,7 +62,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             delivered, built = Delivered(changed, diff=diff), None
         elif arguments.no_rebuild:
             output = _output(arguments, artifact.path)
-            with write.whole(output, overwrite=arguments.overwrite, directory=True) as temporary:
+            with files.whole(output, overwrite=arguments.overwrite, directory=True) as temporary:
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
         else:
@@ -90,10 +91,10 @@ def _build(
     with Transaction(output) as changes:
         if arguments.in_place:
             # Before the package, so that whoever is stopped between the two finds it there.
-            backup = write.backup_path(output.resolve())
+            backup = files.backup_path(output.resolve())
             mode = output.stat().st_mode
             shutil.copyfile(original.path, changes.stage(backup, mode=mode))
-        temporary = write.stage(changes, output, overwrite=overwrite, directory=folder)
+        temporary = files.stage(changes, output, overwrite=overwrite, directory=folder)
         built = patch.rebuild(
             original,
             probed,
@@ -124,10 +125,10 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
             plain = changes.about(output.resolve())
             if probed or arguments.output:
                 folder = package.is_folder
-                plain = write.stage(changes, output, overwrite=overwrite, directory=folder)
+                plain = files.stage(changes, output, overwrite=overwrite, directory=folder)
                 exact = _write_plain(artifact, plain, probed=probed)
                 delivered = Delivered(probed, str(output), diff=diff)
-            backup = write.backup_path(output.resolve())
+            backup = files.backup_path(output.resolve())
             if arguments.in_place and _is_copy(backup, plain):
                 changes.remove(backup)
     if not exact:
@@ -187,7 +188,7 @@ def _output(arguments: argparse.Namespace, path: Path) -> Path:
     return (
         path.with_name(f"{path.stem}.instrumented")
         if arguments.no_rebuild
-        else (write.output_path(path))
+        else (files.output_path(path))
     )
 
 
@@ -197,12 +198,12 @@ def _plain_output(arguments: argparse.Namespace, package: Package) -> Path:
         return Path(arguments.output)
     if package.is_sources:
         return package.path.with_name(f"{package.path.name.replace('.instrumented', '')}.pt2")
-    return write.restored_path(package.path)
+    return files.restored_path(package.path)
 
 
 def _require_backup(path: Path, original: Path, *, overwrite: bool) -> None:
     """Make sure, before any work, that the original can be kept beside the package."""
-    backup = write.backup_path(path.resolve())
+    backup = files.backup_path(path.resolve())
     if backup.exists() and not (overwrite or _is_copy(backup, original)):
         raise RewriterError(
             "exists",
@@ -223,7 +224,7 @@ def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, by
         for wrapper in artifact.wrappers
     )
     if not arguments.json:
-        say_text(text, textdiff.style)
+        say_text(text, text_diff.style)
     return text
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rewriter.errors import BAD_INPUT, RewriterError
-from rewriter.terminal import message
+from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.core.terminal import message
 
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse tells numbers from options
 

@@ -6,9 +6,8 @@ import argparse
 import shlex
 from collections.abc import Sequence
 
-from rewriter import api
-from rewriter.cache import place
-from rewriter.cache.choose import Choice, seconds
+from rewriter.cache import location
+from rewriter.cache.select import Choice, seconds
 from rewriter.commands._common import (
     emit_json,
     names_probes,
@@ -17,10 +16,11 @@ from rewriter.commands._common import (
     time_limit,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, INTERRUPTED, OK, RewriterError
-from rewriter.standard_input import StandardInput
-from rewriter.terminal import message
-from rewriter.types import Selection
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
+from rewriter.core.terminal import message
+from rewriter.execution.standard_input import StandardInput
+from rewriter.instrumentation import api
+from rewriter.instrumentation.types import Selection
 
 WRAPPERS = "wrappers of the cache"
 
@@ -49,7 +49,7 @@ def add_directory_option(parser: Parser) -> None:
     parser.group(WRAPPERS).add_argument(
         "--dir",
         metavar="DIR",
-        help=f"the cache (default: where torch puts it: ${place.VARIABLE}, or "
+        help=f"the cache (default: where torch puts it: ${location.VARIABLE}, or "
         "torchinductor_USER in the directory for temporary files)",
     )
 
@@ -154,7 +154,7 @@ def act(
     globs = tuple(x for x in (arguments.cached or "").split(",") if x)
     request = Request(
         program=tuple(command),
-        directory=place.directory(arguments.dir),
+        directory=location.directory(arguments.dir),
         selection=asked,
         choice=choice(arguments, globs, asked.kernels),
         pinned=arguments.dir is not None,
@@ -174,7 +174,7 @@ def act(
     report.show(request, ran, found)
     if ran.interrupted:
         return INTERRUPTED
-    return DIFFERS if ran.ended.code != 0 or ran.found.findings else OK
+    return DIFFERS if ran.ended.code != 0 or ran.summary.findings else OK
 
 
 def probes_for_cache(arguments: argparse.Namespace) -> Selection:

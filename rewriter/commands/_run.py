@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rewriter import nonfinite, timing
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._common import (
     add_model_option,
@@ -20,14 +19,16 @@ from rewriter.commands._common import (
 )
 from rewriter.commands._parser import Parser
 from rewriter.commands._program import add_stop_options
-from rewriter.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-from rewriter.replay import RecordedCall
-from rewriter.runner import InterruptedRunError, Ran, blocking_environment, run
-from rewriter.terminal import message, say
-from rewriter.triage import examine
-from rewriter.types import Selection
-from rewriter.verdict import Verdict
-from rewriter.where import where
+from rewriter.core.terminal import message, say
+from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.triage import examine
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import timing
+from rewriter.dump.where import where
+from rewriter.execution.replay import RecordedCall
+from rewriter.execution.runner import InterruptedRunError, Ran, blocking_environment, run
+from rewriter.instrumentation.types import Selection
 
 _LONG = 20  # launches from which on a progress bar is worth its lines
 

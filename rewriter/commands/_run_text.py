@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rewriter import timing
 from rewriter.commands._common import emit_json, finite_style
-from rewriter.replay import RecordedCall
-from rewriter.runner import Ran
-from rewriter.terminal import message, say, table
-from rewriter.types import Json, Launch
-from rewriter.verdict import Verdict
+from rewriter.core.terminal import message, say, table
+from rewriter.core.types import Json
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import timing
+from rewriter.execution.replay import RecordedCall
+from rewriter.execution.runner import Ran
+from rewriter.locate.types import Launch
 
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 

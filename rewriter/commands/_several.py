@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter import textdiff
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.commands._common import Delivered
-from rewriter.errors import RewriterError
-from rewriter.terminal import say_text
-from rewriter.write_all import Replacement, replace_all, write_folder
+from rewriter.core import text_diff
+from rewriter.core.errors import RewriterError
+from rewriter.core.files import Replacement, replace_all, write_folder
+from rewriter.core.terminal import say_text
 
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
 
@@ -76,7 +76,7 @@ def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[De
     """Write results where the options say: all, or none if one cannot be written."""
     diffs = [_unified(one) if arguments.diff else None for one in results]
     if not arguments.json:
-        say_text("".join(filter(None, diffs)), textdiff.style)
+        say_text("".join(filter(None, diffs)), text_diff.style)
     changed = [one.wrapper.source != one.after for one in results]
     backups: list[Path | None] = [None] * len(results)
     outputs: list[Path | None] = [None] * len(results)
@@ -149,4 +149,4 @@ def _unified(result: Result) -> str:
     before, after = (
         data.decode("utf-8", "replace") for data in (result.wrapper.source, result.after)
     )
-    return textdiff.unified(before, after, f"a/{name}", f"b/{name}")
+    return text_diff.unified(before, after, f"a/{name}", f"b/{name}")

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rewriter import probes
 from rewriter.commands._common import emit_json
-from rewriter.errors import INTERRUPTED, OK
-from rewriter.terminal import message, say
-from rewriter.types import Json
-from rewriter.verdict import Ended
+from rewriter.core.errors import INTERRUPTED, OK
+from rewriter.core.terminal import message, say
+from rewriter.core.types import Json
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.instrumentation import probes
 
 AS_IT_IS = "as it is"
 WAITING = "each launch waited for, no memory cached"
@@ -50,7 +50,7 @@ class Steps:
         self._say: Callable[[str], None] = message if quiet else say
         self.done: list[Step] = []
 
-    def add(self, name: str, ended: Ended | None, seconds: float, note: str = "") -> bool:
+    def add(self, name: str, ended: ExitStatus | None, seconds: float, note: str = "") -> bool:
         """Add a run; `None` for one that came to its end. Whether it crashed."""
         how = "ran to its end" if ended is None else str(ended)
         if ended is not None and not ended.stopped:

@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
-from rewriter import gpu, jsontext
 from rewriter.cache import program
 from rewriter.commands import _program, _triage
 from rewriter.commands._common import emit_json
 from rewriter.commands._triage import Steps
-from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.runner import blocking_environment
-from rewriter.standard_error import StandardError, exception
-from rewriter.standard_input import StandardInput
-from rewriter.verdict import Ended
-from rewriter.watch import watch
+from rewriter.core import json_text
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.execution import gpu
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.execution.runner import blocking_environment
+from rewriter.execution.standard_error import StandardError, exception
+from rewriter.execution.standard_input import StandardInput
+from rewriter.execution.watch import watch
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -76,7 +77,7 @@ def _probed(
     if said is not None:
         # The steps before are known, whatever became of this one.
         ran = said.getvalue()
-        found = jsontext.parse(ran.encode()) if ran else None
+        found = json_text.parse(ran.encode()) if ran else None
         emit_json("triage", {"steps": taken.json(), "run": found})
     if refused is not None:
         raise refused
@@ -92,7 +93,7 @@ def _start(
     taken: Steps,
     name: str,
     added: Mapping[str, str],
-) -> Ended | None:
+) -> ExitStatus | None:
     """Run the program as it is; how it ended, `None` if it came to its end."""
     started = time.perf_counter()
     shown = not taken.crashed  # it is the same the second time

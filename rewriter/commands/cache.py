@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from rewriter.cache import clear, effects, journal, place
-from rewriter.cache.choose import Choice, Chosen, choose, named
+from rewriter.cache import clear, journal, location, mutate
+from rewriter.cache.select import Choice, Chosen, choose, named
 from rewriter.cache.session import reading, writing
-from rewriter.cache.state import Cache
+from rewriter.cache.slots import Cache
 from rewriter.commands import _cache as text
 from rewriter.commands import _program, add_command
 from rewriter.commands._common import add_blocking_option, add_probe_options, emit_json
 from rewriter.commands._parser import Parser
 from rewriter.commands._program import choice
-from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.terminal import message
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.terminal import message
 
 
 def add(parser: Parser) -> None:
@@ -102,7 +102,7 @@ def _add_globs(parser: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    cache = reading(place.existing(arguments.dir), message)
+    cache = reading(location.existing(arguments.dir), message)
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
     wanted = choice(arguments, tuple(arguments.globs), kernels)
     chosen = choose(cache, wanted, now=time.time())
@@ -116,7 +116,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    cache = reading(place.existing(arguments.dir), message)
+    cache = reading(location.existing(arguments.dir), message)
     products = clear.built(cache.directory, keep=cache.held)
     if arguments.json:
         emit_json("cache-status", text.status_json(cache, len(products), _running(cache)))
@@ -127,12 +127,12 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _instrument(arguments: argparse.Namespace) -> int:
     asked = _program.probes_for_cache(arguments)
-    with writing(place.existing(arguments.dir), message) as cache:
+    with writing(location.existing(arguments.dir), message) as cache:
         wanted = choice(arguments, tuple(arguments.globs), asked.kernels)
         chosen = choose(cache, wanted, now=time.time())
         if not chosen.slots:
             raise _none_chosen(cache, chosen)
-        placed, refused = effects.instrument(
+        placed, refused = mutate.instrument(
             chosen.slots, asked, overwrite=arguments.overwrite, beside=cache.slots
         )
         if not placed:
@@ -147,16 +147,16 @@ def _instrument(arguments: argparse.Namespace) -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    with writing(place.existing(arguments.dir), message) as cache:
+    with writing(location.existing(arguments.dir), message) as cache:
         wanted = [slot for slot in cache.slots if named(slot, tuple(arguments.globs))]
         if arguments.globs and not wanted:
             raise _none_chosen(cache)
-        cleared = effects.restore(wanted, overwrite=arguments.overwrite)
+        cleared = mutate.restore(wanted, overwrite=arguments.overwrite)
         clear.temporary(cache)
         done = {*cleared.restored, *cleared.stripped}
         others = tuple(slot for slot in cache.slots if slot.name not in done)
         kept = replace(cache, slots=others).held
-        cleared = effects.clear_up(cache.directory, cleared, keep=kept)
+        cleared = mutate.clear_up(cache.directory, cleared, keep=kept)
     if arguments.json:
         emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
     else:

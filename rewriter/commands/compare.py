@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rewriter.commands._common import emit_json
 from rewriter.commands._comparison import show_culprit, show_rows
 from rewriter.commands._parser import Parser
-from rewriter.comparison.types import OUTPUTS, Comparison, LaunchComparison
-from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.terminal import level_style, message, say
+from rewriter.comparison.dumps.types import Comparison, LaunchComparison
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.terminal import level_style, message, say
+from rewriter.dump.dataflow import OUTPUTS
 
 if TYPE_CHECKING:
-    from rewriter.comparison.ranks import Ranks
-    from rewriter.comparison.replica import Parting
+    from rewriter.comparison.dumps.ranks import Ranks
+    from rewriter.comparison.dumps.replica import Parting
 
 _CULPRITS = 3  # shown with all their figures
 
@@ -79,7 +80,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter import write
+    from rewriter.core import files
 
     _require_two(arguments)
     if arguments.data is not None and arguments.ranks is None:
@@ -89,7 +90,7 @@ def act(arguments: argparse.Namespace) -> int:
             hint="--data names inputs that differ from rank to rank: DUMP --ranks --data NAMES.",
         )
     if arguments.html:
-        write.require_free(Path(arguments.html), overwrite=arguments.overwrite)
+        files.require_free(Path(arguments.html), overwrite=arguments.overwrite)
     return _act_ranks(arguments) if arguments.b is None else _act(arguments)
 
 
@@ -107,7 +108,7 @@ def _require_two(arguments: argparse.Namespace) -> None:
 
 def _options(arguments: argparse.Namespace) -> Any:
     """What both ways to compare take."""
-    from rewriter.comparison.tolerance import Tolerances, number, parse
+    from rewriter.comparison.dumps.tolerance import Tolerances, number, parse
 
     tolerances = Tolerances(
         None if arguments.rtol is None else number(arguments.rtol),
@@ -119,8 +120,8 @@ def _options(arguments: argparse.Namespace) -> Any:
 
 
 def _act(arguments: argparse.Namespace) -> int:
-    from rewriter.comparison import describe
-    from rewriter.comparison.compare import compare
+    from rewriter.comparison.dumps import describe
+    from rewriter.comparison.dumps.compare import compare
 
     options = _options(arguments)
     with _progress() as progress:
@@ -143,8 +144,8 @@ def _is_lone(comparison: Comparison) -> bool:
 
 
 def _act_ranks(arguments: argparse.Namespace) -> int:
-    from rewriter.comparison import describe_ranks
-    from rewriter.comparison.ranks import compare_ranks
+    from rewriter.comparison.dumps import describe_ranks
+    from rewriter.comparison.dumps.ranks import compare_ranks
 
     options, ranks = _options(arguments), _ranks(arguments.ranks)
     data = None if arguments.data is None else arguments.data.split(",")
@@ -183,7 +184,7 @@ def _of_interest(first: Parting) -> LaunchComparison:
 
 
 def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> None:
-    from rewriter.comparison import describe_ranks
+    from rewriter.comparison.dumps import describe_ranks
 
     say(describe_ranks.verdict(found), style=_style(equal=not found.first))
     if hint := describe_ranks.own_data(found, data):
@@ -206,20 +207,20 @@ def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> No
 
 
 def _write_report(found: Comparison | Ranks, arguments: argparse.Namespace) -> None:
-    from rewriter import write
-    from rewriter.reporting.page import comparison_page, ranks_page
+    from rewriter.core import files
+    from rewriter.report.page import comparison_page, ranks_page
 
     command = arguments.command_line
     if isinstance(found, Comparison):
         page = comparison_page(found, command=command)
     else:
         page = ranks_page(found, command=command)
-    write.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
+    files.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
     message(f"report: {arguments.html}")
 
 
 def _show(comparison: Comparison, *, everything: bool) -> None:
-    from rewriter.comparison import describe
+    from rewriter.comparison.dumps import describe
 
     say(describe.verdict(comparison), style=_style(equal=comparison.equal))
     for launch in comparison.culprits[:_CULPRITS]:
@@ -236,7 +237,7 @@ def _style(*, equal: bool) -> str:
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:
-    from rewriter.comparison import describe
+    from rewriter.comparison.dumps import describe
 
     counts = describe.count(comparison)
     rounding = f", {counts.rounding} up to rounding" if counts.rounding else ""

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from rewriter.commands._parser import Parser
-from rewriter.errors import FAILED, OK, RewriterError
-from rewriter.terminal import say_text
+from rewriter.core.errors import FAILED, OK, RewriterError
+from rewriter.core.terminal import say_text
 
 _SHELLS = ("bash", "zsh", "fish")
 _FILES = ("A", "ARTIFACT", "B", "COMMAND", "DUMP_A", "DUMP_B", "OUT")  # and all with FILE or DUMP

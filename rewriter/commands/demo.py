@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from rewriter.commands._parser import Parser
-from rewriter.errors import FAILED, OK, RewriterError
-from rewriter.terminal import message, say
+from rewriter.core.errors import FAILED, OK, RewriterError
+from rewriter.core.terminal import message, say
 
 # Runs in a process of its own, so that the tour itself shows what does not need torch.
 _COMPILE = """

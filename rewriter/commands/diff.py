@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from rewriter import textdiff
 from rewriter.commands._common import add_model_option, emit_json
 from rewriter.commands._parser import Parser
-from rewriter.difference.types import Difference
-from rewriter.errors import DIFFERS, OK
-from rewriter.terminal import say, say_text
+from rewriter.comparison.artifacts.types import Difference
+from rewriter.core import text_diff
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.terminal import say, say_text
 
 
 def add(parser: Parser) -> None:
@@ -35,8 +35,8 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.difference.compare import diff
-    from rewriter.difference.text import lines, to_json
+    from rewriter.comparison.artifacts.compare import diff
+    from rewriter.comparison.artifacts.text import lines, to_json
 
     found = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:
@@ -48,7 +48,7 @@ def act(arguments: argparse.Namespace) -> int:
         for line in lines(found, everything=arguments.all):
             say(line.text, style=line.style)
         if arguments.unified:
-            say_text("".join(_unified(found)), textdiff.style)
+            say_text("".join(_unified(found)), text_diff.style)
     return DIFFERS if found.verdict in ("unverified", "different") else OK
 
 
@@ -57,7 +57,7 @@ def _unified(found: Difference) -> Iterator[str]:
     for wrapper in found.wrappers:
         if wrapper.verdict == "different":
             a, b = (data.decode("utf-8", "replace") for data in (wrapper.plain_a, wrapper.plain_b))
-            yield textdiff.unified(a, b, f"a/{wrapper.name_a}", f"b/{wrapper.name_b}")
+            yield text_diff.unified(a, b, f"a/{wrapper.name_a}", f"b/{wrapper.name_b}")
             for kernel in wrapper.kernels:
                 if kernel.apart:
                     yield kernel.diff

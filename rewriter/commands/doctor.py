@@ -6,8 +6,8 @@ import argparse
 
 from rewriter.commands._common import ARTIFACT, emit_json
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK
-from rewriter.terminal import escape, level_style, say
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.terminal import escape, level_style, say
 
 _MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 _STYLES = {True: level_style("good"), False: level_style("error"), None: level_style("warning")}
@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.diagnosis import diagnose
+    from rewriter.execution.doctor import diagnose
 
     checks = diagnose(arguments.artifact)
     if arguments.json:

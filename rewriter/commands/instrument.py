@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rewriter import api, write
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
 from rewriter.commands._common import (
     ARTIFACT,
     Delivered,
@@ -20,11 +19,14 @@ from rewriter.commands._common import (
     warn_about,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK
-from rewriter.labels import labels
-from rewriter.probes import phases
-from rewriter.terminal import message
-from rewriter.types import Instrumented, Json, Selection
+from rewriter.core import files
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.labels import labels
+from rewriter.core.terminal import message
+from rewriter.core.types import Json
+from rewriter.instrumentation import api
+from rewriter.instrumentation.probes import phases
+from rewriter.instrumentation.types import Instrumented, Selection
 
 
 def add(parser: Parser) -> None:
@@ -88,7 +90,7 @@ def act(arguments: argparse.Namespace) -> int:
         wrapper.path,
         wrapper.source,
         result.source,
-        default=write.output_path(wrapper.path),
+        default=files.output_path(wrapper.path),
         plain=result.original,
     )
     if arguments.json:

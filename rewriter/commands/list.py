@@ -6,15 +6,16 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rewriter import api
-from rewriter.artifact import Artifact, OpenWrapper
+from rewriter.artifact.naming.names import of_artifact
+from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.commands._common import ARTIFACT, add_model_option, add_wrapper_option, emit_json
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK
-from rewriter.naming.names import of_artifact
-from rewriter.naming.types import Names
-from rewriter.terminal import Line, message, say, table
-from rewriter.types import Json, Launch
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.terminal import Line, message, say, table
+from rewriter.core.types import Json
+from rewriter.dump.names import Names
+from rewriter.instrumentation import api
+from rewriter.locate.types import Launch
 
 
 def add(parser: Parser) -> None:

@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from rewriter import write
 from rewriter.commands._common import emit_json
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK, RewriterError
-from rewriter.terminal import level_style, message
+from rewriter.core import files
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.terminal import level_style, message
 
 
 def add(parser: Parser) -> None:
@@ -59,10 +59,10 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.dump import open_dump
-    from rewriter.reporting import encode, model, sources
-    from rewriter.reporting.histogram import histogram
-    from rewriter.where import where
+    from rewriter.dump.reading import open_dump
+    from rewriter.dump.where import where
+    from rewriter.report import encode, model, sources
+    from rewriter.report.histogram import histogram
 
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.json:
@@ -83,7 +83,7 @@ def act(arguments: argparse.Namespace) -> int:
         where=where if arguments.histograms else None,
     )
     if arguments.output or not arguments.json:
-        from rewriter.reporting.page import page
+        from rewriter.report.page import page
 
         text = page(report, command=arguments.command_line).encode()
         if to_stdout:
@@ -91,7 +91,7 @@ def act(arguments: argparse.Namespace) -> int:
             sys.stdout.buffer.write(text)
         else:
             output = Path(arguments.output or f"{dump.path.absolute().name}.html")
-            write.write(output, text, overwrite=arguments.overwrite)
+            files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
         emit_json("report", encode.to_json(report))

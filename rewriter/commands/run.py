@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from rewriter import api, replay
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
 from rewriter.commands import _program, _run
 from rewriter.commands._common import (
     ARTIFACT,
@@ -15,7 +14,9 @@ from rewriter.commands._common import (
     refuse_idle,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import RewriterError
+from rewriter.core.errors import RewriterError
+from rewriter.execution import replay
+from rewriter.instrumentation import api
 
 
 def add(parser: Parser) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from rewriter import api, write
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
 from rewriter.commands._common import (
     ARTIFACT,
     Delivered,
@@ -17,9 +16,11 @@ from rewriter.commands._common import (
     refuse_idle,
 )
 from rewriter.commands._parser import Parser
-from rewriter.errors import DIFFERS, OK
-from rewriter.terminal import message
-from rewriter.types import Stripped
+from rewriter.core import files
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.terminal import message
+from rewriter.instrumentation import api
+from rewriter.instrumentation.types import Stripped
 
 
 def add(parser: Parser) -> None:
@@ -53,7 +54,7 @@ def act(arguments: argparse.Namespace) -> int:
     path = result.path
     _warn(result)
     delivered = Delivered(changed=False)
-    backup = write.backup_path(path.resolve())
+    backup = files.backup_path(path.resolve())
     had_backup = arguments.in_place and backup.is_file()
     if result.removed or arguments.output or arguments.in_place:
         delivered = deliver(
@@ -61,7 +62,7 @@ def act(arguments: argparse.Namespace) -> int:
             path,
             result.instrumented,
             result.source,
-            default=write.restored_path(path),
+            default=files.restored_path(path),
             plain=result.source,
         )
     if not result.removed and arguments.in_place:
@@ -88,7 +89,7 @@ def act(arguments: argparse.Namespace) -> int:
 
 def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Say of each wrapper whether its probes are what `instrument` writes."""
-    from rewriter import probe_check
+    from rewriter.instrumentation import probe_check
 
     given = {
         "-o": arguments.output,
@@ -102,7 +103,7 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     artifact.require_sound()
     checks = [(one.name, probe_check.check(one)) for one in artifact.wrappers]
     if artifact.package is not None and artifact.package.manifest is not None:
-        from rewriter.difference import built
+        from rewriter.comparison.artifacts import built
 
         checks.append((artifact.path.name, built.check(artifact.package, artifact.wrappers)))
     worst = OK

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from rewriter import api
-from rewriter.artifact import Artifact
+from rewriter.artifact.opening import Artifact
 from rewriter.commands import _triage, _triage_program
 from rewriter.commands._common import emit_json, steps, verdict_lines
 from rewriter.commands._parser import Parser
@@ -19,12 +18,14 @@ from rewriter.commands._program import behind_dashes
 from rewriter.commands._run import add_run_options, again, judge
 from rewriter.commands._triage import Steps
 from rewriter.commands.run import open_artifact
-from rewriter.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-from rewriter.errors import DIFFERS, INTERRUPTED, RewriterError
-from rewriter.runner import InterruptedRunError, Ran, blocking_environment, run
-from rewriter.terminal import message, say
-from rewriter.types import Selection
-from rewriter.verdict import Ended, Verdict
+from rewriter.core.errors import DIFFERS, INTERRUPTED, RewriterError
+from rewriter.core.terminal import message, say
+from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.execution.runner import InterruptedRunError, Ran, blocking_environment, run
+from rewriter.instrumentation import api
+from rewriter.instrumentation.types import Selection
 
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 
@@ -152,7 +153,7 @@ def _run(
         return stopped.ran
 
 
-def _end(ran: Ran) -> Ended | None:
+def _end(ran: Ran) -> ExitStatus | None:
     return ran.ended if ran.crashed else None
 
 

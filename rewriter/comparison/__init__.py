@@ -1,0 +1,1 @@
+"""From two dumps, or two artifacts, to what differs between them."""

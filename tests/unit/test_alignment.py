@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriter.alignment import Pair, align, canonical, launch_keys, matches
+from rewriter.core.align import Pair, align, matches
+from rewriter.locate.names import canonical, launch_keys
 
 letters = st.lists(st.sampled_from("abcd"), max_size=12)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rewriter.arguments import settle
-from rewriter.flow import Flow
-from rewriter.types import Argument, Role
+from rewriter.core.types import Role
+from rewriter.locate.arguments import settle
+from rewriter.locate.flow import Flow
+from rewriter.locate.types import Argument
 
 
 def tensor(name: str, buffer: str, role: Role) -> Argument:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import dumps
-from rewriter.conclusion import OPTIONS, next_command
-from rewriter.triage import examine
-from rewriter.types import Selection
-from rewriter.verdict import Ended
+from rewriter.diagnosis.conclusion import OPTIONS, next_command
+from rewriter.diagnosis.triage import examine
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.instrumentation.types import Selection
 
 ALL = ("print", "save")
 
@@ -38,6 +38,6 @@ def test_what_is_recorded_is_not_asked_for_again(
         dumps.launch(0, "cpp_fused_a_0", [dumps.value("x")], [dumps.value("buf0", "out")]),
         dumps.launch(1, "cpp_fused_b_1", [dumps.value("buf0")], when="before", **after),
     ]
-    (verdict,) = examine(dumps.write(tmp_path, launches), Ended(None, 6))
+    (verdict,) = examine(dumps.write(tmp_path, launches), ExitStatus(None, 6))
     command = next_command(f"rewriter run x.py {OPTIONS}", verdict, ran)
     assert command == ("rewriter run x.py --launches 0,1 --probe print,save" if asks else "")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import dumps
-from rewriter.dump import open_dump
-from rewriter.errors import RewriterError
+from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import open_dump
 
 
 def two_launches(dump: Path, **where: int) -> Path:

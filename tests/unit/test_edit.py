@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rewriter import edit, markers, verify
-from rewriter.artifact import OpenWrapper
-from rewriter.errors import FAILED, RewriterError
-from rewriter.types import Insertion, Wrapper
+from rewriter.artifact.opening import OpenWrapper
+from rewriter.core import edit, markers
+from rewriter.core.edit import Insertion
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.instrumentation import verify
+from rewriter.locate.types import Wrapper
 
 
 def test_insertions_keep_their_order() -> None:

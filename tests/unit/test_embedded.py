@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewriter.cpp import embedded
-from rewriter.errors import BAD_INPUT, RewriterError
-from rewriter.source import Source
+from rewriter.core.errors import BAD_INPUT, RewriterError
+from rewriter.core.source import Source
+from rewriter.locate.cpp import embedded
 
 
 def of(text: str | bytes) -> embedded.Embedded:

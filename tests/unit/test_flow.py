@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewriter.flow import Content, Flow
+from rewriter.locate.flow import Content, Flow
 
 
 @pytest.fixture

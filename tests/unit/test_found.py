@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rewriter import found
-from rewriter.found import Found
+from rewriter.dump.summary import DumpSummary, summarise
 
 
 def write(dump: Path, rank: int, number: int, artifact: str, rows: list[dict[str, Any]]) -> Path:
@@ -26,7 +25,7 @@ def value(launch: int, phase: str, nan: int = 0, inf: int = 0, **more: Any) -> d
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:
-    assert found.read(tmp_path) == Found()
+    assert summarise(tmp_path) == DumpSummary()
 
 
 def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
@@ -39,7 +38,7 @@ def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
     given = value(3, "before", role="in")
     rows = [mask, given, value(3, "after", inf=2), value(4, "after", nan=1)]
     write(tmp_path, 0, 2, "b.py", rows)
-    seen = found.read(tmp_path)
+    seen = summarise(tmp_path)
     assert seen.calls == {"a.py": 2, "b.py": 1}
     assert seen.launches == 2 + 1 + 3
     assert [(x.kind, x.artifact, x.run, x.row["launch"]) for x in seen.findings] == [
@@ -51,11 +50,11 @@ def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
 def test_iterations_are_launches_of_their_own(tmp_path: Path) -> None:
     rows = [value(0, "after", iteration=number) for number in range(3)]
     write(tmp_path, 0, 0, "a.py", rows)
-    assert found.read(tmp_path).launches == 3
+    assert summarise(tmp_path).launches == 3
 
 
 def test_a_last_line_that_a_crash_cut_short(tmp_path: Path) -> None:
     events = write(tmp_path, 0, 0, "a.py", [value(0, "after"), value(1, "before", nan=1)])
     events.write_text(events.read_text()[:-20])
-    seen = found.read(tmp_path)
+    seen = summarise(tmp_path)
     assert (seen.launches, seen.findings) == (1, ())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter import gpu
+from rewriter.execution import gpu
 
 
 @pytest.fixture

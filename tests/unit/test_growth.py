@@ -8,8 +8,8 @@ import torch
 
 import dumps
 from dumps import launch, value
-from rewriter.comparison.compare import compare
-from rewriter.comparison.types import Comparison
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.types import Comparison
 
 
 def dumped(folder: Path, results: list[torch.Tensor], dtype: str = "float32") -> Path:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.package import kept
+from rewriter.rebuild import build_cache
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(kept.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(build_cache.VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache" / "builds"
 
 
@@ -33,8 +33,8 @@ def built(tmp_path: Path, data: bytes = b"library") -> Path:
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({kept.VARIABLE: "off"}, None),
-        ({kept.VARIABLE: "/x/y"}, "/x/y/builds"),
+        ({build_cache.VARIABLE: "off"}, None),
+        ({build_cache.VARIABLE: "/x/y"}, "/x/y/builds"),
         ({"XDG_CACHE_HOME": "/x"}, "/x/rewriter/builds"),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/rewriter/builds"),
         ({"HOME": "/h"}, "/h/.cache/rewriter/builds"),
@@ -44,29 +44,29 @@ def built(tmp_path: Path, data: bytes = b"library") -> Path:
 def test_where_it_is(
     variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (kept.VARIABLE, "XDG_CACHE_HOME"):
+    for name in (build_cache.VARIABLE, "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert kept.directory() == (None if expected is None else Path(expected))
+    assert build_cache.directory() == (None if expected is None else Path(expected))
 
 
 def test_what_was_kept_is_found_while_its_headers_are_the_same(
     place: Path, header: Path, tmp_path: Path
 ) -> None:
-    assert kept.find("k") is None
-    kept.keep("k", built(tmp_path), [header])
-    assert kept.find("k") == b"library"
-    assert kept.find("other") is None
+    assert build_cache.find("k") is None
+    build_cache.keep("k", built(tmp_path), [header])
+    assert build_cache.find("k") == b"library"
+    assert build_cache.find("other") is None
     header.write_text("int g();")
-    assert kept.find("k") is None
+    assert build_cache.find("k") is None
     # Both are kept, and found by what the header is.
-    kept.keep("k", built(tmp_path, b"another"), [header])
-    assert kept.find("k") == b"another"
+    build_cache.keep("k", built(tmp_path, b"another"), [header])
+    assert build_cache.find("k") == b"another"
     header.write_text("int f();")
-    assert kept.find("k") == b"library"
+    assert build_cache.find("k") == b"library"
     header.unlink()
-    assert kept.find("k") is None
+    assert build_cache.find("k") is None
 
 
 @pytest.mark.parametrize("suffix", ["so", "json"])
@@ -74,46 +74,48 @@ def test_what_was_kept_is_found_while_its_headers_are_the_same(
 def test_what_is_damaged_is_not_taken(
     place: Path, header: Path, tmp_path: Path, suffix: str, damage: bytes | None
 ) -> None:
-    kept.keep("k", built(tmp_path), [header])
+    build_cache.keep("k", built(tmp_path), [header])
     (file,) = place.glob(f"*.{suffix}")
     if damage is None:
         file.unlink()
     else:
         file.write_bytes(damage)
-    assert kept.find("k") is None
-    kept.keep("k", built(tmp_path), [header])
-    assert kept.find("k") == b"library"
+    assert build_cache.find("k") is None
+    build_cache.keep("k", built(tmp_path), [header])
+    assert build_cache.find("k") == b"library"
 
 
 def test_the_oldest_go(
     place: Path, header: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "LIMIT", 4000)
+    monkeypatch.setattr(build_cache, "LIMIT", 4000)
     for number in range(6):
-        kept.keep(f"k{number}", built(tmp_path, bytes([number]) * 900), [header])
+        build_cache.keep(f"k{number}", built(tmp_path, bytes([number]) * 900), [header])
         for path in place.glob("*.so"):
             made = path.read_bytes()[0] + 1
             os.utime(path, (made, made))
-    assert [kept.find(f"k{number}") is not None for number in range(6)] == [False] * 2 + [True] * 4
-    found = kept.look()
+    assert [build_cache.find(f"k{number}") is not None for number in range(6)] == [False] * 2 + [
+        True
+    ] * 4
+    found = build_cache.look()
     assert found is not None
     assert found.size <= 4000
     assert len(list(place.glob("*.json"))) == found.count
     # One that is too large is not worth all the others.
-    kept.keep("large", built(tmp_path, b"x" * 1001), [header])
-    assert kept.find("large") is None
+    build_cache.keep("large", built(tmp_path, b"x" * 1001), [header])
+    assert build_cache.find("large") is None
 
 
 def test_nothing_is_kept_where_it_is_off_or_cannot_be(
     tmp_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(kept.VARIABLE, "off")
-    kept.keep("k", built(tmp_path), [header])
-    assert kept.find("k") is None
-    assert kept.look() is None
-    monkeypatch.setenv(kept.VARIABLE, str(header))  # a file
-    kept.keep("k", built(tmp_path), [header])
-    assert kept.find("k") is None
+    monkeypatch.setenv(build_cache.VARIABLE, "off")
+    build_cache.keep("k", built(tmp_path), [header])
+    assert build_cache.find("k") is None
+    assert build_cache.look() is None
+    monkeypatch.setenv(build_cache.VARIABLE, str(header))  # a file
+    build_cache.keep("k", built(tmp_path), [header])
+    assert build_cache.find("k") is None
 
 
 def test_many_at_once(place: Path, header: Path, tmp_path: Path) -> None:
@@ -122,8 +124,8 @@ def test_many_at_once(place: Path, header: Path, tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            kept.keep("k", library, [header])
-            found.append(kept.find("k"))
+            build_cache.keep("k", library, [header])
+            found.append(build_cache.find("k"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -140,8 +142,8 @@ def test_what_a_build_is_known_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     compiler.chmod(0o755)
 
     def key(*, flag: str = "-O1", content: str = "a", versions: str = "2.11") -> str:
-        kept._identity.cache_clear()
-        return kept.key([[str(compiler), flag]], [content], versions)
+        build_cache._identity.cache_clear()
+        return build_cache.key([[str(compiler), flag]], [content], versions)
 
     plain = key()
     assert key() == plain
@@ -156,5 +158,5 @@ def test_what_a_build_is_known_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_headers_that_a_compiler_names() -> None:
     rules = "wrapper.o: wrapper.cpp /t/shim.h \\\n /with\\ space/a.h\n/t/shim.h:\n"
-    found = kept.headers_in(rules, Path("/scratch/0"))
+    found = build_cache.headers_in(rules, Path("/scratch/0"))
     assert found == [Path("/t/shim.h"), Path("/with space/a.h")]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from rewriter.difference.kernels import Kernels, pair, read
-from rewriter.kernel_source import KernelSource
+from rewriter.artifact.kernel_sources import KernelSource
+from rewriter.comparison.artifacts.kernels import Kernels, pair, read
 
 
 def kernels(**sources: str) -> Kernels:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture
-from rewriter.artifact import open_artifact
-from rewriter.kernel_source import find_kernels, kernel_sources
+from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
+from rewriter.artifact.opening import open_artifact
 
 GENERATED = ("triton", "triton_user", "triton_template", "combo", "cpp", "cuda")
 

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewriter.comparison import metrics, tensors
-from rewriter.comparison.metrics import compare
-from rewriter.comparison.tensors import compare_files, compare_many
-from rewriter.comparison.types import Extreme, Metrics, Tolerance
-from rewriter.errors import RewriterError
+from rewriter.comparison.dumps import metrics, tensors
+from rewriter.comparison.dumps.metrics import compare
+from rewriter.comparison.dumps.tensors import compare_files, compare_many
+from rewriter.comparison.dumps.types import Extreme, Metrics, Tolerance
+from rewriter.core.errors import RewriterError
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewriter.package import pack
-from rewriter.package.pack import Changes
+from rewriter.artifact.package import pack
+from rewriter.artifact.package.pack import Changes
 
 ABOUT = {"probes": ["print"], "models": {}}
 

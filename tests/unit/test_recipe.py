@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from artifacts import CPP_FIXTURES, Fixture, get
-from rewriter.errors import BAD_INPUT, FAILED, RewriterError
-from rewriter.package import library as libraries
-from rewriter.package import machine as machines
-from rewriter.package import preflight, recipe
-from rewriter.package.container import Zip
-from rewriter.package.library import CONSTANTS, Constants, Library
-from rewriter.package.machine import Machine, Torch
-from rewriter.package.model import Model, Package
-from rewriter.package.recipe import Route
+from rewriter.artifact.package import library as libraries
+from rewriter.artifact.package.container import Zip
+from rewriter.artifact.package.library import CONSTANTS, Constants, Library
+from rewriter.artifact.package.model import Model, Package
+from rewriter.core.errors import BAD_INPUT, FAILED, RewriterError
+from rewriter.rebuild import machine as machines
+from rewriter.rebuild import preflight, recipe
+from rewriter.rebuild.machine import Machine, Torch
+from rewriter.rebuild.recipe import Route
 
 AOTI = [
     fixture

@@ -9,8 +9,8 @@ import pytest
 
 import interfaces
 from artifacts import CPP_FIXTURES, Fixture
-from rewriter import grammar
-from rewriter.package.release import Release, Releases, releases
+from rewriter.locate import grammar
+from rewriter.rebuild.release import Release, Releases, releases
 
 FACTS = grammar.read(grammar.folder() / "aoti_interface.toml")
 EVERY = frozenset(FACTS["functions"]["2.5"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rewriter.errors import RewriterError
-from rewriter.reporting import histogram as module
-from rewriter.reporting.histogram import BINS, histogram
-from rewriter.reporting.types import Bins, Reading, Statistics
+from rewriter.core.errors import RewriterError
+from rewriter.report import histogram as module
+from rewriter.report.histogram import BINS, histogram
+from rewriter.report.types import Bins, Reading, Statistics
 from rewriter.runtime.text import short_dtype
 
 NAN, INF = math.nan, math.inf

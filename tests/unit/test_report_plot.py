@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rewriter.reporting.plot import WIDTH, Lane, Mark, Plot, Series, svg
+from rewriter.report.plot import WIDTH, Lane, Mark, Plot, Series, svg
 
 Points = list[tuple[float, float]]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rewriter.standard_error import StandardError, exception
+from rewriter.execution.standard_error import StandardError, exception
 
 HEAD = "Traceback (most recent call last):\n"
 FRAME = '  File "model.py", line 3, in <module>\n    f()\n    ~^^\n'

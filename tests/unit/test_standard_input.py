@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rewriter.errors import RewriterError
-from rewriter.standard_input import StandardInput
+from rewriter.core.errors import RewriterError
+from rewriter.execution.standard_input import StandardInput
 
 
 def read_by(given: StandardInput, *command: str) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriter.textdiff import matches, unified
+from rewriter.core.text_diff import matches, unified
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
 NO_NEWLINE = "\\ No newline at end of file\n"

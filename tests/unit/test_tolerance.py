@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.testing import _comparison
 
-from rewriter.comparison.tolerance import Override, Tolerances, default, number, parse
-from rewriter.comparison.types import Tolerance
-from rewriter.errors import RewriterError
+from rewriter.comparison.dumps.tolerance import Override, Tolerances, default, number, parse
+from rewriter.comparison.dumps.types import Tolerance
+from rewriter.core.errors import RewriterError
 
 EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 EXACT += ("float8_e8m0fnu",)  # steps of a power of 2

@@ -55,7 +55,7 @@ class Probe {
   virtual void stop(Event&, Recorder&, Running&) {}
 };
 
-// Made for the selected probes by rewriter/cpp/runtime.py; null for a name that is none of them.
+// Made for the selected probes by rewriter/instrumentation/bundle.py; null for a name that is none of them.
 inline std::unique_ptr<Probe> make_probe(const std::string& name);
 
 inline int64_t clock_ns() {

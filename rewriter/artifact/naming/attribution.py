@@ -1,0 +1,113 @@
+"""Which nodes of a graph each launch computes.
+
+A wrapper that torch wrote without provenance names none for its fused CPU kernels. Its data flow
+does: inputs and outputs have the names and the order of the graph's, a call of an operator is the
+node of that operator, and a fused kernel computes what lies between what it reads and what it
+writes. Where these do not agree, a launch gets no nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rewriter.artifact.naming.graph import Graph
+from rewriter.locate.names import canonical
+from rewriter.locate.types import Entry, Launch
+
+# What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
+_Value = tuple[str, int]
+
+
+def attribute(
+    launches: Sequence[Launch], entry: Entry, graph: Graph
+) -> Mapping[int, tuple[str, ...]]:
+    """The nodes of the graph that launches compute, by index, in the order of the graph."""
+    return _Attribution(launches, entry, graph).nodes()
+
+
+class _Attribution:
+    def __init__(self, launches: Sequence[Launch], entry: Entry, graph: Graph) -> None:
+        self._graph = graph
+        self._launches = [one for one in launches if not one.repeats]
+        self._order = {name: number for number, name in enumerate(graph.nodes)}
+        self._reads: dict[int, list[_Value]] = {}
+        self._writes: dict[int, list[_Value]] = {}
+        self._held: dict[_Value, str] = {(name, -1): name for name in graph.inputs}
+        last: dict[str, int] = {}
+        for launch in self._launches:
+            tensors = [one for one in launch.args if one.type == "tensor"]
+            self._reads[launch.index] = [
+                (one.buffer, last.get(one.buffer, -1)) for one in tensors if one.role != "out"
+            ]
+            written = [one.buffer for one in tensors if one.role != "in"]
+            self._writes[launch.index] = [(name, launch.index) for name in written]
+            last.update(dict.fromkeys(written, launch.index))
+        for buffer, node in zip(entry.outputs, graph.outputs, strict=False):
+            if buffer in last and node in graph.nodes:
+                self._held.setdefault((buffer, last[buffer]), graph.base(node))
+        self._called = self._calls()
+
+    def nodes(self) -> dict[int, tuple[str, ...]]:
+        found: dict[int, tuple[str, ...]] = {}
+        for launch in self._launches:
+            if launch.index in self._called:
+                found[launch.index] = (self._called[launch.index],)
+            elif nodes := self._between(launch.index):
+                found[launch.index] = tuple(sorted(nodes, key=self._order.__getitem__))
+        return found
+
+    def _calls(self) -> dict[int, str]:
+        """The node of each call of an operator; what it reads and writes is known then."""
+        taken: dict[int, str] = {}
+        for launch in self._launches:
+            operator = canonical(launch.kernel)
+            for node in self._graph.nodes.values():
+                if node.name in taken.values() or operator not in (
+                    node.operator,
+                    node.operator.rstrip("_"),
+                ):
+                    continue
+                bases = {self._graph.base(name) for name in node.reads}
+                known = {self._held.get(value) for value in self._reads[launch.index]}
+                if not known - {None} <= bases:
+                    continue
+                unknown = [x for x in self._reads[launch.index] if x not in self._held]
+                if len(unknown) == 1 and len(rest := bases - known) == 1:
+                    self._held[unknown[0]] = rest.pop()
+                taken[launch.index] = node.name
+                self._hold(launch.index, node.name)
+                break
+        return taken
+
+    def _hold(self, launch: int, node: str) -> None:
+        """What a call writes: its node, or the items of it."""
+        written = self._writes[launch]
+        items = {
+            x.item: x.name
+            for x in self._graph.nodes.values()
+            if x.operator == "getitem" and x.reads == (node,) and x.item is not None
+        }
+        for number, value in enumerate(written):
+            name = items.get(number) if items else node if len(written) == 1 else None
+            if name is not None:
+                self._held[value] = name
+
+    def _between(self, launch: int) -> set[str]:
+        """What a fused kernel computes; nothing where that needs what the kernel does not read."""
+        given = {self._held.get(value) for value in self._reads[launch]}
+        called = set(self._called.values())
+        results = [self._held[x] for x in self._writes[launch] if x in self._held]
+        found: set[str] = set()
+        left = [name for name in results if name not in given]
+        while left:
+            name = left.pop()
+            if name in found or name in given:
+                continue
+            node = self._graph.nodes.get(name)
+            if node is None or name in called:
+                return set()  # an input or a call that the kernel does not read
+            if node.is_view and self._graph.base(name) in given:
+                continue
+            found.add(name)
+            left += node.reads
+        return {name for name in found if not self._graph.nodes[name].is_view}

@@ -1,0 +1,205 @@
+"""The names of one wrapper: what its kernels compute, and what its inputs are in the model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rewriter.artifact.naming import trace
+from rewriter.artifact.naming.attribution import attribute
+from rewriter.artifact.naming.graph import MOST_BYTES, Graph, Node, parse
+from rewriter.artifact.naming.trace import Told
+from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.trace import log as trace_log
+from rewriter.core.types import Json
+from rewriter.dump.names import Input, Names
+from rewriter.locate.types import Located
+
+# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
+# as Inductor lowered it.
+_GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
+_MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
+_PLAIN = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
+_TARGET = re.compile(r"(?:Param|Buffer)AOTInput\(target='([^']*)'\)")
+_TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
+_PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
+_CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
+
+
+def of_artifact(artifact: Artifact) -> dict[str, Names]:
+    """The names of each wrapper that something is known of, by the wrapper's name."""
+    logs = set(_logs(artifact))
+    told: dict[bytes, Told] = {}
+    for log in sorted(logs):
+        try:
+            told |= trace.read(log)
+        except OSError:
+            continue  # the wrappers are there, and their names are not
+    found = {}
+    for wrapper in artifact.wrappers:
+        about = told.get(trace.digest(wrapper.restored.source)) or _beside(wrapper)
+        if about is not None:
+            names = of_wrapper(wrapper.located, about)
+            if names.nodes or names.inputs:
+                found[wrapper.name] = names
+    return found
+
+
+def of_wrapper(located: Located, told: Told) -> Names:
+    """The names that a log or a debug directory gives to what is in a wrapper."""
+    lowered = parse(told.lowered)
+    if lowered is None or not located.entries:
+        return Names()
+    dynamo = parse(told.dynamo)
+    called = {name for one in located.launches for name in one.source_nodes}
+    model = _ModelNames(lowered, dynamo, told.mappings, called)
+    computed = {
+        **attribute(located.launches, located.entries[0], lowered),
+        **_by_provenance(located, told.mappings),
+    }
+    nodes = {index: model.of(names) for index, names in computed.items()}
+    return Names(
+        {index: names for index, names in nodes.items() if names},
+        _inputs(lowered, parse(told.traced) or lowered, dynamo, told.sources),
+    )
+
+
+def _logs(artifact: Artifact) -> Iterator[Path]:
+    for wrapper in artifact.wrappers:
+        if wrapper.inside is not None and trace_log.is_log(wrapper.inside):
+            yield wrapper.inside
+    if artifact.path.is_dir() and artifact.package is None:
+        yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
+
+
+def _beside(wrapper: OpenWrapper) -> Told | None:
+    """What lies beside a wrapper in a debug directory."""
+    folder = wrapper.path.parent
+    text = next(filter(None, (_text(folder / name) for name in _GRAPHS)), "")
+    if not text:
+        return None
+    return Told(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...]]:
+    """The nodes that torch itself names, with INDUCTOR_PROVENANCE=1: by kernel and launch of it."""
+    named = mappings.get("cppCodeToPost")
+    if not isinstance(named, dict):
+        return {}
+    calls: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
+    for key, nodes in named.items():
+        kernel, _, handle = key.rpartition(":")
+        if handle.isdecimal() and isinstance(nodes, list):
+            calls.setdefault(kernel, []).append((int(handle), tuple(map(str, nodes))))
+    found = {}
+    seen: Counter[str] = Counter()
+    total = Counter(launch.kernel for launch in located.launches)
+    for launch in located.launches:
+        ordered = sorted(calls.get(launch.kernel, ()))
+        if len(ordered) == total[launch.kernel]:
+            found[launch.index] = ordered[seen[launch.kernel]][1]
+        seen[launch.kernel] += 1
+    return found
+
+
+class _ModelNames:
+    """Nodes of Inductor's graph by the names of the model's own operations."""
+
+    def __init__(
+        self, lowered: Graph, dynamo: Graph | None, mappings: Json, called: set[str]
+    ) -> None:
+        self._lowered = lowered
+        self._called = called  # what the file itself says of other launches
+        before = mappings.get("postToPre")
+        self._before: Json = before if isinstance(before, dict) else {}
+        self._blocks: dict[tuple[str, int], dict[int, list[str]]] = {}
+        self._turns: Counter[tuple[str, int]] = Counter()
+        for node in dynamo.nodes.values() if dynamo else ():
+            if node.place is not None and node.operator not in ("getitem", "alias"):
+                key = node.place.file, node.place.line
+                self._blocks.setdefault(key, {}).setdefault(node.place.turn, []).append(node.name)
+        for place in {node.place for node in lowered.nodes.values() if node.place}:
+            self._turns[place.file, place.line] += 1
+
+    def of(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        wanted = set(nodes)
+        known = [node for name, node in self._lowered.nodes.items() if name in wanted]
+        return tuple(dict.fromkeys(name for node in known for name in self._names(node)))
+
+    def _names(self, node: Node) -> list[str]:
+        before = self._before.get(node.name)
+        if isinstance(before, list) and before:
+            return list(map(str, before))
+        if node.place is None:
+            return [node.name]
+        key = node.place.file, node.place.line
+        blocks = self._blocks.get(key, {})
+        if len(blocks) == 1:
+            found = next(iter(blocks.values()))
+        # A line of a loop: its blocks stand for each other if there are as many.
+        elif len(blocks) == self._turns[key] and node.place.turn in blocks:
+            found = blocks[node.place.turn]
+        else:
+            return [node.place.short]
+        return [name for name in found if name not in self._called] or found
+
+
+def _inputs(
+    lowered: Graph, traced: Graph, dynamo: Graph | None, sources: tuple[str, ...]
+) -> dict[str, Input]:
+    roots = {_parts(x)[0] for x in sources if x.startswith("L[") and _is_inside(_parts(x))}
+    root = roots.pop() if len(roots) == 1 else "self"
+    named = {re.sub(r"[^a-zA-Z0-9]+", "_", source): model_name(source, root) for source in sources}
+    places = list(dynamo.inputs) if dynamo else []
+    found = {}
+    for name in lowered.inputs:
+        described = traced.inputs.get(name, "")
+        model = ""
+        if match := _PLAIN.fullmatch(described):
+            number = int(match[1])
+            model = named.get(places[number], "") if number < len(places) else ""
+        elif match := _TARGET.fullmatch(described):
+            model = match[1]
+        elif match := _TANGENT.fullmatch(described):
+            model = f"output_{match[1]}.grad"
+        place = lowered.first_use(name)
+        if model or place:
+            found[name] = Input(model, place.short if place else "")
+    return found
+
+
+def model_name(source: str, root: str = "self") -> str:
+    """Dynamo's expression for a tensor as the author of the model `root` would write it.
+
+    >>> model_name("L['self']._modules['blocks']._modules['1']._parameters['temp']")
+    'blocks.1.temp'
+    >>> model_name("L['x']"), model_name("L['batch']['image']")
+    ('x', 'batch.image')
+    >>> model_name("G['linear']._parameters['weight']")
+    'linear.weight'
+    """
+    parts = _parts(source)
+    inner = [part for part in parts if part not in _CONTAINERS]
+    # The module itself needs no name in front of those of its parts.
+    drops = _is_inside(parts) and source.startswith("L[") and parts[0] == root
+    return ".".join(inner[drops:])
+
+
+def _parts(source: str) -> list[str]:
+    return [next(filter(None, found), "") for found in _PART.findall(source)] or [""]
+
+
+def _is_inside(parts: list[str]) -> bool:
+    """Whether it is a part of a module."""
+    return not _CONTAINERS.isdisjoint(parts)

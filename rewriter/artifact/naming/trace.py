@@ -1,0 +1,131 @@
+"""What a log of `TORCH_TRACE` says of the graphs that its wrappers were made from.
+
+Of one compilation a log has, in this order: where Dynamo found each tensor (`describe_source`),
+Dynamo's graph, AOTAutograd's graphs, and before each wrapper the graph that Inductor lowered
+(`inductor_post_grad_graph`; torch/_inductor/compile_fx.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.artifact.graphs import graph_of
+from rewriter.artifact.naming.graph import MOST_BYTES
+from rewriter.artifact.trace.log import ENTRY
+from rewriter.core import edit, json_text
+from rewriter.core.types import Json
+
+_GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
+_ARTIFACTS = ("inductor_post_grad_graph", "inductor_provenance_tracking_node_mappings")
+_ENTRIES = ("describe_source", "dynamo_output_graph", "inductor_output_code", *_GRAPHS)
+_WANTED = re.compile("|".join(f'"{name}"' for name in (*_ENTRIES, *_ARTIFACTS)).encode())
+_MOST_LINE = 1 << 20  # bytes of the object of an entry
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of one wrapper, as text; empty where the log has none.
+
+    `sources` are Dynamo's expressions for tensors, such as `L['self']._parameters['w']`; `lowered`
+    is the graph that Inductor lowered, `traced` AOTAutograd's, `dynamo` the one of the model.
+    """
+
+    sources: tuple[str, ...] = ()
+    dynamo: str = ""
+    traced: str = ""
+    lowered: str = ""
+    mappings: Json = field(default_factory=dict)
+
+
+@dataclass
+class _Compilation:
+    sources: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    last: bytes = b""
+
+
+def digest(source: bytes) -> bytes:
+    """Under which a wrapper is found: by its text."""
+    return hashlib.sha256(source).digest()
+
+
+def read(path: Path) -> dict[bytes, Told]:
+    """What a log says of each wrapper whose text is in it, by `digest`. Raises `OSError`."""
+    found: dict[bytes, Told] = {}
+    compilations: dict[tuple[object, ...], _Compilation] = {}
+    for about, payload in _entries(path):
+        names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
+        key = tuple(str(about.get(name)) for name in names)
+        one = compilations.setdefault(key, _Compilation())
+        if isinstance(source := about.get("describe_source"), dict):
+            one.sources.append(str(source.get("source", "")))
+        elif "inductor_output_code" in about:
+            plain = edit.strip(payload).source  # of a program that ran with probes
+            one.last = digest(plain)
+            found[one.last] = _told(one, plain)
+            one.texts.pop("inductor_post_grad_graph", None)
+        elif name := _name(about):
+            text = payload.decode("utf-8", "replace")
+            one.texts[name] = text
+            if name == _ARTIFACTS[1] and one.last:
+                # It comes behind the wrapper that it is about.
+                found[one.last] = replace(found[one.last], mappings=mappings(text))
+    return found
+
+
+def mappings(text: str) -> Json:
+    """The object of `inductor_provenance_tracking_node_mappings`; empty where it is none."""
+    try:
+        return json_text.parse_object(text.encode("utf-8", "replace"))
+    except json_text.JsonError:
+        return {}
+
+
+def _told(one: _Compilation, wrapper: bytes) -> Told:
+    traced = one.texts.get(f"aot_{graph_of(wrapper)}_graph", "")
+    lowered = one.texts.get("inductor_post_grad_graph") or traced
+    return Told(tuple(one.sources), one.texts.get("dynamo_output_graph", ""), traced, lowered)
+
+
+def _name(about: Json) -> str:
+    artifact = about.get("artifact")
+    name = artifact.get("name") if isinstance(artifact, dict) else None
+    if name in _ARTIFACTS:
+        return str(name)
+    # What comes from a cache is traced under a key of its own: FxGraphCache in codecache.py.
+    keys = ("dynamo_output_graph", *_GRAPHS, _ARTIFACTS[0])
+    return next((name for name in keys if name in about), "")
+
+
+def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
+    """The entries that say something here, with their payloads; none that is beyond the bounds."""
+    about: Json | None = None
+    payload: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(b"\t"):
+                size += len(line)
+                if about is not None and size <= MOST_BYTES:
+                    payload.append(line[1:])
+                continue
+            if about is not None and size <= MOST_BYTES:
+                yield about, b"".join(payload)[:-1]
+            about, payload, size = _about(line), [], 0
+    if about is not None and size <= MOST_BYTES:
+        yield about, b"".join(payload)[:-1]
+
+
+def _about(line: bytes) -> Json | None:
+    if len(line) > _MOST_LINE or not _WANTED.search(line):
+        return None
+    if not (head := ENTRY.match(line)):
+        return None
+    try:
+        return json_text.parse_object(line[head.end() :])
+    except json_text.JsonError:
+        return None

@@ -1,0 +1,339 @@
+"""A package as its members: a `.pt2` file, or a directory that one was unpacked to.
+
+Only names, sizes and bytes are looked at. Names that would lead out of a directory, entries that
+claim one another's bytes, and sizes that cannot be true are refused before anything is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from rewriter.artifact.package.pack import ORIGINAL, SOURCES
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+
+# Where a package keeps its models: torch/csrc/export/pt2_archive_constants.h.
+MODELS = "data/aotinductor/"
+WEIGHTS = "data/weights/"
+
+# What no real package inflates to; weights do not compress a hundredfold.
+_BOMB_BYTES = 1 << 30
+_BOMB_RATIO = 100
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what torch reads
+_LOCAL_HEADER = 30  # bytes in front of an entry's name, at least
+_END = struct.Struct("<4s4H2LH")  # what a zip file ends in: the fifth is the number of entries
+_END_SIGNATURE = b"PK\5\6"
+_IN_ZIP64 = 0xFFFF  # the number is elsewhere
+# Of files with more entries, or larger ones: where the other record is, and that.
+_LOCATOR, _LOCATOR_SIGNATURE = struct.Struct("<4sLQL"), b"PK\6\7"
+_END64, _END64_SIGNATURE = struct.Struct("<4sQ2H2L4Q"), b"PK\6\6"
+_ENTRY = 46  # bytes of an entry in the directory, less its name
+_COMMENT = 0xFFFF  # bytes of a comment, at most
+
+
+class Container(Protocol):
+    """The members of a package by their paths in it, with `/` between the parts."""
+
+    @property
+    def path(self) -> Path:
+        """The file or directory."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every member, in the order of the package."""
+
+    def read(self, name: str, bound: int) -> bytes:
+        """The bytes of a member. Raises `RewriterError` where there are more than `bound`."""
+
+    def size(self, name: str) -> int:
+        """How many bytes a member has, as it says."""
+
+    def extract(self, name: str, to: Path) -> None:
+        """Copy a member, of any size, into a new file."""
+
+
+def root_of(names: tuple[str, ...]) -> str:
+    """What precedes `data/` in the names: the name that all have in common and a slash, or nothing.
+
+    The writer of torch puts a directory of the archive's name around everything.
+    """
+    heads = {name.partition("/")[0] for name in names}
+    if len(heads) == 1 and any(
+        name.startswith(f"{head}/{MODELS}") for head in heads for name in names
+    ):
+        return f"{heads.pop()}/"
+    return ""
+
+
+@dataclass(frozen=True)
+class Zip:
+    """A `.pt2` file. Made by `open_zip`, which checks it."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    @cached_property
+    def _directory(self) -> zipfile.ZipFile:
+        """The directory of the file, read once: a package may have thousands of members."""
+        with _reading(self.path):
+            return zipfile.ZipFile(self.path)
+
+    def size(self, name: str) -> int:
+        return self._directory.getinfo(name).file_size
+
+    def read(self, name: str, bound: int) -> bytes:
+        limits.require_size(self.path / name, self.size(name), bound)
+        with _reading(self.path), self._directory.open(name) as source:
+            # One that inflates to more than it says is read no further.
+            data = source.read(bound + 1)
+            self._require_whole(name, len(data))
+            return data
+
+    def extract(self, name: str, to: Path) -> None:
+        with (
+            _reading(self.path),
+            self._directory.open(name) as source,
+            to.open("xb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
+            self._require_whole(name, target.tell())
+
+    def _require_whole(self, name: str, size: int) -> None:
+        """An entry may inflate to less than it claims, which zipfile takes for its end."""
+        if size != self.size(name):
+            raise zipfile.BadZipFile(f"the entry {name!r} holds {size:,} bytes, not what it says")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory with the members of a package in it."""
+
+    path: Path
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        files = []
+        for path in sorted(self.path.rglob("*")):
+            if path.is_symlink():
+                raise _refused(self.path, f"{path.relative_to(self.path)} is a link")
+            if path.is_file():
+                files.append(path.relative_to(self.path).as_posix())
+        if len(files) > limits.MEMBERS:
+            raise limits.too_large(self.path, f"{len(files):,} files", f"{limits.MEMBERS:,}")
+        return tuple(files)
+
+    def size(self, name: str) -> int:
+        return (self.path / name).stat().st_size
+
+    def read(self, name: str, bound: int) -> bytes:
+        return limits.read(self.path / name, bound)
+
+    def extract(self, name: str, to: Path) -> None:
+        shutil.copyfile(self.path / name, to)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Sources beside the package that they were taken from: what `--no-rebuild` writes.
+
+    `files` gives the files of the directory for the members that they are to replace.
+    """
+
+    path: Path
+    original: Zip
+    files: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.files, Mapping):
+            raise _refused(self.path, f"{SOURCES} does not say what the sources replace")
+        for member, name in self.files.items():
+            found = self.path / str(name)
+            if member not in self.original.names:
+                raise _refused(self.path, f"{SOURCES} replaces {member!r}, which is not there")
+            if (
+                not isinstance(name, str)
+                or _unsafe(name)
+                or found.resolve() != (self.path.resolve() / name)
+            ):
+                raise _refused(self.path, f"{SOURCES} leads out of the directory, to {name!r}")
+            if not found.is_file():
+                raise _missing(found)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.original.names
+
+    def size(self, name: str) -> int:
+        if name in self.files:
+            return (self.path / self.files[name]).stat().st_size
+        return self.original.size(name)
+
+    def read(self, name: str, bound: int) -> bytes:
+        if name in self.files:
+            return limits.read(self.path / self.files[name], bound)
+        return self.original.read(name, bound)
+
+    def extract(self, name: str, to: Path) -> None:
+        if name in self.files:
+            shutil.copyfile(self.path / self.files[name], to)
+        else:
+            self.original.extract(name, to)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a directory is an unpacked package: it, or the only thing in it, has `data/`.
+
+    So is the directory that `--no-rebuild` writes, which has the package in it.
+    """
+    if (path / MODELS).is_dir() or (path / SOURCES).is_file():
+        return True
+    inside = list(path.iterdir())
+    return len(inside) == 1 and (inside[0] / MODELS).is_dir() and not inside[0].is_symlink()
+
+
+def open_zip(path: Path) -> Zip:
+    """Check the directory of a zip file and return its members. Raises on what is not sound."""
+    if not path.is_file():
+        raise _missing(path)
+    _require_small(path)
+    with _reading(path), zipfile.ZipFile(path) as file:
+        entries, comment = file.infolist(), file.comment
+    _check_count(path, len(entries), len(comment))
+    _check_names(path, entries)
+    for entry in entries:
+        if entry.compress_type not in _METHODS:
+            raise _corrupt(path, f"the entry {entry.filename!r} is neither stored nor deflated")
+    _check_sizes(path, entries)
+    return Zip(path, tuple(entry.filename for entry in entries if not entry.is_dir()))
+
+
+def _require_small(path: Path) -> None:
+    """Refuse more members than the bound before zipfile makes an object of each."""
+    with path.open("rb") as file:
+        there = file.seek(0, os.SEEK_END)
+        file.seek(max(0, there - _END.size - _COMMENT))
+        tail = file.read()
+        # As zipfile looks for it: at the very end, or else with a comment behind it.
+        at = len(tail) - _END.size
+        if not (tail.startswith(_END_SIGNATURE, at) and tail.endswith(b"\0\0")):
+            at = tail.rfind(_END_SIGNATURE)
+        if not 0 <= at <= len(tail) - _END.size:
+            return  # zipfile says what it misses
+        *_, count, size, _offset, _comment = _END.unpack_from(tail, at)
+        where = tail[at - _LOCATOR.size : at] if at >= _LOCATOR.size else b""
+        if where.startswith(_LOCATOR_SIGNATURE):
+            file.seek(min(there, _LOCATOR.unpack(where)[2]))
+            record = file.read(_END64.size)
+            if record.startswith(_END64_SIGNATURE) and len(record) == _END64.size:
+                *_, count, size, _offset = _END64.unpack(record)
+    # What claims to be larger than the file is damaged, as zipfile finds.
+    if limits.MEMBERS < count <= there // _ENTRY:
+        raise limits.too_large(path, f"{count:,} members", f"{limits.MEMBERS:,}")
+    if limits.DIRECTORY_BYTES < size <= there:
+        found = f"a directory of {size:,} bytes"
+        raise limits.too_large(path, found, f"{limits.DIRECTORY_BYTES:,}")
+
+
+def _check_count(path: Path, found: int, comment: int) -> None:
+    """The file says how many entries there are; zipfile is content with fewer."""
+    with path.open("rb") as file:
+        file.seek(-min(path.stat().st_size, _END.size + comment), os.SEEK_END)
+        signature, *_, said, _size, _offset, _comment = _END.unpack(file.read(_END.size))
+    if signature == _END_SIGNATURE and said not in (found, _IN_ZIP64):
+        raise _corrupt(path, f"{found} of its {said} entries can be found")
+
+
+def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    if len(entries) > limits.MEMBERS:
+        raise limits.too_large(path, f"{len(entries):,} members", f"{limits.MEMBERS:,}")
+    for entry in entries:
+        # `orig_filename` is what the file says; zipfile cuts names at a NUL.
+        name = entry.orig_filename
+        if why := _unsafe(name):
+            raise _refused(path, f"the entry {name!r:.200} {why}")
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            raise _refused(path, f"the entry {name!r} is a link")
+        if entry.flag_bits & 0x1:
+            raise _refused(path, f"the entry {name!r} is encrypted")
+    twice = [name for name, count in Counter(e.filename for e in entries).items() if count > 1]
+    if twice:
+        raise _refused(
+            path, f"there are two entries {twice[0]!r}: loaders differ in which they take"
+        )
+
+
+def _unsafe(name: str) -> str:
+    """Why nobody should unpack an entry of this name."""
+    if not name or "\0" in name or "\\" in name:
+        return "has no sound name"
+    if name.startswith("/") or name[1:2] == ":":
+        return "has an absolute path"
+    if ".." in PurePosixPath(name).parts:
+        return "leads out of the package"
+    if len(name.encode("utf-8", "replace")) > limits.NAME_BYTES:
+        return f"has a name of more than {limits.NAME_BYTES:,} bytes"
+    return ""
+
+
+def _check_sizes(path: Path, entries: list[zipfile.ZipInfo]) -> None:
+    total = sum(entry.file_size for entry in entries)
+    there = path.stat().st_size
+    if total > _BOMB_BYTES and total > _BOMB_RATIO * there:
+        raise _refused(path, f"its {there:,} bytes claim to hold {total:,}")
+    end = 0
+    for entry in sorted(entries, key=lambda one: one.header_offset):
+        if entry.header_offset < 0:
+            raise _corrupt(path, "an entry begins before the file")
+        if entry.header_offset < end:
+            raise _refused(path, f"the entry {entry.filename!r} shares bytes with another")
+        end = entry.header_offset + _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size
+        if entry.compress_type == zipfile.ZIP_STORED and entry.compress_size != entry.file_size:
+            raise _refused(path, f"the entry {entry.filename!r} gives two sizes")
+    if end > there:
+        raise _corrupt(path, "an entry ends behind the file")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what reading a zip file may raise into one error."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise _corrupt(path, str(error)) from error
+
+
+def _missing(path: Path) -> RewriterError:
+    return RewriterError(
+        "unreadable",
+        f"cannot read {path}: no such file",
+        hint=f"A directory with a {SOURCES} holds sources and {ORIGINAL}: make it again.",
+    )
+
+
+def _corrupt(path: Path, found: str) -> RewriterError:
+    return RewriterError(
+        "corrupt-package",
+        f"{path}: the zip file is damaged: {found}",
+        hint="Copy the package again; `python -m zipfile -t FILE` should find nothing either.",
+    )
+
+
+def _refused(path: Path, found: str) -> RewriterError:
+    return RewriterError(
+        "unsafe-package",
+        f"{path}: {found}",
+        hint="No torch writes such a package, and nothing of it was unpacked. Get it from its "
+        "maker again.",
+    )

@@ -1,0 +1,318 @@
+"""The models in a package: which member is the wrapper, the kernels, the library, the weights."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Literal, get_args
+
+from rewriter.artifact.package import pack
+from rewriter.artifact.package.container import (
+    MODELS,
+    WEIGHTS,
+    Container,
+    Folder,
+    Overlay,
+    open_zip,
+    root_of,
+)
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+
+Weights = Literal[
+    "in the library", "behind the library", "in a blob", "pickled", "with the sources"
+]
+
+Step = Literal["Compile", "Link"]
+
+# What no other C++ of a package defines.
+WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
+_COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a package. Members are named as in the package.
+
+    `source` is that of the wrapper, `kernels` are the other sources by their names. `library` is
+    None in a package of sources, which its loader compiles (`package_cpp_only`); `operators` is
+    None without operators that go through the proxy executor. `metadata` is what
+    `aoti_load_package` gives as `get_metadata()`.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    wrapper: str
+    source: bytes
+    kernels: Mapping[str, bytes]
+    library: str | None
+    operators: str | None
+    metadata: Mapping[str, str]
+    weights: Weights
+
+    @cached_property
+    def text(self) -> str:
+        return self.source.decode("utf-8", "replace")
+
+    @property
+    def device(self) -> str:
+        """The type of device that the model was compiled for, such as `cuda`."""
+        return self.metadata.get("AOTI_DEVICE_KEY", "cpu")
+
+    def command(self, step: Step) -> tuple[str, ...]:
+        """How the wrapper was compiled, or the library linked; empty if it does not say."""
+        return self._commands[step]
+
+    @cached_property
+    def _commands(self) -> dict[Step, tuple[str, ...]]:
+        return {step: recorded(self.text, step, self.wrapper) for step in get_args(Step)}
+
+    @property
+    def original_library(self) -> str:
+        """What the library is called in a patched package: other than the new one has to be.
+
+        As long as the old name, since in a zip file it takes its place.
+        """
+        assert self.library is not None
+        stem = self.library.removesuffix(".so")
+        if stem.endswith(".wrapper"):
+            head, ends = stem.removesuffix(".wrapper"), [".kernels", ".kernel2", ".kernel3"]
+        else:  # releases up to 2.6
+            head, size = stem[:-1], len(stem[-1].encode())
+            ends = [letter * size for letter in "_-+"]
+        names = (f"{head}{end}.so" for end in ends)
+        return next(name for name in names if name not in self.members)
+
+
+def recorded(text: str, step: Step, name: object = "a source") -> tuple[str, ...]:
+    """The last command of a kind that a source ends with; one that was compiled again has more.
+
+    `name` is what a message calls the source.
+    """
+    found = [command for which, command in _COMMAND.findall(text) if which == step]
+    if not found:
+        return ()
+    limits.require_size(f"{name}: its {step.lower()} command", len(found[-1]), limits.COMMAND_BYTES)
+    try:
+        return tuple(shlex.split(found[-1].rstrip(" \t\r")))
+    except ValueError:
+        return ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package, its models by name, and, where it is patched, what its manifest says."""
+
+    container: Container
+    root: str
+    models: tuple[Model, ...]
+    manifest: Json | None
+
+    @property
+    def path(self) -> Path:
+        return self.container.path
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it was unpacked to a directory."""
+        return isinstance(self.container, Folder)
+
+    @property
+    def is_sources(self) -> bool:
+        """Whether it is a directory with sources and a build script."""
+        return isinstance(self.container, Overlay)
+
+
+def open_package(path: Path) -> Package:
+    """Open a `.pt2` file or an unpacked one. Raises `RewriterError` saying what it is instead."""
+    container = _container(path)
+    root = root_of(container.names)
+    models: dict[str, list[str]] = {}
+    for name in container.names:
+        head, inside = name[: len(root) + len(MODELS)], name[len(root) + len(MODELS) :]
+        if head == root + MODELS and "/" in inside:
+            models.setdefault(inside.partition("/")[0], []).append(name)
+    if not models:
+        raise RewriterError(
+            "not-a-package",
+            f"{path} is no package of AOTInductor's: {_what(container.names)}",
+            hint="Expected what torch._inductor.aoti_compile_and_package writes.",
+        )
+    if len(models) > limits.MODELS:
+        raise limits.too_large(path, f"{len(models):,} models", f"{limits.MODELS:,}")
+    pickled = any(name.startswith(root + WEIGHTS) for name in container.names)
+    return Package(
+        container,
+        root,
+        tuple(_model(container, name, tuple(found), pickled) for name, found in models.items()),
+        _manifest(container, root),
+    )
+
+
+def _container(path: Path) -> Container:
+    if not path.is_dir():
+        return open_zip(path)
+    if not (path / pack.SOURCES).is_file():
+        return Folder(path)
+    file = path / pack.SOURCES
+    files = _read_manifest(file, limits.read(file, limits.JSON_BYTES)).get("replaced", ())
+    return Overlay(path, open_zip(path / pack.ORIGINAL), files)
+
+
+def _model(container: Container, name: str, members: tuple[str, ...], pickled: bool) -> Model:
+    texts = [member for member in members if member.endswith(".cpp")]
+    total = sum(container.size(member) for member in texts)
+    limits.require_size(f"{container.path}: all .cpp of {name}", total, limits.SOURCES_BYTES)
+    sources = {member: container.read(member, limits.WRAPPER_BYTES) for member in texts}
+    wrappers = [member for member, source in sources.items() if WRAPPER.search(source)]
+    if len(wrappers) != 1:
+        found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
+        raise RewriterError(
+            "no-wrapper-source",
+            f"{container.path}: the model {name} holds {found}",
+            hint="Expected one .cpp with AOTInductorModel::run_impl beside the library. Packages "
+            "without sources cannot be instrumented.",
+        )
+    wrapper = wrappers[0]
+    stem = wrapper.removesuffix(".cpp")
+    operators = f"{stem}.json" if f"{stem}.json" in members else None
+    library = _library(members, stem)
+    return Model(
+        name=name,
+        members=members,
+        wrapper=wrapper,
+        source=sources[wrapper],
+        kernels={member: source for member, source in sources.items() if member != wrapper},
+        library=library,
+        operators=operators,
+        metadata=_metadata(container, members, stem),
+        weights=_weights(container.path / wrapper, sources[wrapper], members, library, pickled),
+    )
+
+
+def _library(members: tuple[str, ...], stem: str) -> str | None:
+    """The library that a loader takes: that of the wrapper's name, or the last one."""
+    libraries = [member for member in members if member.endswith(".so")]
+    if f"{stem}.so" in libraries:
+        return f"{stem}.so"
+    return libraries[-1] if libraries else None
+
+
+def _metadata(container: Container, members: tuple[str, ...], stem: str) -> dict[str, str]:
+    name = f"{stem}_metadata.json"
+    if name not in members:
+        return {}
+    try:
+        loaded = json_text.parse_object(container.read(name, limits.JSON_BYTES))
+        return {key: str(value) for key, value in loaded.items()}
+    except json_text.JsonError as error:
+        raise RewriterError(
+            "corrupt-package",
+            f"{container.path}: {name} is no JSON object: {error}",
+            hint="Copy the package again; torch cannot load it either.",
+        ) from error
+
+
+def _weights(
+    name: Path, source: bytes, members: tuple[str, ...], library: str | None, pickled: bool
+) -> Weights:
+    """Where a model has its constants: `determine_aoti_mmap_flags`, torch/_inductor/utils.py."""
+    flags = recorded(source.decode("utf-8", "replace"), "Compile", name)
+    if any(member.endswith(".blob") for member in members) or "USE_MMAP_EXTERNAL" in flags:
+        return "in a blob"
+    if pickled and any(member.endswith("/weights_config.json") for member in members):
+        return "pickled"
+    if library is None:
+        return "with the sources"
+    return "behind the library" if "USE_MMAP_SELF" in flags else "in the library"
+
+
+def _manifest(container: Container, root: str) -> Json | None:
+    if isinstance(container, Overlay):
+        file = container.path / pack.SOURCES
+        sources = _read_manifest(file, limits.read(file, limits.JSON_BYTES))
+        fields, original = sources.get("manifest"), sources.get("original")
+        if not isinstance(fields, dict) or not isinstance(original, dict):
+            raise _unknown(file)
+        return {**fields, "original": original}
+    name = root + pack.MANIFEST
+    if name not in container.names:
+        if root + pack.DIRECTORY in container.names:
+            raise _unknown(container.path / name)
+        return None
+    manifest = _read_manifest(container.path / name, container.read(name, limits.JSON_BYTES))
+    if not _has_members(manifest.get("models"), container.names):
+        raise _unknown(container.path / name)
+    return manifest
+
+
+def _has_members(models: object, names: tuple[str, ...]) -> bool:
+    """Whether a manifest says of each model which two libraries of the package are its own."""
+    if not isinstance(models, dict):
+        return False
+    members = set(names)
+    seen: list[str] = []
+    for about in models.values():
+        if not isinstance(about, dict):
+            return False
+        pair = (about.get("library"), about.get("original_library"))
+        if pair == (None, None):
+            continue
+        libraries = [name for name in pair if isinstance(name, str) and name.endswith(".so")]
+        folders = {PurePosixPath(name).parent for name in libraries}
+        if len(libraries) != len(pair) or len(folders) != 1 or not members.issuperset(libraries):
+            return False
+        seen += libraries
+    return len(set(seen)) == len(seen)
+
+
+def _read_manifest(path: Path, data: bytes) -> Json:
+    try:
+        # Forged numbers are for those who use them: the members can still be given back.
+        manifest = json_text.parse_object(data, lenient=True)
+    except json_text.JsonError:
+        raise _unknown(path) from None
+    if (manifest.get("format"), manifest.get("version")) != (pack.FORMAT, pack.VERSION):
+        raise _unknown(path)
+    return manifest
+
+
+def _unknown(path: Path) -> RewriterError:
+    return RewriterError(
+        "bad-manifest",
+        f"{path}: no manifest that this version knows",
+        hint="The package was patched by another version of inductor-rewriter, or damaged "
+        "since: strip it with that version, or go back to the original.",
+    )
+
+
+def _what(names: tuple[str, ...]) -> str:
+    """What a zip file without models of AOTInductor's is."""
+    parts = {part for name in names for part in name.split("/")}
+    if any("/models/" in f"/{name}" for name in names):
+        return "it holds a program of torch.export that was not compiled"
+    if "constants.pkl" in parts:
+        return "it is a TorchScript model"
+    if "data.pkl" in parts:
+        return "it is a file of torch.save"
+    return f"it has no {MODELS} directory"
+
+
+def select(package: Package, names: tuple[str, ...] | None) -> tuple[Model, ...]:
+    """The models of these names, or all. Raises on a name that there is not."""
+    if names is None:
+        return package.models
+    known = {model.name: model for model in package.models}
+    for name in names:
+        if name not in known:
+            raise RewriterError(
+                "unknown-model",
+                f"{package.path} has no model {name!r}",
+                hint=f"Models: {', '.join(known)}.",
+            )
+    return tuple(known[name] for name in dict.fromkeys(names))

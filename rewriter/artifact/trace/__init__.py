@@ -1,0 +1,1 @@
+"""Logs of TORCH_TRACE, and the pages that tlparse makes of them."""

@@ -1,0 +1,120 @@
+"""Reads the log that `TORCH_TRACE` leaves: the sources that Inductor wrote into it.
+
+An entry is a line of glog's with a JSON object, and its payload the lines after it, each behind a
+tab (torch/_logging/_internal.py). The object has the MD5 of the payload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from rewriter.artifact.trace.types import Traced, folder_of
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+
+ENTRY = re.compile(rb"[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\n]+:\d+\] (?=\{)")
+# The entries that hold wrappers, and what they hold: torch/_inductor/graph.py and codecache.py.
+_WANTED = re.compile(rb'"inductor_output_code"|"inductor_aot_wrapper_code"')
+_HEAD = 4096
+_RANKS = 10**9  # it becomes a folder's name
+SUFFIX = ".log"
+_UNKNOWN: Json = {}  # of an entry whose object cannot be read
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log of `TORCH_TRACE`, by how it begins."""
+    try:
+        with path.open("rb") as file:
+            return bool(ENTRY.match(file.read(_HEAD)))
+    except OSError:
+        return False
+
+
+def read(path: Path) -> tuple[Traced, ...]:
+    """The sources in a log, in its order; one that is there twice is given once."""
+    try:
+        found = [
+            _traced(path, about, payload)
+            for about, payload in _entries(path)
+            if payload or about is not _UNKNOWN  # the last line of a program that was killed
+        ]
+    except OSError as error:
+        raise RewriterError(
+            "unreadable",
+            f"cannot read {path}: {error.strerror}",
+            hint="Expected a log that TORCH_TRACE left.",
+        ) from error
+    return tuple(dict.fromkeys(found))
+
+
+def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
+    """The objects of the entries that are wanted, and their payloads.
+
+    Logs are large, so that no more than one payload is held.
+    """
+    about: Json | None = None
+    payload: list[bytes] = []
+    with path.open("rb") as file:
+        size = 0
+        for line in iter(partial(file.readline, limits.WRAPPER_BYTES + 1), b""):
+            if line.startswith(b"\t"):
+                if about is not None:
+                    payload.append(line[1:])
+                    size += len(line)
+                    limits.require_size(f"{path}: a traced text", size, limits.WRAPPER_BYTES)
+                continue
+            if about is not None:
+                yield about, _joined(payload)
+            about, payload, size = _wanted(line), [], 0
+    if about is not None:
+        yield about, _joined(payload)
+
+
+def _wanted(line: bytes) -> Json | None:
+    head = ENTRY.match(line)
+    if not head or not _WANTED.search(line):
+        return None
+    try:
+        about = json_text.parse_object(line[head.end() :], size=limits.JSON_LINE_BYTES)
+    except json_text.JsonError:
+        return _UNKNOWN
+    dump = about.get("graph_dump")
+    is_wrapper = isinstance(dump, dict) and dump.get("name") == "inductor_aot_wrapper_code"
+    return about if is_wrapper or "inductor_output_code" in about else None
+
+
+def _joined(payload: list[bytes]) -> bytes:
+    """The payload: the last line end is the log's own."""
+    return b"".join(payload)[:-1]
+
+
+def _traced(path: Path, about: Json, text: bytes) -> Traced:
+    folder = folder_of(
+        about.get("compiled_autograd_id"),
+        about.get("frame_id"),
+        about.get("frame_compile_id"),
+        about.get("attempt"),
+    )
+    suffix = ".cpp" if "graph_dump" in about else ".py"
+    rank = about.get("rank")
+    rank = rank if isinstance(rank, int) and 0 <= rank < _RANKS else None
+    return Traced(path, folder, suffix, text, _damage(about, text), rank)
+
+
+def _damage(about: Json, text: bytes) -> str:
+    if about is _UNKNOWN:
+        return "the line before its text, which says what it is, was cut short or edited"
+    expected = about.get("has_payload")
+    if expected is None:
+        named = about.get("inductor_output_code")
+        where = named.get("filename") if isinstance(named, dict) else None
+        return "the log has no text of it" + (f"; it was in {where}" if where else "")
+    found = hashlib.md5(text, usedforsecurity=False).hexdigest()
+    if found == expected:
+        return ""
+    return f"its text was cut short or edited: its MD5 is {found}, and the log says {expected}"

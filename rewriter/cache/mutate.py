@@ -1,0 +1,240 @@
+"""All that writes wrappers of a cache: put probes in, give the originals back.
+
+Every step is one rename or one unlink, so that a program finds a whole file at any moment, and
+whoever is stopped between two of them leaves a state that `state.py` knows. The caller holds the
+lock of the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.cache import clear, journal
+from rewriter.cache.slots import TEMPORARY, Cache, Slot, look
+from rewriter.core.errors import RewriterError
+from rewriter.core.files import backup_path
+from rewriter.core.labels import labels
+from rewriter.instrumentation import api
+from rewriter.instrumentation.types import Instrumented, Selection
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A wrapper that has got probes."""
+
+    slot: Slot
+    result: Instrumented
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A wrapper that was left as it is, and why."""
+
+    slot: Slot
+    error: RewriterError
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What a restore did, as names in the cache.
+
+    `restored` are plain again; `stripped` had been edited, and keep the edits; `left` were edited
+    and stay as they are. `products` counts the builds of instrumented C++ that were removed,
+    `graphs` the compiled graphs that held the text of an instrumented wrapper.
+    """
+
+    restored: tuple[str, ...] = ()
+    stripped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    products: int = 0
+    graphs: int = 0
+
+
+def instrument(
+    slots: Iterable[Slot],
+    selection: Selection,
+    *,
+    overwrite: bool = False,
+    beside: Iterable[Slot] = (),
+    go_on: Callable[[], bool] = lambda: True,
+) -> tuple[tuple[Placed, ...], tuple[Refused, ...]]:
+    """Put probes into wrappers, in place of those that are there.
+
+    One that cannot have them is refused and the others go on; where writing fails, or `go_on` says
+    no, those of this call are as they were. What has probes already and keeps them is `beside`: the
+    prints of all are told apart. A backup that is not ours, and edits made since a
+    wrapper was instrumented, are lost only with `overwrite`.
+    """
+    placed: list[Placed] = []
+    refused: list[Refused] = []
+    slots = tuple(slots)
+    others = [slot for slot in beside if slot.probes and slot.path not in {x.path for x in slots}]
+    among = labels([(slot.wrapper.graph, slot.path.name) for slot in (*slots, *others)])
+    try:
+        for slot, label in zip(slots, among, strict=False):
+            if not go_on():
+                raise KeyboardInterrupt
+            try:
+                placed.append(_instrument(slot, selection, label, overwrite=overwrite))
+            except RewriterError as error:
+                if error.slug == "unwritable":
+                    raise
+                refused.append(Refused(slot, error))
+    except BaseException:
+        for one in placed:
+            _undo(one.slot)
+        raise
+    return tuple(placed), tuple(refused)
+
+
+def restore(slots: Iterable[Slot], *, overwrite: bool = False) -> Cleared:
+    """Make wrappers plain again. Edited ones stay as they are unless `overwrite` is given."""
+    restored: list[str] = []
+    stripped: list[str] = []
+    left: list[str] = []
+    for slot in slots:
+        if slot.state == "plain":
+            continue
+        if slot.state == "edited" and not overwrite:
+            left.append(slot.name)
+            continue
+        with _reported(slot.path):
+            _restore(slot)
+        edited = slot.state == "edited" and slot.backup != "original"
+        (stripped if edited else restored).append(slot.name)
+    return Cleared(tuple(restored), tuple(stripped), tuple(left))
+
+
+def _instrument(slot: Slot, selection: Selection, label: str, *, overwrite: bool) -> Placed:
+    if slot.state in ("leftover", "missing") or (slot.state == "edited" and overwrite):
+        with _reported(slot.path):
+            _restore(slot)
+    now = look(slot)
+    if now is None:
+        raise _gone(slot.path)
+    result = api.instrument_wrapper(
+        now.wrapper, selection, replace=True, standalone=True, label=label
+    )
+    backup = backup_path(now.path)
+    if now.backup == "foreign" and (backup.is_dir() or not overwrite):
+        raise RewriterError(
+            "exists",
+            f"{backup} is in the way of the backup, and not the original of {now.path.name}",
+            hint="Move it away, or pass --overwrite to lose it.",
+        )
+    with _reported(now.path):
+        if now.backup == "foreign":
+            backup.unlink()
+        if now.backup != "original":
+            _keep(now, backup, result.original)
+        try:
+            _replace(now.path, result.source, backup)
+        except BaseException:
+            # The backup is of no use to a wrapper that did not get its probes.
+            if now.state == "plain":
+                backup.unlink(missing_ok=True)
+            raise
+    return Placed(now, result)
+
+
+def _keep(slot: Slot, backup: Path, original: bytes) -> None:
+    """Make the backup: the very file, if it is the original and can have a second name."""
+    if slot.state != "plain":
+        _replace(backup, original, slot.path)
+        return
+    try:
+        os.link(slot.path, backup, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:  # no links on this file system, or not to the files of others
+        temporary = backup.with_name(f".{backup.name}{TEMPORARY}")
+        temporary.unlink(missing_ok=True)
+        shutil.copy2(slot.path, temporary, follow_symlinks=False)
+        os.replace(temporary, backup)
+
+
+def _restore(slot: Slot) -> None:
+    backup = backup_path(slot.path)
+    if slot.state == "leftover":
+        backup.unlink(missing_ok=True)
+    elif slot.backup == "original":
+        os.replace(backup, slot.path)
+    else:
+        _replace(slot.path, slot.wrapper.restored.source, slot.path)
+
+
+def _undo(before: Slot) -> None:
+    """Put a wrapper into the state that it was in before it got probes."""
+    if before.state == "plain":
+        os.replace(backup_path(before.path), before.path)
+        return
+    _replace(before.path, before.wrapper.source, backup_path(before.path))
+    if before.backup == "none":
+        backup_path(before.path).unlink()
+
+
+def _replace(path: Path, data: bytes, like: Path) -> None:
+    """Put a new file in the place of `path`, with the mode and the owner of another one."""
+    facts = os.stat(like)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            with contextlib.suppress(PermissionError):
+                os.fchown(handle, facts.st_uid, facts.st_gid)
+            os.fchmod(handle, stat.S_IMODE(facts.st_mode))
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Tell an error of the file system as one of ours."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _gone(path) from error
+    except OSError as error:
+        raise RewriterError(
+            "unwritable",
+            f"cannot write {path}: {error.strerror}",
+            hint="The cache must be writable; nothing was changed in it.",
+        ) from error
+
+
+def _gone(path: Path) -> RewriterError:
+    return RewriterError(
+        "unreadable",
+        f"{path} is gone: it was removed meanwhile",
+        hint="A program that needs it makes it again.",
+    )
+
+
+def clear_up(directory: Path, cleared: Cleared, *, keep: Container[str] = ()) -> Cleared:
+    """Remove what instrumented wrappers led to, less that of originals in `keep`; for a restore."""
+    products = clear.products(directory, keep=keep)
+    graphs = clear.graphs(directory, keep=keep)
+    return replace(cleared, products=products, graphs=graphs)
+
+
+def settle(cache: Cache, died: journal.Running) -> Cleared:
+    """Restore what an interrupted run left, and forget it.
+
+    A journal that says nothing may stand for every wrapper.
+    """
+    names = set(died.wrappers)
+    cleared = restore(slot for slot in cache.slots if not names or slot.name in names)
+    clear.temporary(cache)
+    cleared = clear_up(cache.directory, cleared)
+    journal.remove(cache.directory)
+    return cleared

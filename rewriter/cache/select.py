@@ -1,0 +1,81 @@
+"""Chooses wrappers of a cache by name, by age and by what they launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rewriter.cache.slots import Cache, Slot
+from rewriter.core.errors import RewriterError
+from rewriter.instrumentation import probes
+
+_PREFIX = 6  # characters of a hash that may stand for it
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which wrappers: any of the `globs`, with any of the `kernels`, of the last `since` seconds,
+    and of those the `newest`. `None` leaves a criterion out, as no globs do."""
+
+    globs: tuple[str, ...] = ()
+    kernels: tuple[str, ...] | None = None
+    since: float | None = None
+    newest: int | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The wrappers chosen, newest first, and those that cannot be read, each with the reason."""
+
+    slots: tuple[Slot, ...]
+    broken: tuple[tuple[str, str], ...]
+
+
+def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
+    """The wrappers of a cache that a choice names."""
+    broken: list[tuple[str, str]] = []
+    chosen: list[Slot] = []
+    for slot in _candidates(cache, choice, now):
+        if choice.newest is not None and len(chosen) >= choice.newest:
+            break
+        try:
+            launches = slot.wrapper.located.launches
+        except RewriterError as error:
+            broken.append((slot.name, error.message))
+            continue
+        wanted = choice.kernels
+        if wanted is None or any(probes.matches(one.kernel, wanted) for one in launches):
+            chosen.append(slot)
+    return Chosen(tuple(chosen), tuple(broken))
+
+
+def named(slot: Slot, globs: tuple[str, ...]) -> bool:
+    """Whether a wrapper has one of these names: its hash or the start of it, its file, its path."""
+    names = (slot.name, slot.path.name, slot.path.stem, str(slot.path))
+    return not globs or any(
+        fnmatchcase(name, glob) or (len(glob) >= _PREFIX and slot.path.stem.startswith(glob))
+        for name in names
+        for glob in globs
+    )
+
+
+def seconds(text: str) -> float:
+    """A time span such as `10m`, `2h` or `3d`, in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise RewriterError(
+            "bad-since",
+            f"--since {text!r} is no span of time",
+            hint="Expected a number and one of s, m, h, d, such as 10m or 2h.",
+        )
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _candidates(cache: Cache, choice: Choice, now: float) -> Iterator[Slot]:
+    for slot in cache.slots:
+        recent = choice.since is None or slot.modified >= now - choice.since
+        if recent and named(slot, choice.globs):
+            yield slot

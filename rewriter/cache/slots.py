@@ -1,0 +1,149 @@
+"""Reads a cache: which wrappers are in it, and in what state each is. Writes nothing.
+
+A wrapper is `<cache>/xx/<hash>.py`. While it is instrumented, the original stands beside it as
+`<hash>.py.orig`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rewriter.artifact import opening
+from rewriter.artifact.opening import OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.files import BACKUP, backup_path
+from rewriter.core.labels import short
+
+TEMPORARY = ".rewriter-tmp"  # ends the names of files that are being written
+
+# `edited`: its probes do not come out exactly; `leftover`: plain, with a copy beside it that a
+# command left when it was stopped; `missing`: only the copy is there.
+State = Literal["plain", "instrumented", "edited", "leftover", "missing"]
+Backup = Literal["none", "original", "foreign"]
+
+_FOLDERS = "[!.][!.]"  # what Inductor names after two characters of a hash
+_KERNEL = b"@triton.jit"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one wrapper. `name` is its path in the cache, `modified` is that of the plain
+    file, in seconds since 1970; `wrapper` is read, not yet located.
+
+    `backup` is `foreign` where something is in its place that is not the original.
+    """
+
+    path: Path
+    name: str
+    state: State
+    backup: Backup
+    modified: float
+    wrapper: OpenWrapper = field(repr=False, compare=False)
+
+    @property
+    def short(self) -> str:
+        """A name for tables and sentences: enough of the hash to choose the wrapper by."""
+        return short(self.path)
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The probes in it."""
+        return self.wrapper.probes.probes if self.wrapper.probes else ()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What is in a cache; the newest wrapper comes first.
+
+    `kernels` counts files of Triton kernels, `foreign` are other Python files that are no wrappers,
+    `temporary` are what a command left that was stopped while it wrote.
+    """
+
+    directory: Path
+    slots: tuple[Slot, ...]
+    kernels: int
+    foreign: tuple[str, ...]
+    temporary: tuple[Path, ...]
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The hashes of the originals of those wrappers that have probes."""
+        return frozenset(slot.wrapper.probes.sha256 for slot in self.slots if slot.wrapper.probes)
+
+
+def scan(directory: Path) -> Cache:
+    """Read every wrapper of a cache. Raises `RewriterError` where a file cannot be read."""
+    try:
+        return _scan(directory)
+    except OSError as error:
+        raise opening.unreadable(Path(error.filename or directory), error) from error
+
+
+def _scan(directory: Path) -> Cache:
+    slots: list[Slot] = []
+    foreign: list[str] = []
+    kernels = 0
+    found = {*directory.glob(f"{_FOLDERS}/*.py")}
+    found |= {
+        file.with_name(file.name.removesuffix(BACKUP))
+        for file in directory.glob(f"{_FOLDERS}/*.py{BACKUP}")
+    }
+    for path in sorted(found):
+        name = str(path.relative_to(directory))
+        data = _read(path)
+        if (slot := _slot(path, name, data)) is not None:
+            slots.append(slot)
+        elif data is not None and _KERNEL in data:
+            kernels += 1
+        elif data is not None:
+            foreign.append(name)
+    slots.sort(key=lambda slot: (-slot.modified, slot.name))
+    temporary = sorted(directory.glob(f"{_FOLDERS}/.*{TEMPORARY}"))
+    return Cache(directory, tuple(slots), kernels, tuple(foreign), tuple(temporary))
+
+
+def look(slot: Slot) -> Slot | None:
+    """The same place as it is now; `None` if there is no wrapper any more."""
+    return _slot(slot.path, slot.name, _read(slot.path))
+
+
+def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
+    kept = _read(backup_path(path))
+    if data is None:
+        # Somebody else's backup of what is no wrapper is none of our business.
+        wrapper = opening.wrapper_in(path, name, kept) if kept else None
+        if wrapper is None or wrapper.probes is not None:
+            return None
+        modified = os.stat(backup_path(path)).st_mtime
+        return Slot(path, name, "missing", "original", modified, wrapper)
+    wrapper = opening.wrapper_in(path, name, data)
+    if wrapper is None:
+        return None
+    backup: Backup = "foreign" if os.path.lexists(backup_path(path)) else "none"
+    state: State = "plain"
+    if wrapper.probes is not None:
+        state = "instrumented" if wrapper.restored.exact else "edited"
+        if kept is not None and hashlib.sha256(kept).hexdigest() == wrapper.probes.sha256:
+            backup = "original"
+    elif kept == data:
+        state, backup = "leftover", "original"
+    modified = os.stat(backup_path(path) if backup == "original" else path).st_mtime
+    return Slot(path, name, state, backup, modified, wrapper)
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a file; `None` where there is none, or a directory."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise RewriterError(
+            "unreadable",
+            f"cannot read {path}: {error.strerror}",
+            hint="Run as the user whose cache this is, or pass another one with --dir.",
+        ) from error

@@ -1,0 +1,1 @@
+"""Two artifacts, wrapper by wrapper: launches, arguments, kernels and other lines that differ."""

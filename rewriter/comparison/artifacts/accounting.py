@@ -1,0 +1,149 @@
+"""Accounts for every line of two wrappers: equal, equal but for names, or on one side alone.
+
+Launches that stand for each other hold the texts together, so that of many lines that read the
+same the right ones are matched.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rewriter.artifact.kernel_sources import KernelSource
+from rewriter.comparison.artifacts.declared import Declared
+from rewriter.core import text_diff
+from rewriter.core.source import Source
+from rewriter.locate.types import Launch
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_HANDLE = "_handle"
+# The names of files in Inductor's cache: `code_hash` in torch/_inductor/codecache.py.
+_HASH = re.compile(r"(?:\b[a-z2-7]{2}/)?\bc[a-z2-7]{51}\b")
+_KERNEL_PATH = re.compile(r"(# kernel path:).*")
+_HANDLES = re.compile(r"(\[Provenance debug handles\][^\[]*):\d+")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines by number: of one side alone, and pairs that differ in names only, or in their ends."""
+
+    removed: tuple[int, ...]
+    added: tuple[int, ...]
+    names: tuple[tuple[int, int], ...]
+    ends: tuple[tuple[int, int], ...]
+
+
+def compare(
+    a: Sequence[bytes],
+    b: Sequence[bytes],
+    keys_a: Sequence[str] | Sequence[bytes],
+    keys_b: Sequence[str] | Sequence[bytes],
+    anchors: Iterable[tuple[range, range]] = (),
+) -> Lines:
+    """Match lines by their keys. `anchors` are lines, from 1, that are known to match."""
+    matched: list[tuple[int, int]] = []
+    from_a = from_b = 0
+    for lines_a, lines_b in [*anchors, (range(len(a) + 1, 0), range(len(b) + 1, 0))]:
+        to_a, to_b = lines_a.start - 1, lines_b.start - 1
+        inside = text_diff.matches(keys_a[from_a:to_a], keys_b[from_b:to_b])
+        matched += [(from_a + i, from_b + j) for i, j in inside]
+        matched += [(x - 1, y - 1) for x, y in zip(lines_a, lines_b, strict=False)]
+        from_a, from_b = lines_a.stop - 1, lines_b.stop - 1
+    there_a, there_b = {i for i, _ in matched}, {j for _, j in matched}
+    return Lines(
+        tuple(i + 1 for i in range(len(a)) if i not in there_a),
+        tuple(j + 1 for j in range(len(b)) if j not in there_b),
+        tuple((i + 1, j + 1) for i, j in matched if bare(a[i]) != bare(b[j])),
+        tuple((i + 1, j + 1) for i, j in matched if a[i] != b[j] and bare(a[i]) == bare(b[j])),
+    )
+
+
+def bare(line: bytes) -> bytes:
+    """A line without its end, and without a byte order mark before it."""
+    return line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
+
+
+def ends(a: Sequence[bytes], b: Sequence[bytes], found: Lines) -> Iterator[str]:
+    """Sentences about lines that differ in what `bare` leaves out."""
+    for side, ours, theirs in (("A", a, b), ("B", b, a)):
+        pairs = found.ends if side == "A" else [(y, x) for x, y in found.ends]
+        if any(_marked(ours[x - 1]) and not _marked(theirs[y - 1]) for x, y in pairs):
+            yield f"{side} has a byte order mark"
+    whole = [not lines or lines[-1].endswith((b"\n", b"\r")) for lines in (a, b)]
+    if whole[0] != whole[1]:
+        yield f"{'B' if whole[0] else 'A'} has no newline at its end"
+    kinds = {(_end(a[x - 1]), _end(b[y - 1])) for x, y in found.ends}
+    for one, other in sorted(kinds):
+        if one and other and one != other:
+            yield f"line ends differ ({one} against {other})"
+
+
+def _marked(line: bytes) -> bool:
+    return line.startswith(codecs.BOM_UTF8)
+
+
+def _end(line: bytes) -> str:
+    ends = {b"\r\n": "CRLF", b"\n": "LF", b"\r": "CR"}
+    return ends.get(line[len(line.rstrip(b"\r\n")) :], "")
+
+
+def keys(lines: Sequence[str], declared: Declared, names: Mapping[str, str]) -> list[str]:
+    """What lines are matched by: themselves, less what the compiler numbers and hashes.
+
+    `names` replace names of this side by those of the other.
+    """
+
+    def renamed(match: re.Match[str]) -> str:
+        word = match.group()
+        if word.endswith(_HANDLE):
+            stem = word.removesuffix(_HANDLE)
+            return names.get(stem, stem) + _HANDLE
+        return names.get(word, word)
+
+    found = []
+    for number, line in enumerate(lines, 1):
+        key = declared.expand(line, number)
+        key = _WORD.sub(renamed, key) if names else key
+        if "/" in key or len(key) > 50:
+            key = _HASH.sub("#", _KERNEL_PATH.sub(r"\1", key))
+        found.append(_HANDLES.sub(r"\1", key) if "debug handles]" in key else key)
+    return found
+
+
+def anchored(
+    pairs: Iterable[tuple[range, range]], keys_a: Sequence[str], keys_b: Sequence[str]
+) -> Iterator[tuple[range, range]]:
+    """Of the lines of launches that stand for each other, in order, those with equal keys."""
+    last_a = last_b = 0
+    for a, b in pairs:
+        if a.start > last_a and b.start > last_b and same(a, b, keys_a, keys_b):
+            yield a, b
+            last_a, last_b = a.stop - 1, b.stop - 1
+
+
+def same(a: range, b: range, keys_a: Sequence[str], keys_b: Sequence[str]) -> bool:
+    """Whether these lines have equal keys."""
+    return keys_a[a.start - 1 : a.stop - 1] == keys_b[b.start - 1 : b.stop - 1]
+
+
+def launch_lines(launch: Launch, source: Source) -> range:
+    """The lines, from 1, of a launch's statement and of what takes its results over."""
+    return range(source.line_of(launch.site.start), source.line_of(launch.site.end - 1) + 1)
+
+
+def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> range:
+    """The lines, from 1, of a kernel and the comments right above it; none if it is elsewhere."""
+    if not kernel.end:
+        return range(0)
+    first, last = source.line_of(kernel.start), source.line_of(kernel.end - 1)
+    while first > 1 and lines[first - 2].startswith("# "):
+        first -= 1
+    return range(first, last + 1)
+
+
+def unexplained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
+    """The lines that belong to nothing that is said to differ already."""
+    known = {number for lines in explained for number in lines}
+    return [number for number in numbers if number not in known]

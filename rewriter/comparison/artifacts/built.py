@@ -1,0 +1,103 @@
+"""Is a patched package what `instrument` packs: its manifest, and what was built for it."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rewriter.artifact.opening import OpenWrapper
+from rewriter.artifact.package import pack
+from rewriter.artifact.package.model import Package
+from rewriter.comparison.artifacts.packages import member_hashes
+from rewriter.core.errors import RewriterError
+from rewriter.instrumentation import api, record
+from rewriter.instrumentation.probe_check import ProbeCheck
+from rewriter.locate.types import Wrapper
+
+# What a check of hashes cannot show.
+FORGEABLE = (
+    "that a new library was built from its sources is known from hashes in its manifest, and "
+    "whoever changes the library can change those, too; only building it again would show it"
+)
+
+
+def check(package: Package, wrappers: Sequence[OpenWrapper]) -> ProbeCheck | None:
+    """Check what is in a patched package beside its wrappers; `None` where nothing is."""
+    manifest = package.manifest
+    if manifest is None or package.is_sources:
+        return None
+    written = manifest.get("written")
+    if not isinstance(written, dict):
+        return ProbeCheck("unverified", "its manifest has no hashes of what was built")
+    try:
+        return _check(package, manifest, written, wrappers)
+    except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        return ProbeCheck("changed", f"its manifest is none that instrument writes: {error!r}")
+    except (zipfile.BadZipFile, zlib.error, EOFError, RewriterError) as error:
+        return ProbeCheck("changed", f"it cannot be read as it was packed: {error}")
+
+
+def _check(
+    package: Package,
+    manifest: dict[str, Any],
+    written: dict[str, Any],
+    wrappers: Sequence[OpenWrapper],
+) -> ProbeCheck:
+    hashes = {package.root + name: digest for name, digest in member_hashes(package).items()}
+    models = manifest["models"]
+    built = {about[key] for about in models.values() for key in ("wrapper", "library")} - {None}
+    if built != set(written):
+        return ProbeCheck("changed", "its manifest does not name what was built")
+    for name, digest in written.items():
+        if hashes.get(name) != digest:
+            return ProbeCheck("changed", f"{name} is not the one that was packed")
+    if not _says_what_is_there(package, manifest, wrappers):
+        return ProbeCheck("changed", "its manifest does not say what is in its sources")
+    if package.is_folder:
+        moved = {about["library"]: about["original_library"] for about in models.values()}
+        names = {moved.get(name) or name for name in manifest["original"]}
+        names |= built | {package.root + pack.MANIFEST}
+        whole = names == set(package.container.names)
+    else:
+        with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+            whole = pack.is_as_packed(package.path, package.root, Path(scratch))
+    if not whole:
+        return ProbeCheck("changed", "beside its members, it is not packed as instrument packs")
+    return ProbeCheck("verified")
+
+
+def _says_what_is_there(
+    package: Package, manifest: dict[str, Any], wrappers: Sequence[OpenWrapper]
+) -> bool:
+    """Whether the manifest is that of the probes in the sources."""
+    from rewriter.rebuild import patch
+    from rewriter.rebuild.types import ROUTES
+
+    models = manifest["models"]
+    probed = []
+    for model, wrapper in zip(package.models, wrappers, strict=True):
+        if model.name not in models or wrapper.probes is None:
+            continue
+        said = record.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
+        if said is None:
+            return False
+        source = Wrapper(wrapper.name, wrapper.restored.source, wrapper.language)
+        plain = replace(wrapper, wrapper=source)
+        probed.append(patch.Probed(model, api.instrument_wrapper(plain, said[1])))
+    routes = [models[one.model.name]["route"] for one in probed]
+    if not probed or not set(routes) <= set(ROUTES):
+        return False
+    expected = patch.manifest(probed, routes)
+    for one in probed:
+        # The names that the original has; in the package, the library is another one.
+        about = models[one.model.name]
+        expected["models"][one.model.name]["original_library"] = about["original_library"]
+    chosen = {model.name for model in package.models}  # others are not looked at
+    found = {key: manifest.get(key) for key in expected}
+    found["models"] = {name: about for name, about in models.items() if name in chosen}
+    return found == expected

@@ -1,0 +1,189 @@
+"""Compares two artifacts of one kind: opens them, pairs their wrappers, and gives the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rewriter.artifact.opening import Artifact, OpenWrapper, open_artifact
+from rewriter.comparison.artifacts import built, files, packages, wrappers
+from rewriter.comparison.artifacts.pairing import paired
+from rewriter.comparison.artifacts.types import (
+    Difference,
+    PackageDifference,
+    Verdict,
+    WrapperDifference,
+)
+from rewriter.core.errors import RewriterError
+from rewriter.locate.types import Wrapper
+
+# What opening a file says that was a wrapper, and was damaged.
+_DAMAGE = ("binary-file", "empty-file", "not-a-wrapper", "not-utf8", "syntax-error", "truncated")
+
+
+def diff(
+    a: str | Path | Artifact, b: str | Path | Artifact, *, models: Iterable[str] | None = None
+) -> Difference:
+    """Compare two artifacts of one kind, without importing torch or executing anything.
+
+    Their probes are left out; `.verdict` of the result is `identical`, `instrumented` (the same
+    without probes, and these are what `instrument` writes), `unverified` (the same without probes,
+    which cannot be checked), or `different`. `models` chooses models of packages by their names.
+
+    A file that is no sound wrapper is compared line by line with a sound one, if nine in ten of the
+    lines of that are in it. Raises `RewriterError` where one is no artifact, or they are of two
+    kinds.
+    """
+    chosen = None if models is None else tuple(models)
+    left, right = _open(a, chosen), _open(b, chosen)
+    if isinstance(left, RewriterError) and isinstance(right, RewriterError):
+        raise left
+    if isinstance(left, RewriterError) or isinstance(right, RewriterError):
+        return _with_damage(a, b, left, right)
+    kinds = _kind(left), _kind(right)
+    if kinds[0] != kinds[1]:
+        error = RewriterError(
+            "different-kinds",
+            f"{left.path} is {kinds[0]}, {right.path} {kinds[1]}",
+            hint="Compare artifacts of one kind: two Python wrappers, two C++ ones made in the "
+            "same way, two packages.",
+        )
+        return _of_two_kinds(left, right, error)
+    if left.package is not None and right.package is not None:
+        return _packages(left, right)
+    return _wrappers(left, right)
+
+
+def _open(given: str | Path | Artifact, models: tuple[str, ...] | None) -> Artifact | RewriterError:
+    """An artifact, or the error of a file that may be a damaged one."""
+    if isinstance(given, Artifact):
+        return given
+    try:
+        artifact = open_artifact(given, models)
+        artifact.require_sound()
+        return artifact
+    except RewriterError as error:
+        if error.slug not in _DAMAGE or not Path(given).is_file():
+            raise
+        return error
+
+
+def _kind(artifact: Artifact) -> str:
+    """What an artifact is, for the error; directories are what their wrappers are."""
+    if artifact.package is not None:
+        return "a package"
+    kinds = {_wrapper_kind(wrapper) for wrapper in artifact.wrappers}
+    return kinds.pop() if len(kinds) == 1 else "a directory of wrappers of several kinds"
+
+
+def _wrapper_kind(wrapper: OpenWrapper) -> str:
+    if wrapper.language == "python":
+        return "a Python wrapper"
+    return "a C++ wrapper in a Python file" if wrapper.is_module else "a C++ wrapper of AOTInductor"
+
+
+def _with_damage(
+    a: str | Path | Artifact,
+    b: str | Path | Artifact,
+    left: Artifact | RewriterError,
+    right: Artifact | RewriterError,
+) -> Difference:
+    """Compare a sound artifact with a file that is none."""
+    sound = right if isinstance(left, RewriterError) else left
+    assert isinstance(sound, Artifact)
+    error = left if isinstance(left, RewriterError) else right
+    assert isinstance(error, RewriterError)
+    if sound.package is not None or len(sound.wrappers) != 1:
+        raise error
+    path_a = a.path if isinstance(a, Artifact) else Path(a)
+    path_b = b.path if isinstance(b, Artifact) else Path(b)
+    path = path_a if isinstance(left, RewriterError) else path_b
+    data = Wrapper(path.name, path.read_bytes(), sound.only.language)
+    broken = OpenWrapper(data, path, sound.only.operators)
+    if isinstance(left, RewriterError):
+        found = wrappers.compare(broken, sound.only, errors=(error, None))
+    else:
+        found = wrappers.compare(sound.only, broken, errors=(None, error))
+    return Difference(path_a, path_b, found.verdict, (found,))
+
+
+def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
+    """Compare a C++ wrapper with a damaged copy of it that no longer says that it is C++."""
+    languages = [[wrapper.language for wrapper in artifact.wrappers] for artifact in (a, b)]
+    if languages == [["cpp"], ["python"]]:
+        found = wrappers.compare(a.only, b.only, errors=(None, error))
+    elif languages == [["python"], ["cpp"]]:
+        found = wrappers.compare(a.only, b.only, errors=(error, None))
+    else:
+        raise error
+    return Difference(a.path, b.path, found.verdict, (found,))
+
+
+def _wrappers(a: Artifact, b: Artifact) -> Difference:
+    pairs, only_a, only_b = paired(a, b)
+    besides = [files.beside(one, other) for one, other in pairs]
+    found = tuple(
+        wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
+        for one in besides
+    )
+    others, notes = files.compare(a, b)
+    verdict = _worst(found, differs=bool(only_a or only_b or others))
+    notes = (*(note for one in besides for note in one.notes), *notes)
+    return Difference(a.path, b.path, verdict, found, only_a, only_b, files=others, notes=notes)
+
+
+def _packages(a: Artifact, b: Artifact) -> Difference:
+    assert a.package is not None
+    assert b.package is not None
+    models_a = {model.name: model for model in a.package.models}
+    models_b = {model.name: model for model in b.package.models}
+    opened_a = dict(zip(models_a, a.wrappers, strict=True))
+    opened_b = dict(zip(models_b, b.wrappers, strict=True))
+    found = tuple(
+        wrappers.compare(
+            opened_a[name],
+            opened_b[name],
+            extra_a=models_a[name].kernels,
+            extra_b=models_b[name].kernels,
+        )
+        for name in models_a
+        if name in models_b
+    )
+    if packages.is_same_file(a.package, b.package):
+        return Difference(a.path, b.path, "identical", found, package=PackageDifference())
+    same = all(one.verdict != "different" or one.probes_changed for one in found)
+    if same and packages.is_same_original(a.package, b.package):
+        return _patched(a, b, found)
+    package = packages.compare(a.package, b.package)
+    return Difference(a.path, b.path, "different", found, package=package)
+
+
+def _patched(a: Artifact, b: Artifact, found: tuple[WrapperDifference, ...]) -> Difference:
+    """Compare packages that are the same without their probes, of which one has some at least."""
+    assert a.package is not None
+    assert b.package is not None
+    patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]
+    if all(patched) and (package := packages.between_patched(a.package, b.package)):
+        return Difference(a.path, b.path, "different", found, package=package)
+    notes = []
+    differ = any(one.verdict == "instrumented" for one in found)
+    if any(patched) and (differ or not all(patched)):
+        sides = "A and B" if all(patched) else "A" if patched[0] else "B"
+        notes.append(f"the library with the probes in {sides} was built, and is not compared")
+        notes.append(built.FORGEABLE)
+    package = PackageDifference(
+        built_a=built.check(a.package, a.wrappers), built_b=built.check(b.package, b.wrappers)
+    )
+    states = {one.state for one in (package.built_a, package.built_b) if one is not None}
+    verdict = _worst(found, differs="changed" in states)
+    if verdict in ("identical", "instrumented"):
+        verdict = "unverified" if "unverified" in states else "instrumented"
+    return Difference(a.path, b.path, verdict, found, package=package, notes=tuple(notes))
+
+
+def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
+    verdicts = {one.verdict for one in found}
+    if differs or "different" in verdicts:
+        return "different"
+    worst: tuple[Verdict, ...] = ("unverified", "instrumented")
+    return next((one for one in worst if one in verdicts), "identical")

@@ -1,0 +1,102 @@
+"""What a wrapper says of its buffers: sizes, and what a variable is a view of.
+
+Read from the text, line by line, since neither is part of a launch. What is not found is not
+known; launches align without it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import dataclass
+
+from rewriter.core.scan import spans
+
+# Python: `buf0 = empty_strided_cpu((8, 64), (64, 1), torch.float32)`, `assert_size_stride(x, (8,`
+# C++: `aoti_torch_empty_strided(2, int_array_0, …, &buf0_handle)`, `assert_size_stride(x, {8L}`
+_ALLOCATED = re.compile(r"\b(\w+) = empty_strided\w*\((\([^()]*\))")
+_ASSERTED = re.compile(r"assert_size_stride\((\w+), (\([^()]*\)|\{[^{}]*\})")
+_SHIM = re.compile(r"\baoti_torch_empty_strided\w*\(\d+, (\w+), ")
+_SHIM_HANDLE = re.compile(r"&(\w+?)(?:_handle)?\)")
+_BOUND = re.compile(r"^\s*(?:auto )?(\w+) = (.*)$")
+_CALLED = re.compile(r"\b(\w+)\(")
+_VIEWS = ("reinterpret_tensor", "alloc_from_pool")
+_ARRAY = re.compile(r"\b(int_array_\d+)\[\] = (\{[^{}]*\})")
+_ARRAY_NAME = re.compile(r"\bint_array_\d+\b")
+_LONG = re.compile(r"(?<=\d)L+\b")
+_TRAILING = re.compile(r",\s*(?=[)}])")
+# C++ gives the number of dimensions, too.
+_REINTERPRET = re.compile(
+    r"(?:wrap_with_raii_handle_if_needed\()?\breinterpret_tensor_wrapper\((\w+), \d+, "
+)
+# Of constants, in the order in which AOTInductor writes them.
+_CONSTANT = re.compile(r'constants_info_\[(\d+)\]\.(?:name = "(\w+)"|shape = (\{[^{}]*\}))')
+
+
+@dataclass(frozen=True)
+class Declared:
+    """`sizes` and `views` by variable; `arrays` are C++ constants by name, as (line, contents)."""
+
+    sizes: dict[str, str]
+    views: dict[str, str]
+    arrays: dict[str, list[tuple[int, str]]]
+
+    def expand(self, text: str, line: int) -> str:
+        """`text` of a line with the contents of constant arrays for their names."""
+        if "int_array_" not in text or not self.arrays:
+            return text
+        return _ARRAY_NAME.sub(lambda match: self._array(match[0], line), text)
+
+    def _array(self, name: str, line: int) -> str:
+        found = self.arrays.get(name)
+        if found is None:
+            return name
+        above = bisect.bisect_right(found, line, key=lambda entry: entry[0])
+        return found[max(above - 1, 0)][1]
+
+
+def declared(lines: list[str]) -> Declared:
+    """Read the lines of a wrapper, which count from 1."""
+    found = Declared({}, {}, {})
+    constants: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if "int_array_" in line and (match := _ARRAY.search(line)):
+            found.arrays.setdefault(match[1], []).append((number, match[2]))
+        elif "empty_strided" in line:
+            if match := _ALLOCATED.search(line):
+                found.sizes.setdefault(match[1], plain(match[2]))
+            elif shim := next(spans(_SHIM, _SHIM_HANDLE, line), None):
+                array, handle = shim[0][1], shim[1][1]
+                found.sizes.setdefault(handle, plain(found.expand(array, number)))
+        elif "assert_size_stride(" in line and (match := _ASSERTED.search(line)):
+            found.sizes.setdefault(match[1], plain(match[2]))
+        elif (
+            ("reinterpret_tensor" in line or "alloc_from_pool" in line)
+            and (match := _BOUND.match(line))
+            and any(view in name for name in _CALLED.findall(match[2]) for view in _VIEWS)
+        ):
+            found.views.setdefault(match[1], _statement(match[2]))
+        elif "constants_info_[" in line and (match := _CONSTANT.search(line)):
+            if match[2]:
+                constants[match[1]] = match[2]
+            elif match[1] in constants:
+                found.sizes.setdefault(constants[match[1]], plain(match[3]))
+    return found
+
+
+def plain(text: str) -> str:
+    """Sizes and views as both languages could write them: `{8L, 64L, }` is `(8, 64)`."""
+    text = _TRAILING.sub("", _LONG.sub("", text)).replace("{", "(").replace("}", ")")
+    if "reinterpret_tensor_wrapper" in text:
+        match = _REINTERPRET.search(text)
+        if match and text.endswith(")") and ";" not in text[match.end() :]:
+            inside = text[match.end() :].rstrip(")") + ")"
+            if inside.count(")") > inside.count("("):
+                inside = inside[:-1]
+            return f"{text[: match.start()]}reinterpret_tensor({match[1]}, {inside})"
+    return text
+
+
+def _statement(text: str) -> str:
+    """The first statement of a line: Inductor puts `del buf0  # reuse` behind some."""
+    return re.split(r";|(?<!\s)\s+(?:#|//)", text, maxsplit=1)[0].strip()

@@ -1,0 +1,197 @@
+"""What lies beside wrappers: sources of their kernels, meanings of their operators, other files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from rewriter.artifact.kernel_sources import defined
+from rewriter.artifact.opening import Artifact, OpenWrapper, read, unreadable
+from rewriter.artifact.package.model import WRAPPER
+from rewriter.artifact.trace import log, page
+from rewriter.comparison.artifacts.types import MemberChange
+from rewriter.core.files import BACKUP
+from rewriter.core.transaction import is_scratch
+
+_PIECE = 1 << 20
+# What running a module leaves behind.
+_CACHE = "__pycache__"
+# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py.
+_DEBUG = "fx_graph_runnable.py"
+
+# What Inductor's cache holds beside wrappers and builds, and how it names those.
+_CACHED = ("aotautograd", "fxgraph", "locks", "precompiled_headers", "triton")
+_HASHED = re.compile(r"c([a-z2-7]{2})[a-z2-7]{49}\.")
+
+_RECORDS = "files that tell of the compilation, such as logs, graphs and builds, are not compared"
+
+Sources = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two wrappers that stand for each other, with the kernels that lie in files beside them.
+
+    `notes` say what one side alone has, and so was not compared.
+    """
+
+    a: OpenWrapper
+    b: OpenWrapper
+    kernels_a: Sources
+    kernels_b: Sources
+    notes: tuple[str, ...] = ()
+
+
+def beside(a: OpenWrapper, b: OpenWrapper) -> Beside:
+    """Read what belongs to two wrappers and stands in files of their folders."""
+    if _operators_file(a) is None or _operators_file(b) is None:
+        return Beside(a, b, {}, {})
+    notes = []
+    kernels_a, kernels_b = _kernels(a), _kernels(b)
+    if bool(kernels_a) != bool(kernels_b):
+        side, kernels = ("A", kernels_a) if kernels_a else ("B", kernels_b)
+        notes.append(f"{', '.join(kernels)} is beside {side} alone: its kernels are not compared")
+        kernels_a = kernels_b = {}
+    there_a, there_b = _has_operators(a), _has_operators(b)
+    if there_a != there_b:
+        # A copy of a wrapper is made without the file, and means the same operators.
+        side, wrapper = ("A", a) if there_a else ("B", b)
+        a, b = (replace(one, operators=wrapper.operators) for one in (a, b))
+        notes.append(
+            f"{wrapper.path.with_suffix('.json').name} is beside {side} alone: "
+            "its operators are taken for those of both"
+        )
+    return Beside(a, b, kernels_a, kernels_b, tuple(notes))
+
+
+def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[str, ...]]:
+    """The files beside wrappers that differ, and notes of what is not compared.
+
+    Of two directories these are all files that are no wrappers, less what tells of the compilation;
+    of two files of AOTInductor's, the operators.
+    """
+    if a.path.is_dir() and b.path.is_dir():
+        records = _records(a.path), _records(b.path)
+        changes = _changes(_others(a, records[0]), _others(b, records[1]))
+        return changes, (_RECORDS,) if any(records) else ()
+    if not a.path.is_dir() and not b.path.is_dir():
+        wrappers = (*a.wrappers, *b.wrappers)
+        if len(wrappers) != 2 or not all(_has_operators(one) for one in wrappers):
+            return (), ()
+        files = [one.only.path.with_suffix(".json") for one in (a, b)]
+        names = files[0].name, files[1].name
+        hash_a, hash_b = (_digest(file) for file in files)
+        return ((MemberChange(*names, hash_a, hash_b),) if hash_a != hash_b else ()), ()
+    folder, side, other = (a, "A", "B") if a.path.is_dir() else (b, "B", "A")
+    if count := len(_others(folder, _records(folder.path))):
+        files_are = "other file is" if count == 1 else "other files are"
+        return (), (f"{other} is no directory: {count} {files_are} in {side} and not compared",)
+    return (), ()
+
+
+def hash_of(source: IO[bytes]) -> str:
+    """The SHA-256 of a file of any size."""
+    digest = hashlib.sha256()
+    while piece := source.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _operators_file(wrapper: OpenWrapper) -> Path | None:
+    """Where the operators of a wrapper of AOTInductor's would be."""
+    if wrapper.is_module or wrapper.inside is not None:
+        return None
+    return wrapper.path.with_suffix(".json")
+
+
+def _has_operators(wrapper: OpenWrapper) -> bool:
+    path = _operators_file(wrapper)
+    return path is not None and path.is_file()
+
+
+def _kernels(wrapper: OpenWrapper) -> Sources:
+    """The C++ files in a wrapper's folder that define functions which it names.
+
+    A cache has the kernels of other wrappers there, too. Where two files define the same function,
+    nobody knows whose it is.
+    """
+    found: Sources = {}
+    owners: dict[str, list[str]] = {}
+    for path in sorted(wrapper.path.parent.glob("*.cpp")):
+        if path == wrapper.path or not path.is_file() or WRAPPER.search(data := read(path)):
+            continue
+        names = [name for name in defined(data) if name.encode() in wrapper.plain.data]
+        if names:
+            found[path.name] = data
+        for name in names:
+            owners.setdefault(name, []).append(path.name)
+    unclear = {file for files in owners.values() if len(files) > 1 for file in files}
+    return {name: data for name, data in found.items() if name not in unclear}
+
+
+def _records(folder: Path) -> frozenset[Path]:
+    """Files and folders in a directory that tell of a compilation: logs, and what is made of them.
+
+    They have times, processes and paths of the machine in them, and say nothing more of the model.
+    Nor do the builds in a cache: their sources are in the wrappers.
+    """
+    found = set()
+    for file in folder.rglob("*"):
+        if (name := _HASHED.match(file.name)) and file.parent.name == name[1]:
+            found |= {file, *(file.parent.parent / other for other in _CACHED)}
+        if page.is_page(file):
+            root = page.root_of(file)
+            # Of several ranks there is a directory, with a list of them.
+            found.add(root.parent if root.name.startswith("rank_") else root)
+        elif file.name == _DEBUG:
+            # In a run of its own, or in the cache, where the folder is for one wrapper.
+            in_run = file.parent.parent.name == "torchinductor"
+            found.add(file.parent.parent.parent if in_run else file.parent)
+        elif file.suffix == log.SUFFIX and log.is_log(file):
+            found.add(file)
+    return frozenset(found)
+
+
+def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
+    """The hashes of all files of a directory that are no wrappers, by their paths in it."""
+    plain = {wrapper.name: wrapper for wrapper in artifact.wrappers}
+    found = {}
+    for file in sorted(artifact.path.rglob("*")):
+        name = str(file.relative_to(artifact.path))
+        if name in plain or _CACHE in file.parts or not file.is_file():
+            continue
+        if is_scratch(Path(name)):
+            continue
+        if not records.isdisjoint((file, *file.parents)):
+            continue
+        backed_up = plain.get(name.removesuffix(BACKUP))
+        if backed_up is not None and read(file) == backed_up.restored.source:
+            continue  # what `instrument --in-place` leaves
+        found[name] = _digest(file)
+    return found
+
+
+def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:
+    def each() -> Iterator[MemberChange]:
+        for name in sorted(a.keys() | b.keys()):
+            if a.get(name) != b.get(name):
+                yield MemberChange(
+                    name if name in a else None,
+                    name if name in b else None,
+                    a.get(name),
+                    b.get(name),
+                )
+
+    return tuple(each())
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as source:
+            return hash_of(source)
+    except OSError as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,114 @@
+"""Kernel sources of two wrappers: which stand for each other, and which differ."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rewriter.artifact.kernel_sources import KernelSource
+from rewriter.comparison.artifacts.types import KernelChange
+from rewriter.core import text_diff
+
+# Where Inductor wrote the kernel to.
+_PATH = re.compile(r"^[ \t]*(?:#|//) kernel path: .*$", re.MULTILINE)
+_CODE = re.compile(r"^@triton\.jit\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one wrapper by the names under which they are launched.
+
+    `normal` are their sources without what is not part of the kernel: its own number, paths.
+    """
+
+    sources: Mapping[str, KernelSource]
+    normal: Mapping[str, str]
+
+
+def read(found: Iterable[KernelSource]) -> Kernels:
+    sources = {kernel.name: kernel for kernel in found}
+    return Kernels(sources, {name: _normal(kernel) for name, kernel in sources.items()})
+
+
+def pair(
+    a: Kernels, b: Kernels, launched: Iterable[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Kernels that stand for each other, and those of one side alone.
+
+    Those that launches which stand for each other run come first, then equal ones, then those of
+    one name.
+    """
+    pairs: dict[str, str] = {}
+    taken: set[str] = set()
+
+    def take(one: str, other: str) -> None:
+        if one in a.sources and other in b.sources and one not in pairs and other not in taken:
+            pairs[one] = other
+            taken.add(other)
+
+    def untouched(name: str) -> bool:
+        return name in a.normal and a.normal[name] == b.normal.get(name)
+
+    launched = list(launched)
+    for one, other in launched:
+        if a.normal.get(one) == b.normal.get(other):
+            take(one, other)
+    for one, other in launched:
+        # Another kernel is launched, and those that were defined are as they were.
+        if one == other or not (untouched(one) or untouched(other)):
+            take(one, other)
+    free: dict[str, deque[str]] = {}
+    for name, text in b.normal.items():
+        if name not in taken:
+            free.setdefault(text, deque()).append(name)
+    for one, text in a.normal.items():
+        if one not in pairs and (others := free.get(text)):
+            take(one, others.popleft())
+    for one in a.sources:
+        take(one, one)
+    left_a = [name for name in a.sources if name not in pairs]
+    left_b = [name for name in b.sources if name not in taken]
+    return [(name, pairs[name]) for name in a.sources if name in pairs], left_a, left_b
+
+
+def change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> KernelChange:
+    """How the source of a kernel differs; a missing one is empty."""
+    text_a = a.normal[name_a] if name_a is not None else ""
+    text_b = b.normal[name_b] if name_b is not None else ""
+    diff = text_diff.unified(text_a, text_b, f"a/{name_a or ''}", f"b/{name_b or ''}")
+    lines = diff.splitlines()[2:]
+    same_code = (
+        name_a is not None
+        and name_b is not None
+        and _CODE.search(text_a) is not None
+        and _code(text_a) == _code(text_b)
+    )
+    apart = [
+        kernels.sources[name].end == 0
+        for kernels, name in ((a, name_a), (b, name_b))
+        if name is not None
+    ]
+    return KernelChange(
+        name_a,
+        name_b,
+        "metadata" if same_code else "code",
+        sum(line.startswith("-") for line in lines),
+        sum(line.startswith("+") for line in lines),
+        diff,
+        all(apart),
+    )
+
+
+def _code(text: str) -> str:
+    """The kernel's function, below what is said about it."""
+    found = _CODE.search(text)
+    return text[found.start() :] if found else text
+
+
+def _normal(kernel: KernelSource) -> str:
+    text = _PATH.sub("", kernel.text.replace("\r\n", "\n"))
+    own = kernel.name.rstrip("0123456789")
+    own = own.removesuffix("_") if own != kernel.name else own
+    return re.sub(rf"\b{re.escape(kernel.name)}\b", own, text)

@@ -1,0 +1,253 @@
+"""Compares what packages hold beside their wrappers: members by hash, metadata, constants.
+
+Members are read a piece at a time: they may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from rewriter.artifact.package import pack
+from rewriter.artifact.package.container import Overlay, Zip
+from rewriter.artifact.package.model import Model, Package
+from rewriter.comparison.artifacts.files import hash_of
+from rewriter.comparison.artifacts.types import MemberChange, PackageDifference, ValueChange
+from rewriter.core import edit
+from rewriter.core.errors import RewriterError
+
+_PIECE = 1 << 20
+
+
+def compare(a: Package, b: Package) -> PackageDifference:
+    """What differs between two packages, for the models that were chosen of both."""
+    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
+    models_a = {model.name: model for model in a.models}
+    models_b = {model.name: model for model in b.models}
+    values: list[ValueChange] = []
+    for name in [name for name in models_a if name in models_b]:
+        values += _metadata(models_a[name], models_b[name])
+        values += _constants(a, b, models_a[name], models_b[name], hashes_a, hashes_b)
+    return PackageDifference(
+        tuple(_members(hashes_a, hashes_b)),
+        tuple(values),
+        tuple(name for name in models_a if name not in models_b),
+        tuple(name for name in models_b if name not in models_a),
+        layout=hashes_a == hashes_b and not is_same_file(a, b),
+    )
+
+
+def is_same_file(a: Package, b: Package) -> bool:
+    """Whether two packages are equal byte for byte; a directory is what is in it."""
+    if isinstance(a.container, Zip) and isinstance(b.container, Zip):
+        return pack.sha256(a.path) == pack.sha256(b.path)
+    return member_hashes(a) == member_hashes(b)
+
+
+def is_same_original(a: Package, b: Package) -> bool:
+    """Whether two packages were one before their probes went in, byte for byte.
+
+    Of the sources of the wrappers, as they are now, this says nothing.
+    """
+    if a.is_folder or b.is_folder:
+        members = _original_members(a)
+        return members is not None and members == _original_members(b)
+    original = _original_hash(a)
+    return original is not None and original == _original_hash(b)
+
+
+def between_patched(a: Package, b: Package) -> PackageDifference | None:
+    """What differs between two patched packages of one original beside what their probes explain.
+
+    That is the library of a model whose sources have other probes, and the manifest that says so.
+    `None` where nothing does.
+    """
+    hashes_a, hashes_b = member_hashes(a), member_hashes(b)
+    explained: set[str | None] = {None}
+    if a.is_folder != b.is_folder:
+        explained |= {pack.MANIFEST, pack.DIRECTORY}  # how the original is had back
+    others = {model.name: model for model in b.models}
+    for model in a.models:
+        other = others.get(model.name, model)
+        if model.source != other.source:
+            for package, one in ((a, model), (b, other)):
+                names = (one.wrapper, one.library)
+                explained |= {name.removeprefix(package.root) for name in names if name}
+            explained.add(pack.MANIFEST)
+    members = tuple(one for one in _members(hashes_a, hashes_b) if not {one.a, one.b} <= explained)
+    return PackageDifference(members) if members else None
+
+
+def _original_hash(package: Package) -> str | None:
+    """The hash of the file without probes; `None` where it cannot be given back."""
+    if isinstance(package.container, Overlay):
+        return pack.sha256(package.container.original.path)
+    if package.manifest is None:
+        return pack.sha256(package.path)
+    if not pack.restore(package.path, package.root):
+        return None
+    return str(package.manifest["original"]["sha256"])
+
+
+def _original_members(package: Package) -> dict[str, str] | None:
+    """The hashes of the members without probes; `None` where they are not what they were."""
+    if isinstance(package.container, Overlay):
+        return member_hashes(replace(package, container=package.container.original))
+    found = member_hashes(package)
+    if package.manifest is None:
+        return found
+    if not package.is_folder and not pack.restore(package.path, package.root):
+        return None
+    for name in (pack.MANIFEST, pack.DIRECTORY):
+        found.pop(name, None)
+    for model in package.models:
+        plain = edit.strip(model.source).source
+        found[model.wrapper.removeprefix(package.root)] = hashlib.sha256(plain).hexdigest()
+    for about in package.manifest.get("models", {}).values():
+        if moved := about.get("original_library"):
+            inside, before = (x.removeprefix(package.root) for x in (moved, about["library"]))
+            found[before] = found.pop(inside)
+    said = package.manifest["original"] if package.is_folder else None
+    if said is not None and found != {x.removeprefix(package.root): y for x, y in said.items()}:
+        return None
+    return found
+
+
+def member_hashes(package: Package) -> dict[str, str]:
+    """The SHA-256 of each member, by its name less the archive's own."""
+    try:
+        return {
+            name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)
+        }
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise RewriterError(
+            "corrupt-package",
+            f"{package.path}: the zip file is damaged: {error}",
+            hint="Copy the package again; `python -m zipfile -t FILE` should find nothing.",
+        ) from error
+
+
+def _opened(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
+    container = package.container
+    if isinstance(container, (Zip, Overlay)):
+        archive = container if isinstance(container, Zip) else container.original
+        files = container.files if isinstance(container, Overlay) else {}
+        with zipfile.ZipFile(archive.path) as file:
+            for name in archive.names:
+                if name in files:
+                    with (container.path / files[name]).open("rb") as source:
+                        yield name, source
+                else:
+                    with file.open(name) as member:
+                        yield name, member
+        return
+    for name in container.names:
+        with (container.path / name).open("rb") as source:
+            yield name, source
+
+
+def _members(a: dict[str, str], b: dict[str, str]) -> Iterator[MemberChange]:
+    """Members that differ: paired by name, else by contents, else as the only ones of a kind.
+
+    Inductor names files by hashes of what is in them, so that those of two compiles of one model
+    rarely have one name.
+    """
+    for name in a:
+        if name in b and a[name] != b[name]:
+            yield MemberChange(name, name, a[name], b[name])
+    left_a = {name: None for name in a if name not in b}
+    left_b = {name: None for name in b if name not in a}
+    for by_contents in (True, False):
+        grouped_a = _grouped(left_a, a if by_contents else {})
+        grouped_b = _grouped(left_b, b if by_contents else {})
+        for key, names in grouped_a.items():
+            others = grouped_b.get(key, [])
+            if len(names) == len(others) == 1:
+                yield MemberChange(names[0], others[0], a[names[0]], b[others[0]])
+                del left_a[names[0]], left_b[others[0]]
+    for name in left_a:
+        yield MemberChange(name, None, a[name], None)
+    for name in left_b:
+        yield MemberChange(None, name, None, b[name])
+
+
+def _grouped(
+    names: Iterable[str], hashes: Mapping[str, str]
+) -> dict[tuple[tuple[str, str], str], list[str]]:
+    """Members by their kind, and by their contents where their hashes are given."""
+    found: dict[tuple[tuple[str, str], str], list[str]] = {}
+    for name in names:
+        found.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
+    return found
+
+
+def _kind(name: str) -> tuple[str, str]:
+    """The directory of a member and what its name ends in, such as `.wrapper.so`."""
+    folder, _, file = name.rpartition("/")
+    for ending in ("_metadata.json", "_weights.blob"):
+        if file.endswith(ending):
+            return folder, "".join(file.partition(".")[1:])
+    return folder, "".join(file.partition(".")[1:]) or file
+
+
+def _metadata(a: Model, b: Model) -> Iterator[ValueChange]:
+    for key in sorted(a.metadata.keys() | b.metadata.keys()):
+        if a.metadata.get(key) != b.metadata.get(key):
+            yield ValueChange(a.name, key, a.metadata.get(key), b.metadata.get(key))
+
+
+def _constants(
+    a: Package,
+    b: Package,
+    model_a: Model,
+    model_b: Model,
+    hashes_a: dict[str, str],
+    hashes_b: dict[str, str],
+) -> Iterator[ValueChange]:
+    """Whether the constants in two libraries differ; those in files are members."""
+    digests = []
+    library_a, library_b = _original_library(a, model_a), _original_library(b, model_b)
+    if library_a is None or library_b is None:
+        return
+    if hashes_a.get(library_a.removeprefix(a.root)) == hashes_b.get(library_b.removeprefix(b.root)):
+        return
+    for package, name in ((a, library_a), (b, library_b)):
+        digests.append(_constants_hash(package, name))
+    if digests[0] != digests[1]:
+        yield ValueChange(model_a.name, "constants", *digests)
+
+
+def _original_library(package: Package, model: Model) -> str | None:
+    """The library that holds the constants: of a patched package not the new one."""
+    about = (package.manifest or {}).get("models", {}).get(model.name, {})
+    return about.get("original_library") or model.library
+
+
+def _constants_hash(package: Package, name: str) -> str | None:
+    """The hash of the constants in a library; `None` where they cannot be told from the rest."""
+    from rewriter.artifact.package import library
+
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        file = Path(scratch) / "library.so"
+        package.container.extract(name, file)
+        try:
+            constants = library.read(file, name).constants
+        except RewriterError:
+            # Not a library that could be linked to; that it differs is said of the member.
+            return None
+        if constants is None:
+            return None
+        digest = hashlib.sha256()
+        with file.open("rb") as source:
+            source.seek(constants.offset)
+            left = constants.size
+            while left > 0 and (piece := source.read(min(left, _PIECE))):
+                digest.update(piece)
+                left -= len(piece)
+        return digest.hexdigest()

@@ -1,0 +1,102 @@
+"""All that is compared of one sound wrapper, read when it is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.artifact.opening import OpenWrapper
+from rewriter.comparison.artifacts import accounting, kernels
+from rewriter.comparison.artifacts.declared import Declared, declared
+from rewriter.comparison.artifacts.kernels import Kernels
+from rewriter.comparison.artifacts.values import Operands, operands
+from rewriter.core import markers
+from rewriter.core.align import Keys
+from rewriter.locate.names import launch_keys
+from rewriter.locate.types import Launch
+
+Extra = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Read:
+    """All that is compared of one sound wrapper."""
+
+    wrapper: OpenWrapper
+    extra: Extra
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines of the plain source with their ends."""
+        return markers.lines(self.wrapper.plain.data)
+
+    @cached_property
+    def text(self) -> list[str]:
+        """The lines without their ends."""
+        return [accounting.bare(line).decode("utf-8", "replace") for line in self.lines]
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches with the lines of the plain source."""
+        return self.wrapper.located.launches
+
+    @cached_property
+    def declared(self) -> Declared:
+        return declared(self.text)
+
+    @cached_property
+    def operands(self) -> Operands:
+        return operands(self.wrapper.located, self.declared)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        return kernels.read(find_kernels(self.wrapper, self.extra))
+
+    @cached_property
+    def launch_lines(self) -> list[range]:
+        """The lines of each launch in the plain source, from 1."""
+        return [accounting.launch_lines(launch, self.wrapper.plain) for launch in self.launches]
+
+    def kernel_lines(self, name: str, *, whole: bool) -> list[int]:
+        """The lines of a kernel in the plain source, from 1; none if it is elsewhere.
+
+        Unless `whole`, without those of a call that the source is given to.
+        """
+        kernel = self.kernels.sources[name]
+        lines = accounting.kernel_lines(kernel, self.wrapper.plain, self.text)
+        if whole or not kernel.inside:
+            return list(lines)
+        first = self.wrapper.plain.line_of(kernel.start)
+        return [*range(lines.start, first), *kernel.inside]
+
+    @cached_property
+    def launched(self) -> list[str]:
+        """The names of the kernels that are launched and whose sources are known, in order."""
+        known = self.kernels.sources
+        return [launch.kernel for launch in self.launches if launch.kernel in known]
+
+    def keys(self, *, by_name: bool) -> list[Keys]:
+        """The keys of the launches, by the names of kernels or, where known, by their sources.
+
+        Where both sides launch the same names in one order, nothing was renumbered: what differs
+        under a name is its source.
+        """
+        digests = {
+            name: hashlib.sha256(text.encode()).digest()
+            for name, text in self.kernels.normal.items()
+            if not by_name
+        }
+        return [
+            launch_keys(
+                launch.kernel,
+                launch.kind,
+                shapes,
+                launch.source_nodes,
+                launch.origins,
+                digests.get(launch.kernel),
+            )
+            for launch, shapes in zip(self.launches, self.operands.shapes, strict=True)
+        ]

@@ -1,0 +1,331 @@
+"""A difference as lines for people: what is most worth knowing first, and as `--json` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from rewriter.comparison.artifacts.types import (
+    Difference,
+    KernelChange,
+    LaunchChange,
+    MemberChange,
+    PackageDifference,
+    Probing,
+    WrapperDifference,
+)
+from rewriter.core.types import Json
+from rewriter.instrumentation.probe_check import ProbeCheck
+from rewriter.locate.types import Launch
+
+_SHOWN = 20  # of each list, unless all are asked for
+_SHOWN_LINES = 6
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A line and how it looks on a terminal: a style of rich, empty for none."""
+
+    text: str
+    style: str = ""
+
+
+def lines(difference: Difference, *, everything: bool = False) -> Iterator[Styled]:
+    """The verdict, then what differs, wrapper by wrapper."""
+    yield _verdict(difference)
+    for name in difference.only_a:
+        yield Styled(f"- wrapper {name}", "red")
+    for name in difference.only_b:
+        yield Styled(f"+ wrapper {name}", "green")
+    several = len(difference.wrappers) > 1
+    for wrapper in difference.wrappers:
+        if several:
+            yield Styled(f"{wrapper.name_a}: {wrapper.verdict}", "bold")
+        yield from _wrapper(wrapper, everything)
+    if difference.package is not None:
+        yield from _cut(list(_package(difference.package)), everything, "changes of the package")
+    yield from _cut([_member(file) for file in difference.files], everything, "files")
+    for note in difference.notes:
+        yield Styled(f"  note: {note}")
+
+
+def _verdict(difference: Difference) -> Styled:
+    wrappers = difference.wrappers
+    if difference.verdict == "identical":
+        return Styled(f"identical: {_count(wrappers)}", "bold green")
+    if difference.verdict == "instrumented":
+        return Styled("instrumented: the same without the probes", "bold green")
+    if difference.verdict == "unverified":
+        text = "unverified: the same without the probes, which could not be checked"
+        return Styled(text, "bold yellow")
+    if difference.probes_changed:
+        return Styled("different: the probes are not what instrument writes", "bold yellow")
+    if damage := next((wrapper.damage for wrapper in wrappers if wrapper.damage), None):
+        return Styled(f"different: {damage.side.upper()} is no sound wrapper", "bold yellow")
+    differing = [change for wrapper in wrappers for change in _differing(wrapper)]
+    changed = sum(change.a is not None and change.b is not None for change in differing)
+    total = max(sum(w.count_a for w in wrappers), sum(w.count_b for w in wrappers))
+    counts = [f"{changed} of {_number(total, 'launch')}"]
+    if only_a := sum(change.b is None for change in differing):
+        counts.append(f"{only_a} only in A")
+    if only_b := sum(change.a is None for change in differing):
+        counts.append(f"{only_b} only in B")
+    if written := sum(len(_rewritten(wrapper)) for wrapper in wrappers):
+        counts.append(f"{_number(written, 'statement')} written in another way")
+    if kernels := sum(len(wrapper.kernels) for wrapper in wrappers):
+        counts.append(_number(kernels, "kernel source"))
+    if other := sum(len(wrapper.lines) for wrapper in wrappers):
+        counts.append(_number(other, "other line"))
+    if names := sum(len(wrapper.names) for wrapper in wrappers):
+        counts.append(f"{_number(names, 'line')} by names alone")
+    if apart := len(difference.only_a) + len(difference.only_b):
+        counts.append(_number(apart, "wrapper") + " on one side")
+    package = difference.package
+    if package and (members := len(package.members)):
+        counts.append(_number(members, "member"))
+    if files := len(difference.files):
+        counts.append(_number(files, "file"))
+    return Styled(f"different: {', '.join(counts)}", "bold yellow")
+
+
+def _count(wrappers: Sequence[WrapperDifference]) -> str:
+    launches = _number(sum(wrapper.count_a for wrapper in wrappers), "launch")
+    return launches if len(wrappers) == 1 else f"{len(wrappers)} wrappers, {launches}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "es" if what.endswith("ch") else "s")
+
+
+def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
+    for side, probing, count in (
+        ("A", wrapper.probing_a, wrapper.count_a),
+        ("B", wrapper.probing_b, wrapper.count_b),
+    ):
+        if probing is not None:
+            yield Styled(f"  {side} has {_probes(probing, count)}")
+            if probing.check.state == "changed" and probing.exact:
+                reason = probing.check.reason
+                yield Styled(f"  {side}: not what instrument writes: {reason}", "yellow")
+            elif probing.check.state == "unverified":
+                yield Styled(
+                    f"  note: the probes of {side} are not checked: {probing.check.reason}"
+                )
+    if wrapper.damage is not None:
+        yield Styled(f"  {wrapper.damage.message}", "yellow")
+    for note in wrapper.notes:
+        yield Styled(f"  note: {note}")
+    yield from _cut([_launch(c) for c in _differing(wrapper)], everything, "launches")
+    if rewritten := _rewritten(wrapper):
+        shown = " ".join(f"#{change.launch.index}" for change in rewritten)
+        yield Styled(f"  only written in another way: {shown}", "yellow")
+    yield from _cut([_renamed(*pair) for pair in wrapper.renamed], everything, "renamed launches")
+    yield from _cut([_kernel(change) for change in wrapper.kernels], everything, "kernels")
+    yield from _other(wrapper, everything)
+
+
+def _probes(probing: Probing, count: int) -> str:
+    text = f"{', '.join(probing.probes)} around {probing.launches} of {count} launches"
+    return text if probing.exact else f"{text}; it was edited since"
+
+
+def _differing(wrapper: WrapperDifference) -> list[LaunchChange]:
+    return [change for change in wrapper.launches if change.changes != ("text",)]
+
+
+def _rewritten(wrapper: WrapperDifference) -> list[LaunchChange]:
+    return [change for change in wrapper.launches if change.changes == ("text",)]
+
+
+def _launch(change: LaunchChange) -> Styled:
+    if change.a is None or change.b is None:
+        sign, style = ("+", "green") if change.a is None else ("-", "red")
+        return Styled(f"  {sign} {_place(change.launch)}{_nodes(change.launch)}", style)
+    sign = "^" if "order" in change.changes else "~"
+    b = f"#{change.b.index}" if "kernel" in change.changes else _place(change.b)
+    details = "; ".join(change.details)
+    text = f"  {sign} #{change.a.index} -> {b}  {details}{_nodes(change.b)}"
+    return Styled(text, "yellow")
+
+
+def _place(launch: Launch) -> str:
+    return f"#{launch.index} {launch.kernel} (line {launch.line})"
+
+
+def _nodes(launch: Launch) -> str:
+    return f"  [{' '.join(launch.source_nodes)}]" if launch.source_nodes else ""
+
+
+def _renamed(a: Launch, b: Launch) -> Styled:
+    return Styled(f"  = #{a.index} -> #{b.index}  renamed {a.kernel} -> {b.kernel}", "dim")
+
+
+def _kernel(change: KernelChange) -> Styled:
+    if change.b is None:
+        return Styled(f"  - source of {change.a}", "red")
+    if change.a is None:
+        return Styled(f"  + source of {change.b}", "green")
+    name = change.a if change.a == change.b else f"{change.a} -> {change.b}"
+    what = "" if change.part == "code" else ", metadata only"
+    return Styled(f"  ~ source of {name}: -{change.removed} +{change.added} lines{what}", "magenta")
+
+
+def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
+    if wrapper.lines:
+        removed = sum(line.side == "a" for line in wrapper.lines)
+        yield Styled(f"  other lines: -{removed} +{len(wrapper.lines) - removed}")
+        shown = [
+            Styled(
+                f"    {'-' if line.side == 'a' else '+'} {line.number}: {_short(line.text)}",
+                "red" if line.side == "a" else "green",
+            )
+            # As in a text, where both sides come up near each other.
+            for line in sorted(wrapper.lines, key=lambda line: line.number)
+            if everything or line.text.strip()
+        ]
+        yield from _cut(shown, everything, "lines", _SHOWN_LINES)
+        if blank := len(wrapper.lines) - len(shown):
+            yield Styled(f"    {_number(blank, 'blank line')}", "dim")
+    if wrapper.names:
+        numbers = [f"{a}" if a == b else f"{a}->{b}" for a, b in wrapper.names]
+        few = numbers if everything else numbers[:_SHOWN]
+        more = f" and {len(numbers) - len(few)} more" if len(few) < len(numbers) else ""
+        yield Styled(f"  lines that differ by names and hashes alone: {' '.join(few)}{more}", "dim")
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _package(package: PackageDifference) -> Iterator[Styled]:
+    for side, built in (("A", package.built_a), ("B", package.built_b)):
+        if built is not None and built.state == "changed":
+            yield Styled(f"  {side}: not what instrument packs: {built.reason}", "yellow")
+        elif built is not None and built.state == "unverified":
+            yield Styled(f"  note: what was built for {side} is not checked: {built.reason}")
+    for name in package.models_a:
+        yield Styled(f"  - model {name}", "red")
+    for name in package.models_b:
+        yield Styled(f"  + model {name}", "green")
+    for value in package.values:
+        a, b = value.a, value.b
+        if value.what == "constants":
+            a, b = (_hash(x) for x in (a, b))
+        yield Styled(f"  ~ {value.model} {value.what}: {a} -> {b}", "yellow")
+    yield from map(_member, package.members)
+    if package.layout:
+        yield Styled("  ~ the archive: order, dates or compression of equal members", "yellow")
+
+
+def _member(member: MemberChange) -> Styled:
+    if member.a is None:
+        return Styled(f"  + {member.b}  {_hash(member.sha256_b)}", "green")
+    if member.b is None:
+        return Styled(f"  - {member.a}  {_hash(member.sha256_a)}", "red")
+    name = member.a if member.a == member.b else f"{member.a} -> {member.b}"
+    if member.state == "renamed":
+        return Styled(f"  ~ {name}  same contents", "dim")
+    return Styled(f"  ~ {name}  {_hash(member.sha256_a)} -> {_hash(member.sha256_b)}", "yellow")
+
+
+def _hash(digest: str | None) -> str:
+    return "unknown" if digest is None else digest[:12]
+
+
+def _cut(
+    shown: Sequence[Styled], everything: bool, what: str, most: int = _SHOWN
+) -> Iterator[Styled]:
+    few = shown if everything or len(shown) <= most + 1 else shown[:most]
+    yield from few
+    if len(few) < len(shown):
+        yield Styled(f"    ... {len(shown) - len(few)} more {what}; --all shows them", "dim")
+
+
+def to_json(difference: Difference) -> Json:
+    """As `docs/schemas/diff.json` describes it."""
+    package = difference.package
+    return {
+        "a": str(difference.a),
+        "b": str(difference.b),
+        "verdict": difference.verdict,
+        "wrappers": [_wrapper_json(wrapper) for wrapper in difference.wrappers],
+        "only_a": list(difference.only_a),
+        "only_b": list(difference.only_b),
+        "package": None
+        if package is None
+        else {
+            "members": [_member_json(one) for one in package.members],
+            "values": [asdict(one) for one in package.values],
+            "models_a": list(package.models_a),
+            "models_b": list(package.models_b),
+            "layout": package.layout,
+            "built_a": _check_json(package.built_a),
+            "built_b": _check_json(package.built_b),
+        },
+        "files": [_member_json(one) for one in difference.files],
+        "notes": list(difference.notes),
+    }
+
+
+def _check_json(check: ProbeCheck | None) -> Json | None:
+    return None if check is None else {"state": check.state, "reason": check.reason}
+
+
+def _member_json(member: MemberChange) -> Json:
+    return {**asdict(member), "state": member.state}
+
+
+def _wrapper_json(wrapper: WrapperDifference) -> Json:
+    return {
+        "a": wrapper.name_a,
+        "b": wrapper.name_b,
+        "verdict": wrapper.verdict,
+        "probes_a": _probing_json(wrapper.probing_a),
+        "probes_b": _probing_json(wrapper.probing_b),
+        "launches_a": wrapper.count_a,
+        "launches_b": wrapper.count_b,
+        "launches": [
+            {
+                "a": _launch_json(change.a),
+                "b": _launch_json(change.b),
+                "changes": list(change.changes),
+                "details": list(change.details),
+            }
+            for change in wrapper.launches
+        ],
+        "renamed": [
+            {"a": _launch_json(one), "b": _launch_json(other)} for one, other in wrapper.renamed
+        ],
+        "kernels": [asdict(change) for change in wrapper.kernels],
+        "lines": [asdict(line) for line in wrapper.lines],
+        "names": [list(pair) for pair in wrapper.names],
+        "damage": None if wrapper.damage is None else asdict(wrapper.damage),
+        "notes": list(wrapper.notes),
+    }
+
+
+def _probing_json(probing: Probing | None) -> Json | None:
+    if probing is None:
+        return None
+    return {
+        "probes": list(probing.probes),
+        "launches": probing.launches,
+        "exact": probing.exact,
+        "check": _check_json(probing.check),
+    }
+
+
+def _launch_json(launch: Launch | None) -> Json | None:
+    if launch is None:
+        return None
+    return {
+        "index": launch.index,
+        "kernel": launch.kernel,
+        "kind": launch.kind,
+        "scope": launch.scope,
+        "line": launch.line,
+        "source_nodes": list(launch.source_nodes),
+        "origins": list(launch.origins),
+    }

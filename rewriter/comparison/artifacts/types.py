@@ -1,0 +1,204 @@
+"""The values of a difference of two artifacts. Nothing here does I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from rewriter.instrumentation.probe_check import ProbeCheck
+from rewriter.locate.types import Launch
+
+# `unverified`: the same without probes, which cannot be checked.
+Verdict = Literal["identical", "instrumented", "unverified", "different"]
+Side = Literal["a", "b"]
+
+
+@dataclass(frozen=True)
+class Probing:
+    """The probes of one side, and how many of its launches have one.
+
+    `exact` is false where the file was edited after it was instrumented. `check` says whether the
+    probes are what `instrument` writes.
+    """
+
+    probes: tuple[str, ...]
+    launches: int
+    exact: bool
+    check: ProbeCheck
+
+
+@dataclass(frozen=True)
+class LaunchChange:
+    """A launch that differs, or that one side alone has: then the other is `None`.
+
+    `changes` are words: `kernel`, `arguments`, `scope`, `order` (it stands elsewhere), `text` (the
+    statement is written in another way). `details` are sentences for people.
+    """
+
+    a: Launch | None
+    b: Launch | None
+    changes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def launch(self) -> Launch:
+        """The launch in the second wrapper, or in the first if only there."""
+        launch = self.b or self.a
+        assert launch is not None
+        return launch
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel whose source differs, or that one side alone has: then the other name is `None`.
+
+    `part` is `metadata` where the code is the same and only what is said about it (the arguments
+    of its decorators, its imports) differs. `removed` and `added` count lines. `apart` tells that
+    the source stands in another file than the wrapper.
+    """
+
+    a: str | None
+    b: str | None
+    part: Literal["code", "metadata"] = "code"
+    removed: int = 0
+    added: int = 0
+    diff: str = field(default="", repr=False)
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that one side alone has, by its number in the file as it is."""
+
+    side: Side
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Why one side is no sound wrapper: an error of `docs/errors.md`."""
+
+    side: Side
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class WrapperDifference:
+    """Two wrappers without their probes. Whatever bytes differ are in one of the lists.
+
+    `count_a` and `count_b` are numbers of launches. `renamed` are launches that are the same under
+    another generated kernel name, and `lines` what belongs to no launch or kernel that differs.
+    `names` are pairs of lines, by number, that differ only in names, numbers and hashes that the
+    compiler gave, `notes` sentences about the file as a whole, such as its line ends. `plain_a` and
+    `plain_b` are the sources, for a textual difference.
+    """
+
+    name_a: str
+    name_b: str
+    verdict: Verdict
+    probing_a: Probing | None = None
+    probing_b: Probing | None = None
+    count_a: int = 0
+    count_b: int = 0
+    launches: tuple[LaunchChange, ...] = ()
+    renamed: tuple[tuple[Launch, Launch], ...] = ()
+    kernels: tuple[KernelChange, ...] = ()
+    lines: tuple[Line, ...] = ()
+    names: tuple[tuple[int, int], ...] = ()
+    damage: Damage | None = None
+    notes: tuple[str, ...] = ()
+    plain_a: bytes = field(default=b"", repr=False)
+    plain_b: bytes = field(default=b"", repr=False)
+
+    @property
+    def probes_changed(self) -> bool:
+        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        rest = (self.launches, self.kernels, self.lines, self.names, self.renamed)
+        return self.verdict == "different" and not any(rest) and self.plain_a == self.plain_b
+
+
+@dataclass(frozen=True)
+class MemberChange:
+    """A member of a package that differs, is called otherwise, or that one side alone has.
+
+    Of a file beside wrappers, too. Names are less the archive's own; hashes are SHA-256 of the
+    contents.
+    """
+
+    a: str | None
+    b: str | None
+    sha256_a: str | None
+    sha256_b: str | None
+
+    @property
+    def state(self) -> Literal["added", "removed", "renamed", "changed"]:
+        if self.a is None:
+            return "added"
+        if self.b is None:
+            return "removed"
+        return "renamed" if self.sha256_a == self.sha256_b else "changed"
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """Something that a model says of itself, `None` where one side does not say it.
+
+    `what` is a key of its metadata, or `constants`: the hash of those in its library.
+    """
+
+    model: str
+    what: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True)
+class PackageDifference:
+    """What differs in packages beside the wrappers.
+
+    `models_a` and `models_b` are models that one side alone has. `layout` tells that two archives
+    differ although all their members are equal: in the order, dates or compression of these.
+    `built_a` and `built_b` say of patched packages whether they are what `instrument` packs.
+    """
+
+    members: tuple[MemberChange, ...] = ()
+    values: tuple[ValueChange, ...] = ()
+    models_a: tuple[str, ...] = ()
+    models_b: tuple[str, ...] = ()
+    layout: bool = False
+    built_a: ProbeCheck | None = None
+    built_b: ProbeCheck | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two artifacts of one kind. `only_a` and `only_b` are wrappers without a counterpart.
+
+    `files` are those beside the wrappers that differ. `notes` are sentences for people: what the
+    verdict does not rest on.
+    """
+
+    a: Path
+    b: Path
+    verdict: Verdict
+    wrappers: tuple[WrapperDifference, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    package: PackageDifference | None = None
+    files: tuple[MemberChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def probes_changed(self) -> bool:
+        """Whether nothing else differs but that some probes are not what `instrument` writes."""
+        package = self.package or PackageDifference()
+        plain = replace(package, built_a=None, built_b=None) == PackageDifference()
+        return (
+            self.verdict == "different"
+            and not (self.only_a or self.only_b or self.files)
+            and plain
+            and all(one.verdict != "different" or one.probes_changed for one in self.wrappers)
+        )

@@ -1,0 +1,374 @@
+"""The arguments of launches, up to the names that the compiler gave to buffers.
+
+A buffer is what its producer wrote: the launch, and the position among what that wrote. So a
+launch that was inserted renames every later buffer and changes no argument, and two operands that
+were swapped are a change under any names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rewriter.comparison.artifacts.declared import Declared, plain
+from rewriter.core.types import Role
+from rewriter.locate.types import Argument, Launch, Located
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+# Names that number what they name; any other is somebody's own.
+_NUMBERED = re.compile(r"(?:\w*_)?(?:buf|tmp|var|workspace|pool)_?\d+\w*$")
+_STREAM = re.compile(r"(?:raw_)?stream\d*$")
+_ALONE = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a launch wrote: its index, and the position among what it wrote."""
+
+    launch: int
+    slot: int
+    name: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the caller gave: the position among the inputs."""
+
+    position: int
+    name: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A variable of which only the name is known, such as a weight."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """What a launch is about to write: the position among all that, in the order of allocation."""
+
+    position: int
+
+
+Value = Written | Given | Named | Fresh
+
+
+class Names:
+    """Which names of A stand for which of B: each for one and no other."""
+
+    def __init__(self) -> None:
+        self._to: dict[Hashable, Hashable] = {}
+        self._from: dict[Hashable, Hashable] = {}
+
+    def stand(self, a: Hashable, b: Hashable) -> bool:
+        """Whether two names may stand for each other; from then on they do."""
+        if self._to.get(a, b) != b or self._from.get(b, a) != a:
+            return False
+        self._to[a], self._from[b] = b, a
+        return True
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An argument. `form` is its expression with `@` for the variable, which holds `value`.
+
+    `value` is `None` for what has none before the launch, and for what is no tensor.
+    """
+
+    form: str
+    role: Role
+    type: str
+    value: Value | None
+    argument: Argument = field(compare=False)
+    scope: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The variable and the scope in which it has its name."""
+        return self.scope, variable(self.argument)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The operands of each launch of a wrapper, by index, and what is known of their shapes.
+
+    `written` are the positions of what each writes, `inputs` names what the caller gives.
+    """
+
+    of: tuple[tuple[Operand, ...], ...]
+    written: tuple[tuple[int, ...], ...]
+    shapes: tuple[Hashable, ...]
+    inputs: tuple[str, ...]
+
+
+def operands(located: Located, declared: Declared) -> Operands:
+    """Follow the buffers through the launches of a wrapper, in file order."""
+    inputs = max((entry.inputs for entry in located.entries), key=len, default=())
+    follow = _Follow(declared, {name: position for position, name in enumerate(inputs)})
+    found = tuple(follow.launch(launch) for launch in located.launches)
+    shapes = tuple(
+        tuple(_shape(operand, declared) for operand in launch if operand.type != "other")
+        for launch in found
+    )
+    written = tuple(
+        tuple(position for position, operand in enumerate(launch) if _is_result(operand.argument))
+        for launch in found
+    )
+    return Operands(found, written, shapes, inputs)
+
+
+class _Follow:
+    def __init__(self, declared: Declared, inputs: Mapping[str, int]) -> None:
+        self._declared = declared
+        self._inputs = inputs
+        self._allocations = {name: i for i, name in enumerate(declared.sizes)}
+        self._writers: dict[tuple[str, str], Written] = {}
+
+    def launch(self, launch: Launch) -> tuple[Operand, ...]:
+        found = self._allocated(
+            [
+                self._operand(argument, launch)
+                for argument in launch.args
+                if not _is_stream(argument)
+            ]
+        )
+        slots: dict[str, int] = {}
+        for argument in launch.args:
+            if _is_result(argument):
+                slot = slots.setdefault(argument.buffer, len(slots))
+                for name in {argument.buffer, variable(argument)}:
+                    written = Written(launch.index, slot, argument.name)
+                    # In its scope; and anywhere, since graph partitions hand names on.
+                    self._writers[launch.scope, name] = self._writers["", name] = written
+        return found
+
+    def _allocated(self, launch: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands, with the order in which results were allocated if all of them were."""
+        names = {x.place[1] for x in launch if x.role == "out" and x.type == "tensor"}
+        if len(names) < 2 or not names <= self._allocations.keys():
+            return tuple(launch)
+        order = {name: i for i, name in enumerate(sorted(names, key=self._allocations.__getitem__))}
+        return tuple(
+            replace(x, value=Fresh(order[x.place[1]]))
+            if x.role == "out" and x.type == "tensor"
+            else x
+            for x in launch
+        )
+
+    def _operand(self, argument: Argument, launch: Launch) -> Operand:
+        # What a handle that is taken was made from, in torch 2.6.
+        taken = argument.later if argument.later and "(" in argument.later else argument.expr
+        form = plain(self._declared.expand(taken, launch.line))
+        if argument.type != "tensor":
+            return Operand(form, argument.role, argument.type, None, argument, launch.scope)
+        form = self._form(form, variable(argument), argument.buffer, launch.line)
+        value = None if argument.role == "out" else self._value(launch.scope, argument)
+        return Operand(form, argument.role, argument.type, value, argument, launch.scope)
+
+    def _form(self, form: str, name: str, root: str, line: int) -> str:
+        """`form` with `@` for the variable; a variable that is a view is written out as one."""
+        for _ in range(8):
+            if name == root or name not in self._declared.views:
+                break
+            view = plain(self._declared.expand(self._declared.views[name], line))
+            base = next(
+                (x for x in _IDENTIFIER.findall(view) if x in (root, *self._bases(view))), ""
+            )
+            form = _replace(form, name, view)
+            name = base or name
+        replaced = _replace(form, name, "@")
+        if replaced == form and (first := _IDENTIFIER.match(form)):
+            # `buf7[0]`, of which `buf8` is the name.
+            return "@" + form[first.end() :]
+        return replaced
+
+    def _bases(self, view: str) -> Iterator[str]:
+        """The variables under a view that are views themselves, or were written."""
+        for name in _IDENTIFIER.findall(view):
+            if name in self._declared.views or ("", name) in self._writers:
+                yield name
+
+    def _value(self, scope: str, argument: Argument) -> Value:
+        for name in (variable(argument), argument.buffer):
+            if written := self._writers.get((scope, name)):
+                return written
+        for name in (argument.buffer, variable(argument)):
+            if name in self._inputs:
+                return Given(self._inputs[name], name)
+        return self._writers.get(("", argument.buffer)) or Named(argument.buffer)
+
+
+def variable(argument: Argument) -> str:
+    """The variable that an argument names: `buf4.2` is a second view of `buf4`."""
+    match = _ALONE.match(argument.name)
+    return match.group() if match else argument.name
+
+
+def is_variable(word: str) -> bool:
+    """Whether a word is called as the compiler calls its buffers, handles and streams."""
+    return bool(_NUMBERED.match(word) or _STREAM.match(word))
+
+
+def _is_result(argument: Argument) -> bool:
+    return argument.type == "tensor" and argument.role != "in"
+
+
+def _is_grid(operand: Operand) -> bool:
+    return operand.type == "other" and operand.form.startswith("grid(")
+
+
+def _is_stream(argument: Argument) -> bool:
+    return argument.type == "other" and bool(_STREAM.match(argument.name))
+
+
+def _replace(text: str, name: str, by: str) -> str:
+    return re.sub(rf"\b{re.escape(name)}\b", lambda _: by, text)
+
+
+def _shape(operand: Operand, declared: Declared) -> str:
+    if operand.type == "scalar":
+        return operand.form
+    if "(" in operand.form:
+        return operand.form
+    argument = operand.argument
+    return declared.sizes.get(variable(argument)) or declared.sizes.get(argument.buffer, "")
+
+
+@dataclass
+class Matcher:
+    """Compares operands of launches that stand for each other.
+
+    `partner` gives for launches of A their positions in B. Variables of which only the name is
+    known are the same under one name; one that is numbered, and that the other side does not have,
+    is the same as the first that it is met with. What is written has a name of its own.
+    """
+
+    a: Operands
+    b: Operands
+    partner: Mapping[int, int]
+    _names: Names = field(default_factory=Names)
+
+    def __post_init__(self) -> None:
+        self._by_position = len(self.a.inputs) == len(self.b.inputs)
+        self._names_a = _named(self.a)
+        self._names_b = _named(self.b)
+
+    def same(self, a: Operand, b: Operand) -> bool:
+        return (a.form, a.role, a.type) == (b.form, b.role, b.type) and self._same_operand(a, b)
+
+    def _same_operand(self, a: Operand, b: Operand) -> bool:
+        if a.type != "tensor" or b.type != "tensor":
+            return True
+        if a.role == "out" and b.role == "out":
+            both = isinstance(a.value, Fresh) and isinstance(b.value, Fresh)
+            return (not both or a.value == b.value) and self._names.stand(a.place, b.place)
+        if not self._same_value(a.value, b.value):
+            return False
+        # They are the same whatever they are called; results may be called so no more.
+        self._names.stand(a.place, b.place)
+        return True
+
+    def _same_value(self, a: Value | None, b: Value | None) -> bool:
+        if isinstance(a, Written) and isinstance(b, Written):
+            if self.partner.get(a.launch) != b.launch:
+                return False
+            # A kernel with other parameters has its results in another order.
+            ordered = self.a.written[a.launch] == self.b.written[b.launch]
+            return a.slot == b.slot or not ordered
+        if isinstance(a, Given) and isinstance(b, Given):
+            return a.position == b.position if self._by_position else a.name == b.name
+        if isinstance(a, Named) and isinstance(b, Named):
+            if a == b:
+                return True
+            fresh = a.name not in self._names_b and b.name not in self._names_a
+            counted = _NUMBERED.match(a.name) and _NUMBERED.match(b.name)
+            return bool(fresh and counted) and self._names.stand(a.name, b.name)
+        return a == b
+
+    def differences(self, a: Sequence[Operand], b: Sequence[Operand]) -> Iterator[str]:
+        """What differs in the arguments of two launches, as text; nothing if they are the same."""
+        if any(map(_is_grid, a)) != any(map(_is_grid, b)):
+            # Since torch 2.7 the kernel computes it from the sizes that it is given.
+            a = [operand for operand in a if not _is_grid(operand)]
+            b = [operand for operand in b if not _is_grid(operand)]
+        if len(a) == len(b):
+            for position, (one, other) in enumerate(zip(a, b, strict=True), 1):
+                if not self.same(one, other):
+                    yield f"argument {position}: {self._difference(one, other)}"
+            return
+        # `same` is no equivalence that could be hashed: the ends that are the same, and the rest.
+        start = next(
+            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not self.same(x, y)),
+            min(len(a), len(b)),
+        )
+        end = 0
+        while end < min(len(a), len(b)) - start and self.same(a[-1 - end], b[-1 - end]):
+            end += 1
+        gone = ", ".join(shown(operand) for operand in a[start : len(a) - end])
+        new = ", ".join(shown(operand) for operand in b[start : len(b) - end])
+        yield f"{len(a)} arguments -> {len(b)}: {gone or 'nothing'} -> {new or 'nothing'}"
+
+    def _difference(self, a: Operand, b: Operand) -> str:
+        if a.role != b.role:
+            return f"{a.role} {shown(a)} -> {b.role} {shown(b)}"
+        if a.form != b.form and self._same_operand(a, b):
+            return f"{a.form} -> {b.form}".replace("@", variable(b.argument))
+        if a.form != b.form or a.type != b.type:
+            return f"{shown(a)} -> {shown(b)}"
+        if isinstance(a.value, Given) and isinstance(b.value, Given):
+            return f"input {a.value.position} -> input {b.value.position}"
+        ours, theirs = _source(a), _source(b)
+        if ours == theirs and isinstance(a.value, Written) and isinstance(b.value, Written):
+            return f"{ours}, result {a.value.slot} -> {b.value.slot}"
+        return f"{ours} -> {theirs}"
+
+
+def _source(operand: Operand) -> str:
+    """The variable of an operand, and the launch that it is from."""
+    name = variable(operand.argument)
+    return f"{name} of #{operand.value.launch}" if isinstance(operand.value, Written) else name
+
+
+def shown(operand: Operand) -> str:
+    """An operand for people: its text, and the launch that it is from."""
+    text = operand.form.replace("@", variable(operand.argument))
+    return f"{text} of #{operand.value.launch}" if isinstance(operand.value, Written) else text
+
+
+def _named(operands: Operands) -> frozenset[str]:
+    return frozenset(
+        operand.value.name
+        for launch in operands.of
+        for operand in launch
+        if isinstance(operand.value, Named)
+    )
+
+
+def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
+    """The variables of A by what they are called in B, as far as operands that are the same tell.
+
+    Names that stand for different ones in different places, or different ones for them, are left
+    out.
+    """
+    found: dict[str, set[str]] = {}
+    back: dict[str, set[str]] = {}
+    for a, b in pairs:
+        names = [
+            (a.argument.buffer, b.argument.buffer),
+            (variable(a.argument), variable(b.argument)),
+        ]
+        words = _IDENTIFIER.findall(a.argument.expr), _IDENTIFIER.findall(b.argument.expr)
+        if len(words[0]) == len(words[1]):
+            names += zip(*words, strict=True)
+        for old, new in names:
+            if old and new:
+                found.setdefault(old, set()).add(new)
+                back.setdefault(new, set()).add(old)
+    return {
+        old: new
+        for old, news in found.items()
+        if len(news) == 1 and len(back[new := next(iter(news))]) == 1 and new != old
+    }

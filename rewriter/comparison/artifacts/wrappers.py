@@ -1,0 +1,250 @@
+"""Compares two wrappers: launches first, then kernels, then every line that neither explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rewriter.artifact.opening import OpenWrapper
+from rewriter.comparison.artifacts import accounting, kernels
+from rewriter.comparison.artifacts.launches import Launches
+from rewriter.comparison.artifacts.read import Extra, Read
+from rewriter.comparison.artifacts.types import (
+    Damage,
+    Line,
+    Probing,
+    Side,
+    Verdict,
+    WrapperDifference,
+)
+from rewriter.comparison.artifacts.values import renaming
+from rewriter.core import align, markers
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import check_text
+from rewriter.instrumentation import probe_check
+
+# A call of the runtime at a launch, in either language.
+_PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
+# How lines of probes begin: the header, a block, the handle, its calls and its table of launches.
+_OURS = re.compile(
+    rb"\s*(?:(?:#|//) (?:Instrumented by |Options: |What the probes need:|Here it ends\.)"
+    rb"|from rewriter\.runtime import |inductor_rewriter::Call \w+\(|_\w*\.\w+\("
+    rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
+)
+# In a wrapper that carries the runtime, whose lines are not looked through.
+_CARRIED = b"_rewriter_runtime_"
+# So much of a sound wrapper must be in a damaged one for it to be a copy of it.
+_SHARED = 0.9
+_FORMS = ("{}", "call_{}", "{}_source", "{}_result")
+
+
+def compare(
+    a: OpenWrapper,
+    b: OpenWrapper,
+    *,
+    extra_a: Extra | None = None,
+    extra_b: Extra | None = None,
+    errors: tuple[RewriterError | None, RewriterError | None] = (None, None),
+) -> WrapperDifference:
+    """Compare two wrappers of one language; `extra` are files with kernels that belong to them.
+
+    A wrapper that is no sound one (`errors` say what opening it said) is compared line by line with
+    a sound one that it is a damaged copy of: nine in ten of whose lines it has. Raises
+    `RewriterError` where it is none, or both are damaged.
+    """
+    same_beside = (extra_a or {}) == (extra_b or {}) and a.operators == b.operators
+    if a.source == b.source and same_beside:
+        return _equal(a, b)
+    error_a, error_b = errors[0] or _error(a), errors[1] or _error(b)
+    if error_a is None and error_b is None:
+        return _compare(Read(a, extra_a or {}), Read(b, extra_b or {}))
+    side: Side = "b" if error_a is None else "a"
+    error = error_a or error_b
+    assert error is not None
+    sound, damaged = (a, b) if side == "b" else (b, a)
+    if (error_a and error_b) or not _is_copy(damaged, sound):
+        raise error
+    return _compare_lines(a, b, Damage(side, error.slug, error.message))
+
+
+def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
+    """Two wrappers that are the same, or the same without their probes."""
+    count = len(a.located.launches)
+    sides = probing(a, count), probing(b, count)
+    states = {side.check.state for side in sides if side is not None}
+    verdict: Verdict = "instrumented"
+    if a.source == b.source:
+        verdict = "identical"
+    elif "changed" in states:
+        verdict = "different"
+    elif "unverified" in states:
+        verdict = "unverified"
+    return WrapperDifference(
+        a.name,
+        b.name,
+        verdict,
+        *sides,
+        count,
+        count,
+        notes=(*_foreign("A", a), *_foreign("B", b)),
+        plain_a=a.restored.source,
+        plain_b=b.restored.source,
+    )
+
+
+def probing(wrapper: OpenWrapper, count: int) -> Probing | None:
+    """The probes of a wrapper, and how many of its `count` launches have them; `None` if plain."""
+    header = wrapper.probes
+    if header is None:
+        return None
+    found = {int(match[1]) for line in _marked(wrapper) if (match := _PROBE.search(line))}
+    checked = probe_check.check(wrapper)
+    assert checked is not None
+    probed = sum(index < count for index in found)
+    return Probing(header.probes, probed, wrapper.restored.exact, checked)
+
+
+def _marked(wrapper: OpenWrapper) -> Iterator[bytes]:
+    """The lines with the mark of a wrapper's probes; the lines of a block have none."""
+    header = wrapper.probes
+    if header is not None:
+        mark = f"rewriter:{header.tag}".encode()
+        for line in markers.lines(wrapper.source):
+            line = line.rstrip(b"\r\n")
+            if line.endswith((mark, mark + b" begin", mark + b" end", mark + b" +newline")):
+                yield line
+
+
+def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
+    """A sentence about marked lines that no probe needs, which are left out with the others."""
+    marked = list(_marked(wrapper))
+    if any(_CARRIED in line for line in marked):
+        return
+    if foreign := sum(not _OURS.match(line) for line in marked):
+        lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
+        yield f"{side} has {lines} that instrument did not write"
+
+
+def _error(wrapper: OpenWrapper) -> RewriterError | None:
+    """Why a wrapper is no sound one."""
+    try:
+        check_text(str(wrapper.path), wrapper.source)
+        _ = wrapper.located
+    except RewriterError as error:
+        return error
+    return None
+
+
+def _is_copy(damaged: OpenWrapper, sound: OpenWrapper) -> bool:
+    there = set(markers.lines(damaged.restored.source))
+    lines = markers.lines(sound.restored.source)
+    return sum(line in there for line in lines) >= _SHARED * len(lines)
+
+
+def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDifference:
+    lines_a, lines_b = markers.lines(a.restored.source), markers.lines(b.restored.source)
+    count = len((b if damage.side == "a" else a).located.launches)
+    keys_a, keys_b = (list(map(accounting.bare, lines)) for lines in (lines_a, lines_b))
+    found = accounting.compare(lines_a, lines_b, keys_a, keys_b)
+    return WrapperDifference(
+        a.name,
+        b.name,
+        "different",
+        probing(a, count),
+        probing(b, count),
+        0 if damage.side == "a" else count,
+        0 if damage.side == "b" else count,
+        lines=(*_shown(found.removed, "a", lines_a, a), *_shown(found.added, "b", lines_b, b)),
+        damage=damage,
+        notes=tuple(accounting.ends(lines_a, lines_b, found)),
+        plain_a=a.restored.source,
+        plain_b=b.restored.source,
+    )
+
+
+def _shown(
+    numbers: Sequence[int], side: Side, lines: Sequence[bytes], wrapper: OpenWrapper
+) -> Iterator[Line]:
+    """Lines by the numbers that they have in the file."""
+    kept = wrapper.restored.kept
+    for number in numbers:
+        text = lines[number - 1].decode("utf-8", "replace").rstrip("\r\n")
+        yield Line(side, kept[number - 1], text)
+
+
+def _compare(a: Read, b: Read) -> WrapperDifference:
+    by_name = a.launched == b.launched
+    pairs = align.align(a.keys(by_name=by_name), b.keys(by_name=by_name))
+    partner = {pair.a: pair.b for pair in pairs if pair.a is not None and pair.b is not None}
+    paired, *left = kernels.pair(
+        a.kernels,
+        b.kernels,
+        [(a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items()],
+    )
+    equal = {(x, y) for x, y in paired if a.kernels.normal[x] == b.kernels.normal[y]}
+    kernel_changes = [
+        *(kernels.change(a.kernels, b.kernels, x, y) for x, y in paired if (x, y) not in equal),
+        *(kernels.change(a.kernels, b.kernels, x, None) for x in left[0]),
+        *(kernels.change(a.kernels, b.kernels, None, y) for y in left[1]),
+    ]
+    same_source = a.wrapper.restored.source == b.wrapper.restored.source
+    if same_source and not kernel_changes and a.wrapper.operators == b.wrapper.operators:
+        return _equal(a.wrapper, b.wrapper)
+    launches = Launches(a, b, partner)
+    changes = [(pair, launches.change(pair)) for pair in pairs]
+    names = renaming(launches.operands)
+    for old, new in paired:
+        # C++ calls a kernel through functions and constants that are named after it.
+        names |= {form.format(old): form.format(new) for form in _FORMS if old != new}
+    keys_a = accounting.keys(a.text, a.declared, names)
+    keys_b = accounting.keys(b.text, b.declared, {})
+    places = [
+        (a.launch_lines[pair.a], b.launch_lines[pair.b])
+        for pair in pairs
+        if pair.a is not None and pair.b is not None and not pair.moved
+    ]
+    anchors = accounting.anchored(places, keys_a, keys_b)
+    found = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
+    shown = [change or launches.rewritten(pair, keys_a, keys_b) for pair, change in changes]
+    kernels_a: list[int] = []
+    kernels_b: list[int] = []
+    explained_a = [
+        a.launch_lines[pair.a]
+        for pair, change in zip(pairs, shown, strict=True)
+        if change and pair.a is not None
+    ]
+    explained_b = [
+        b.launch_lines[pair.b]
+        for pair, change in zip(pairs, shown, strict=True)
+        if change and pair.b is not None
+    ]
+    for change in kernel_changes:
+        whole = change.a is None or change.b is None
+        if change.a:
+            kernels_a += a.kernel_lines(change.a, whole=whole)
+        if change.b:
+            kernels_b += b.kernel_lines(change.b, whole=whole)
+    lines_a = accounting.unexplained(found.removed, [*explained_a, kernels_a])
+    lines_b = accounting.unexplained(found.added, [*explained_b, kernels_b])
+    kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
+    return WrapperDifference(
+        a.wrapper.name,
+        b.wrapper.name,
+        "different",
+        probing(a.wrapper, len(a.launches)),
+        probing(b.wrapper, len(b.launches)),
+        len(a.launches),
+        len(b.launches),
+        tuple(change for change in shown if change is not None),
+        tuple(launches.renamed),
+        tuple(kernel_changes),
+        (*_shown(lines_a, "a", a.lines, a.wrapper), *_shown(lines_b, "b", b.lines, b.wrapper)),
+        tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in found.names),
+        notes=(
+            *_foreign("A", a.wrapper),
+            *_foreign("B", b.wrapper),
+            *accounting.ends(a.lines, b.lines, found),
+        ),
+        plain_a=a.wrapper.restored.source,
+        plain_b=b.wrapper.restored.source,
+    )

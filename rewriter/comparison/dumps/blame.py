@@ -1,0 +1,294 @@
+"""Tells launches that went wrong themselves from those that were given wrong values.
+
+A launch is the culprit if its results differ and nothing that it read does. Where the two runs
+launch other kernels (one fuses what the other does not), what a launch read is followed through
+launches without a counterpart, back to values that both runs have. A launch that one run alone has
+is judged by what others read of it: if that is not what they read in the other run, and what it was
+given is equal, it made the difference, as one that runs twice and works in place does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, State, TensorComparison
+from rewriter.core.align import Pair
+from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+from rewriter.locate.names import canonical
+
+_WORST: tuple[State, ...] = ("equal", "rounding", "numeric", "non-finite", "structural")
+
+_NAMED = 3  # launches in a sentence
+
+
+def worst(states: Iterator[State] | Sequence[State]) -> State:
+    """The state that stands for several; `unknown` for none, `equal` where some are unknown."""
+    found = list(states)
+    known = [state for state in found if state != "unknown"]
+    return max(known, key=_WORST.index, default="unknown")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side of a comparison: its steps, the states of those results that were compared, and
+    the steps that have a counterpart."""
+
+    nodes: Sequence[Node]
+    states: Mapping[Source, State]
+    matched: frozenset[int]
+
+    def causes(self, step: int) -> frozenset[int]:
+        """The steps whose differing results a step read, also through steps whose results were not
+        compared: they are of this run alone."""
+        found: set[int] = set()
+        seen = {step}
+        waiting = [step]
+        while waiting:
+            for source in self.nodes[waiting.pop()].origins:
+                if self.states.get(source) in DIFFERS:
+                    found.add(source.step)
+                elif source not in self.states and source.step not in seen:
+                    seen.add(source.step)
+                    waiting.append(source.step)
+        return frozenset(found)
+
+    def lone(self, step: int) -> list[Place]:
+        """The steps without a counterpart, from a step back to values that were compared."""
+        found: dict[int, Place] = {}
+        waiting = [step]
+        while waiting:
+            for source in self.nodes[waiting.pop()].origins:
+                if source not in self.states and source.step not in found:
+                    found[source.step] = self.nodes[source.step].place
+                    waiting.append(source.step)
+        return [found[position] for position in sorted(found) if position not in self.matched]
+
+
+def alone(a: Place | None, b: Place | None) -> LaunchComparison:
+    """A launch of one dump."""
+    return LaunchComparison(a, b, "structural", "unknown")
+
+
+def without_false_pairs(
+    launches: Sequence[LaunchComparison], pairs: Sequence[Pair], nodes: Sequence[Node]
+) -> Iterator[LaunchComparison]:
+    """Part launches that were taken for each other by provenance, shape or order, and are not.
+
+    They write nothing that could be compared, or all that differs of what they write is read
+    later, and read the same. `pairs` say how they were aligned, `nodes` are the steps of dump A.
+    """
+    read_as: dict[Source, set[State]] = {}
+    for launch in launches:
+        for tensor in launch.reads:
+            assert launch.a is not None
+            for source in nodes[launch.a.step].given.get(tensor.a["arg"], ()):
+                read_as.setdefault(source, set()).add(tensor.state)
+    for launch, pair in zip(launches, pairs, strict=True):
+        if launch.a and launch.b and _is_loose(launch.a, launch.b, pair):
+            wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
+            slots = [nodes[launch.a.step].slots.get(tensor.a["arg"], -1) for tensor in wrong]
+            read = [read_as.get(Source(launch.a.step, slot)) for slot in slots]
+            unfit = bool(launch.lone) and not launch.results
+            if unfit or (wrong and all(states == {"equal"} for states in read)):
+                yield alone(launch.a, None)
+                yield alone(None, launch.b)
+                continue
+        yield launch
+
+
+def _is_loose(a: Place, b: Place, pair: Pair) -> bool:
+    """Whether launches may have been taken for each other that are not the same.
+
+    The strictest key stands for all that led to a launch.
+    """
+    return canonical(a.kernel) != canonical(b.kernel) or (pair.moved and pair.level > 0)
+
+
+def judge(
+    launches: Sequence[LaunchComparison], a: Sequence[Node], b: Sequence[Node]
+) -> Iterator[LaunchComparison]:
+    """The launches with the blame for what differs."""
+    states_a: dict[Source, State] = {}
+    states_b: dict[Source, State] = {}
+    for launch in launches:
+        for tensor in launch.results:
+            for states, nodes, place, row in (
+                (states_a, a, launch.a, tensor.a),
+                (states_b, b, launch.b, tensor.b),
+            ):
+                assert place is not None
+                slot = nodes[place.step].slots.get(row["arg"])
+                if slot is not None and tensor.state != "unknown":
+                    states[Source(place.step, slot)] = tensor.state
+    readers_a: dict[int, list[Place]] = {}
+    readers_b: dict[int, list[Place]] = {}
+    for x, y, state, place in _as_read(launches, a, b, frozenset(states_a), frozenset(states_b)):
+        for source, states, readers in ((x, states_a, readers_a), (y, states_b, readers_b)):
+            if source is not None:
+                states[source] = worst([state, states.get(source, "unknown")])
+                # Where neither was compared, the one of A is named.
+                if state in DIFFERS and (readers is readers_a or x is None):
+                    readers.setdefault(source.step, []).append(place)
+    run_a = Run(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
+    run_b = Run(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
+    back = {x.b.step: x.a.step for x in launches if x.a and x.b}
+    for launch in launches:
+        judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
+        # A launch that was not to be compared is not blamed.
+        seen = not launch.matched or launch.tensors
+        if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
+            judged = _judge_by_readers(judged, run_a, wronged)
+        elif launch.b and not launch.a and (wronged := readers_b.get(launch.b.step)):
+            judged = _judge_lone_of_b(judged, run_b, wronged)
+        yield judged
+
+
+def _as_read(
+    launches: Iterable[LaunchComparison],
+    a: Sequence[Node],
+    b: Sequence[Node],
+    known_a: frozenset[Source],
+    known_b: frozenset[Source],
+) -> list[tuple[Source | None, Source | None, State, Place]]:
+    """Results that were not compared where they were made, with their states as they were read.
+
+    Where both sides of a launch read the same operand, and one comes from a launch without a
+    counterpart, these values stand for each other; a side is `None` if its value was compared. Who
+    reads a value first reads it as it was made; several may read views of it, which have names of
+    their own.
+    """
+    seen: set[tuple[str, Source, str]] = set()
+    found: list[tuple[Source | None, Source | None, State, Place]] = []
+    for launch in launches:
+        for tensor in launch.reads:
+            assert launch.a is not None
+            assert launch.b is not None
+            name, other = tensor.a["arg"], tensor.b["arg"]
+            ours = a[launch.a.step].given.get(name, ())
+            theirs = b[launch.b.step].given.get(other, ())
+            if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
+                continue
+            x = ours[0] if ours[0] not in known_a and ("a", ours[0], name) not in seen else None
+            y = (
+                theirs[0]
+                if theirs[0] not in known_b and ("b", theirs[0], other) not in seen
+                else None
+            )
+            seen |= {("a", ours[0], name), ("b", theirs[0], other)}
+            if x or y:
+                found.append((x, y, tensor.state, launch.a))
+    return found
+
+
+def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> LaunchComparison:
+    """Say whose fault it is that the results of a matched launch differ, if they do.
+
+    `back` gives the step of A that stands for a step of B.
+    """
+    assert launch.a is not None
+    assert launch.b is not None
+    if launch.state not in DIFFERS and launch.inputs not in DIFFERS:
+        return launch
+    if launch.a.is_inputs:
+        return replace(launch, blame="culprit", reasons=("the inputs of the call differ",))
+    in_a = a.causes(launch.a.step)
+    in_b = b.causes(launch.b.step)
+    causes = sorted(in_a | {back[step] for step in in_b if step in back})
+    producers = tuple(a.nodes[step].place for step in causes)
+    lone = [b.nodes[step].place for step in sorted(in_b) if step not in back]
+    if lone and not producers:
+        reason = f"in B, {_names(lone)} wrote what it reads; A has no such launch"
+        return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
+    if launch.a.kernel == OUTPUTS and not producers:
+        said = (*_returned(launch, a, b), *launch.reasons)
+        return replace(launch, blame="culprit", reasons=said)
+    if launch.state not in DIFFERS:
+        return replace(launch, producers=producers)
+    compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
+    if launch.inputs in DIFFERS and producers:
+        return replace(launch, blame="downstream", producers=producers)
+    if producers and len(compared) < len(a.nodes[launch.a.step].given):
+        # Not all that it was given was recorded, or can be paired: its producers speak for it.
+        return replace(launch, blame="downstream", producers=producers)
+    reasons = (*launch.reasons, *_reasons(launch, compared, a, b))
+    return replace(launch, blame="culprit", reasons=reasons)
+
+
+def _judge_by_readers(
+    launch: LaunchComparison, a: Run, readers: Sequence[Place]
+) -> LaunchComparison:
+    """Say whose fault it is that a launch of A, whose results were not compared, is read wrong."""
+    assert launch.a is not None
+    step = launch.a.step
+    slots = a.nodes[step].slots.values()
+    state = worst([a.states.get(Source(step, slot), "unknown") for slot in slots])
+    if causes := sorted(a.causes(step)):
+        producers = tuple(a.nodes[cause].place for cause in causes)
+        return replace(launch, state=state, blame="downstream", producers=producers)
+    reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
+    if lone := a.lone(step):
+        names = ", ".join(map(str, lone))
+        reasons.append(f"in A it follows launches without a counterpart: {names}")
+    return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
+
+
+def _judge_lone_of_b(
+    launch: LaunchComparison, b: Run, readers: Sequence[Place]
+) -> LaunchComparison:
+    """Say whether a launch that B alone has made what others read there, and not in A."""
+    assert launch.b is not None
+    if b.causes(launch.b.step):
+        return launch
+    step = launch.b.step
+    state = worst([b.states.get(Source(step, x), "unknown") for x in b.nodes[step].slots.values()])
+    reason = f"A has no such launch, and {_names(readers)} read other values there"
+    return replace(launch, state=state, blame="culprit", reasons=(reason,))
+
+
+def _names(places: Sequence[Place]) -> str:
+    more = " and others" if len(places) > _NAMED else ""
+    return ", ".join(map(str, places[:_NAMED])) + more
+
+
+def _reasons(
+    launch: LaunchComparison, compared: Sequence[TensorComparison], a: Run, b: Run
+) -> tuple[str, ...]:
+    assert launch.a is not None
+    assert launch.b is not None
+    reasons = []
+    differing = [tensor.name for tensor in compared if tensor.state in DIFFERS]
+    if differing:
+        reasons.append(
+            f"it reads other values ({', '.join(differing)}), though what produced them is equal: "
+            "it was given other operands, or they were overwritten in between"
+        )
+    elif compared and all(tensor.identical for tensor in compared):
+        reasons.append("what it reads is equal bit for bit")
+    elif any(tensor.state == "rounding" for tensor in compared):
+        reasons.append("what it reads differs by what rounding explains")
+    elif any(tensor.basis == "statistics" for tensor in compared):
+        reasons.append("what it reads is equal as far as statistics tell")
+    elif compared:
+        reasons.append("what it reads is equal within tolerance")
+    else:
+        reasons.append("what it reads was not recorded in both; what produced it is equal")
+    for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
+        if lone := run.lone(step):
+            names = ", ".join(map(str, lone))
+            reasons.append(f"in {side} it follows launches without a counterpart: {names}")
+    return tuple(reasons)
+
+
+def _returned(launch: LaunchComparison, a: Run, b: Run) -> Iterator[str]:
+    """Who wrote last what the call returns, though nothing that was compared differs."""
+    assert launch.a is not None
+    assert launch.b is not None
+    for tensor in launch.reads:
+        if tensor.state in DIFFERS:
+            (ours,) = a.nodes[launch.a.step].given[tensor.a["arg"]]
+            (theirs,) = b.nodes[launch.b.step].given[tensor.b["arg"]]
+            yield (
+                f"output {tensor.name} was written last by {a.nodes[ours.step].place} in A, by "
+                f"{b.nodes[theirs.step].place} in B"
+            )

@@ -1,0 +1,320 @@
+"""Compares two dumps: which launches stand for each other, and which is the first that went wrong.
+
+Saved tensors are read block by block, in the order of the run, and only figures are kept of them:
+they may be larger than memory. The rows of the events are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.comparison.dumps import blame, precision, values
+from rewriter.comparison.dumps.blame import worst
+from rewriter.comparison.dumps.growth import trace_back
+from rewriter.comparison.dumps.pairing import (
+    left_out,
+    pair_outputs,
+    pair_reads,
+    pair_results,
+    pair_untouched,
+)
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import (
+    Comparison,
+    LaunchComparison,
+    Metrics,
+    RunComparison,
+    TensorComparison,
+    Tolerance,
+)
+from rewriter.comparison.dumps.values import Side
+from rewriter.core.align import Pair, align
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import OUTPUTS, Node, trace
+from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.instrumentation.probes import matches
+from rewriter.locate.names import canonical
+
+Progress = Callable[[int, int], None]
+
+_NAMED = 4  # outputs in a sentence
+
+
+def compare(
+    a: str | Path | Dump,
+    b: str | Path | Dump,
+    *,
+    tolerances: Tolerances | None = None,
+    kernels: Iterable[str] | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare two dumps launch by launch; b is what is expected.
+
+    `a` and `b` may be dumps, single ranks of one, or single runs (`DUMP/rank0/run3`). `tolerances`
+    are those of `torch.testing.assert_close` by default. `kernels` limits what is compared to
+    launches of kernels that match one of these patterns. `progress` is called with the number of
+    launches of `a` that were gone through and their total, and comes to that total.
+
+    Raises `RewriterError` where a dump is none or damaged, and where the two have nothing in common
+    that could be compared.
+    """
+    a, b = (dump if isinstance(dump, Dump) else open_dump(dump) for dump in (a, b))
+    tolerances = tolerances or Tolerances()
+    patterns = None if kernels is None else tuple(kernels)
+    pairs = _pair_runs(a.runs, b.runs)
+    total = _count(pairs)
+    done = 0
+
+    def report() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
+
+    comparison = Comparison(
+        a.path,
+        b.path,
+        a.manifest,
+        b.manifest,
+        tuple(compare_runs(x, y, tolerances, patterns, report) for x, y in pairs if x and y),
+        (
+            *(f"A {x.name}" for x, y in pairs if x and not y),
+            *(f"B {y.name}" for x, y in pairs if y and not x),
+        ),
+    )
+    _require_common(comparison)
+    return comparison
+
+
+def count_launches(a: Dump, b: Dump) -> int:
+    """The number of launches of `a` that `compare` goes through."""
+    return _count(_pair_runs(a.runs, b.runs))
+
+
+def _count(pairs: Iterable[tuple[RunDump | None, RunDump | None]]) -> int:
+    return sum(step.launch is not None for x, y in pairs if x and y for step in x.steps)
+
+
+def _pair_runs(
+    a: Sequence[RunDump], b: Sequence[RunDump]
+) -> list[tuple[RunDump | None, RunDump | None]]:
+    """Calls of one wrapper by their order; wrappers by name, or else by what they launch."""
+    if len(a) == len(b) == 1:
+        return [(a[0], b[0])]
+    # One rank may be compared with another, and several with themselves.
+    ranked = any(len({run.rank for run in runs}) > 1 for runs in (a, b))
+    # Wrappers of another device have other names, and come in the same order.
+    names = [list(dict.fromkeys(run.artifact for run in runs)) for runs in (a, b)]
+    by_order = set(names[0]) != set(names[1])
+    starts = [
+        _starts(runs, ranked, known if by_order else sorted(known))
+        for runs, known in zip((a, b), names, strict=True)
+    ]
+    # The first start of a program is no counterpart of its second.
+    same = set(starts[0].values()) == set(starts[1].values())
+    keys = [
+        [_run_keys(run, ranked, start[run.name][2] if same else 0) for run in runs]
+        for runs, start in zip((a, b), starts, strict=True)
+    ]
+    pairs = align(*keys)
+    return [(None if i is None else a[i], None if j is None else b[j]) for i, j, *_ in pairs]
+
+
+def _starts(
+    runs: Sequence[RunDump], ranked: bool, wrappers: Sequence[str]
+) -> dict[str, tuple[int, int, int]]:
+    """For each run its rank and wrapper, and in the how manieth process that had both it ran."""
+    processes: dict[tuple[int, int], list[object]] = {}
+    starts = {}
+    for run in runs:
+        which = (run.rank if ranked else 0, wrappers.index(run.artifact))
+        known = processes.setdefault(which, [])
+        if (pid := run.facts.get("pid")) not in known:
+            known.append(pid)
+        starts[run.name] = (*which, known.index(pid))
+    return starts
+
+
+def _run_keys(run: RunDump, ranked: bool, start: int) -> tuple[Hashable, ...]:
+    rank = (run.rank if ranked else 0, start)
+    kernels = tuple(step.kernel for step in run.steps)
+    names = tuple(map(canonical, kernels))
+    return (
+        (rank, run.artifact, kernels),
+        (rank, kernels),
+        (rank, names),
+        (rank, frozenset(names)),
+        (rank, run.artifact),
+        rank,
+    )
+
+
+@dataclass(frozen=True)
+class _Both:
+    """One call of a wrapper in both dumps, its steps, and which of them stand for each other."""
+
+    a: RunDump
+    b: RunDump
+    nodes_a: Sequence[Node]
+    nodes_b: Sequence[Node]
+    pairs: Sequence[Pair]
+
+    def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
+        """The metrics, if the files hold as many elements as their rows say."""
+        if metrics.numel != math.prod(tensor.a["shape"]):
+            raise RewriterError(
+                "corrupt-dump",
+                f"{self.a.path / tensor.a['file']} holds {metrics.numel} elements, the events say "
+                f"{tensor.a['shape']}",
+                hint="Copy the dump again, or run the program once more.",
+            )
+        return metrics
+
+
+def compare_runs(
+    a: RunDump,
+    b: RunDump,
+    tolerances: Tolerances,
+    patterns: Sequence[str] | None = None,
+    report: Callable[[], None] = lambda: None,
+) -> RunComparison:
+    """Compare two calls of a wrapper; `report` is called after each launch of `a`."""
+    nodes_a, nodes_b = trace(a), trace(b)
+    pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
+    both = _Both(a, b, nodes_a, nodes_b, pairs)
+    launches = []
+    for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
+        launches.append(launch)
+        # The inputs and the outputs are no launches, and how many B has alone is not known before.
+        if launch.a and launch.a.launch is not None:
+            report()
+    launches = list(blame.without_false_pairs(launches, both.pairs, nodes_a))
+    explained = precision.explain(launches, nodes_a, tolerances)
+    judged = list(blame.judge(explained, nodes_a, nodes_b))
+    if explained == launches:  # else each launch was judged by what it did to the error
+        judged = trace_back(judged, nodes_a)
+    return RunComparison(a.name, b.name, tuple(judged))
+
+
+def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[LaunchComparison]:
+    """The launches, in order, with what was saved of them read and compared.
+
+    Files are read ahead of the launch that is asked for, those of several launches at a time.
+    """
+    from rewriter.comparison.dumps.tensors import compare_many
+
+    waiting: deque[LaunchComparison] = deque()
+
+    def pairs() -> Iterator[tuple[Path, Path, Tolerance]]:
+        for launch in launches:
+            waiting.append(launch)
+            for tensor in filter(_is_saved, launch.tensors):
+                assert tensor.tolerance is not None
+                yield (
+                    both.a.path / tensor.a["file"],
+                    both.b.path / tensor.b["file"],
+                    tensor.tolerance,
+                )
+
+    found: deque[Metrics] = deque()
+    for metrics in compare_many(pairs()):
+        found.append(metrics)
+        while waiting and len(found) >= sum(map(_is_saved, waiting[0].tensors)):
+            yield _finished(both, waiting.popleft(), found)
+    while waiting:
+        yield _finished(both, waiting.popleft(), found)
+
+
+def _is_saved(tensor: TensorComparison) -> bool:
+    return tensor.basis == "tensors"
+
+
+def _finished(both: _Both, launch: LaunchComparison, found: deque[Metrics]) -> LaunchComparison:
+    """A launch with the metrics that are next in `found`."""
+    if not launch.matched:
+        return launch
+
+    def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
+        return tuple(
+            values.finish(tensor, both.checked(tensor, found.popleft()))
+            if _is_saved(tensor)
+            else tensor
+            for tensor in tensors
+        )
+
+    reads, results = finished(launch.reads), finished(launch.results)
+    # What was only to be read is worth a word where it was equal before, and is not any more.
+    equal = {tensor.name for tensor in reads if tensor.state == "equal"}
+    results = tuple(x for x in results if x.written or (x.state != "equal" and x.name in equal))
+    inputs = worst([tensor.state for tensor in reads])
+    if launch.place.kernel == OUTPUTS:
+        return replace(launch, state=inputs, inputs=inputs, reads=reads)
+    state = worst([tensor.state for tensor in results])
+    return replace(launch, state=state, inputs=inputs, reads=reads, results=results)
+
+
+def _compare(
+    both: _Both, pair: Pair, tolerances: Tolerances, patterns: Sequence[str] | None
+) -> LaunchComparison:
+    """Which values of two launches stand for each other, and how they compare without reading what
+    was saved."""
+    x = None if pair.a is None else both.nodes_a[pair.a]
+    y = None if pair.b is None else both.nodes_b[pair.b]
+    if x is None or y is None:
+        return blame.alone(x.place if x else None, y.place if y else None)
+    kernel = x.place.kernel
+    result = LaunchComparison(x.place, y.place, "unknown", "unknown", moved=pair.moved)
+    if patterns is not None and x.place.launch is not None and not matches(kernel, patterns):
+        return result
+
+    def compared(rows: Iterable[tuple[Json, Json]]) -> tuple[TensorComparison, ...]:
+        return tuple(
+            values.compare(kernel, Side(one, both.a.path), Side(other, both.b.path), tolerances)
+            for one, other in rows
+        )
+
+    if kernel == OUTPUTS:
+        paired = pair_outputs(x.returned, y.returned)
+        missing = left_out(x.returned, y.returned, paired)
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        said = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
+        return replace(result, reads=compared(paired), reasons=said)
+    rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
+    same = canonical(kernel) == canonical(y.place.kernel)
+    written, *left = pair_results(rows_a, rows_b, same_kernel=same)
+    lone = tuple(
+        f"{side} {row['arg']}" for side, rest in zip("AB", left, strict=True) for row in rest
+    )
+    return replace(
+        result,
+        reads=compared(pair_reads(rows_a, rows_b) if same else ()),
+        results=compared([*written, *pair_untouched(rows_a, rows_b)]),
+        lone=lone,
+    )
+
+
+def _require_common(comparison: Comparison) -> None:
+    launches = [launch for launch in comparison.launches if launch.matched]
+    if not any(launch.a and launch.a.launch is not None for launch in launches):
+        raise RewriterError(
+            "nothing-in-common",
+            f"{comparison.a} and {comparison.b} have no launch in common",
+            hint="Expected dumps of one model; `rewriter diff` of their two artifacts shows what "
+            "they launch.",
+        )
+    if not any(
+        tensor.state != "unknown"
+        for launch in launches
+        if launch.a and not launch.a.is_inputs
+        for tensor in launch.tensors
+    ):
+        raise RewriterError(
+            "nothing-to-compare",
+            f"{comparison.a} and {comparison.b} hold no values that could be compared",
+            hint="Run both with --probe save (or print, or hash), with the same --when.",
+        )

@@ -1,0 +1,229 @@
+"""What a comparison comes to: counts, one sentence, and the JSON of `compare --json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rewriter.comparison.dumps import precision, values
+from rewriter.comparison.dumps.types import (
+    DIFFERS,
+    Comparison,
+    Extreme,
+    LaunchComparison,
+    Metrics,
+    TensorComparison,
+    Tolerance,
+)
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import Place
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many launches, of those that ran; the inputs of a call are none.
+
+    `identical` are those of `equal` whose results are equal bit for bit, as far as that was seen.
+    `rounding` are those whose results differ by what rounding explains, in another precision.
+    `unknown` have results that could not be compared. Launches of one dump alone may be culprits
+    or downstream, too, by what others read of them.
+    """
+
+    matched: int
+    equal: int
+    identical: int
+    rounding: int
+    culprits: int
+    downstream: int
+    unknown: int
+    moved: int
+    only_a: int
+    only_b: int
+    by_statistics: int  # values, not launches
+    by_hash: int
+
+
+def count(comparison: Comparison) -> Counts:
+    launches = [x for x in comparison.launches if x.place.launch is not None]
+    matched = [launch for launch in launches if launch.matched]
+    values = [tensor for launch in matched for tensor in launch.tensors]
+    return Counts(
+        matched=len(matched),
+        equal=sum(launch.state == "equal" for launch in matched),
+        identical=sum(
+            launch.state == "equal" and all(tensor.identical for tensor in launch.results)
+            for launch in matched
+        ),
+        rounding=sum(launch.state == "rounding" for launch in matched),
+        culprits=sum(launch.blame == "culprit" for launch in launches),
+        downstream=sum(launch.blame == "downstream" for launch in launches),
+        unknown=sum(launch.state == "unknown" for launch in matched),
+        moved=sum(launch.moved for launch in matched),
+        only_a=sum(launch.b is None for launch in launches),
+        only_b=sum(launch.a is None for launch in launches),
+        by_statistics=sum(tensor.basis == "statistics" for tensor in values),
+        by_hash=sum(tensor.basis == "hashes" for tensor in values),
+    )
+
+
+def needed(comparison: Comparison) -> Tolerance | None:
+    """The smallest tolerances under which all saved results pass: either one, without the other.
+
+    Infinite where none is enough, `None` where nothing was saved or all of it is equal.
+    """
+    found = [
+        tensor.metrics
+        for launch in comparison.launches
+        for tensor in launch.results
+        if tensor.metrics and not tensor.metrics.identical
+    ]
+    if not found:
+        return None
+    hopeless = any(x.nan_a or x.nan_b or x.inf for x in found)
+    return Tolerance(
+        math.inf if hopeless else max(x.rtol_needed for x in found),
+        math.inf if hopeless else max(x.atol_needed for x in found),
+    )
+
+
+def verdict(comparison: Comparison) -> str:
+    """The answer in one line."""
+    if comparison.culprits:
+        first = comparison.culprits[0]
+        where = f" (line {first.place.line})" if first.place.line else ""
+        return f"different: the runs part at {first.place}{where}"
+    if not comparison.equal:
+        first = next(
+            x for x in comparison.launches if x.matched and {x.state, x.inputs} & set(DIFFERS)
+        )
+        return f"different: first seen at {first.place}; what produced it was not compared"
+    counts = count(comparison)
+    if comparison.rounded:
+        return _rounded(comparison, counts)
+    said = f"equal: {counts.equal} of {counts.matched} launches"
+    if not counts.equal:
+        said = "equal: what was read; nothing that launches wrote could be compared"
+    elif counts.identical == counts.equal:
+        said += ", bit for bit"
+    else:
+        said += ", within tolerance"
+    if counts.by_statistics:
+        said += ", as far as statistics see"
+    return said + _alone(counts)
+
+
+def _rounded(comparison: Comparison, counts: Counts) -> str:
+    return (
+        f"equal up to rounding: {precision.lower(comparison.launches)} explains all differences of "
+        f"{counts.equal + counts.rounding} of {counts.matched} launches{_alone(counts)}"
+    )
+
+
+def _alone(counts: Counts) -> str:
+    alone = counts.only_a + counts.only_b
+    return f"; {alone} without a counterpart" if alone else ""
+
+
+def outcome(comparison: Comparison) -> str:
+    """`different`, `rounding` or `equal`."""
+    if not comparison.equal:
+        return "different"
+    return "rounding" if comparison.rounded else "equal"
+
+
+def limits(comparison: Comparison) -> list[str]:
+    """What the verdict cannot see, in sentences."""
+    counts = count(comparison)
+    found = []
+    if counts.by_statistics:
+        found.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
+    if counts.by_hash:
+        found.append(f"{counts.by_hash} values compared {values.BY_HASH}")
+    return found
+
+
+def to_json(comparison: Comparison) -> Json:
+    """What `compare --json` prints, less `format` and `version`; see docs/schemas/compare.json."""
+    launches = comparison.launches
+    positions = {id(launch): position for position, launch in enumerate(launches)}
+    return {
+        "verdict": outcome(comparison),
+        "sentence": verdict(comparison),
+        "limits": limits(comparison),
+        "a": {"path": str(comparison.a), "manifest": comparison.manifest_a},
+        "b": {"path": str(comparison.b), "manifest": comparison.manifest_b},
+        "counts": asdict(count(comparison)),
+        "needed": None if (least := needed(comparison)) is None else _metrics(least),
+        "culprits": [positions[id(launch)] for launch in comparison.culprits],
+        "runs": [{"a": run.a, "b": run.b} for run in comparison.runs],
+        "unpaired": list(comparison.unpaired),
+        "launches": [
+            _launch(launch, number)
+            for number, run in enumerate(comparison.runs)
+            for launch in run.launches
+        ],
+    }
+
+
+def _launch(launch: LaunchComparison, run: int) -> Json:
+    return {
+        "run": run,
+        "a": _place(launch.a),
+        "b": _place(launch.b),
+        "state": launch.state,
+        "inputs": launch.inputs,
+        "blame": launch.blame or None,
+        "moved": launch.moved,
+        "reasons": list(launch.reasons),
+        "lone": list(launch.lone),
+        "producers": [place.step for place in launch.producers],
+        "reads": [_tensor(tensor) for tensor in launch.reads],
+        "results": [_tensor(tensor) for tensor in launch.results],
+    }
+
+
+def _place(place: Place | None) -> Json | None:
+    if place is None:
+        return None
+    facts = asdict(place)
+    return {
+        name: list(fact) if isinstance(fact, tuple) else fact
+        for name, fact in facts.items()
+        if name != "run"
+    }
+
+
+def _tensor(tensor: TensorComparison) -> Json:
+    return {
+        "phase": tensor.phase,
+        "state": tensor.state,
+        "basis": tensor.basis,
+        "note": tensor.note,
+        "a": _value(tensor.a),
+        "b": _value(tensor.b),
+        "tolerance": tensor.tolerance and asdict(tensor.tolerance),
+        "metrics": tensor.metrics and _metrics(tensor.metrics),
+        "allowed": tensor.allowed,
+    }
+
+
+def _value(row: Json) -> Json:
+    """A row of the events file, less what the launch says already."""
+    return {k: v for k, v in row.items() if k not in ("launch", "phase", "kernel", "iteration")}
+
+
+def _metrics(metrics: Metrics | Tolerance) -> Json:
+    return dict(_figures(vars(metrics)))
+
+
+def _figures(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Numbers as JSON has them: non-finite ones are strings."""
+    for name, value in values.items():
+        if isinstance(value, Extreme):
+            yield name, dict(_figures(vars(value)))
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, str(value)
+        else:
+            yield name, list(value) if isinstance(value, tuple) else value

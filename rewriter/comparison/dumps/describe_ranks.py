@@ -1,0 +1,227 @@
+"""What the comparison of ranks comes to: sentences for people, and the JSON of `--ranks --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.ranks import Ranks
+from rewriter.comparison.dumps.replica import Parting, Replica
+from rewriter.core.types import Json
+
+_NAMED = 4  # inputs in a sentence
+
+
+def verdict(found: Ranks) -> str:
+    """The answer in one line."""
+    if (first := found.first) is not None:
+        others = [rank for rank in found.ranks if rank != first.rank]
+        if found.odd:
+            parting, others = found.odd, [rank for rank in found.ranks if rank not in found.odd]
+        else:
+            parting = (first.rank,)
+            others = [found.reference] if first.rank != found.reference else others
+        verb = "parts" if len(parting) == 1 else "part"
+        return f"different: {named(parting)} {verb} from {named(others)} {_where(first)}"
+    if found.given:
+        return "no rank parts, though not all were given the same: " + "; ".join(
+            f"rank {parting.rank} {_given(parting)}" for parting in _one_each(found.given)
+        )
+    compared = [replica for replica in found.replicas if replica.comparison]
+    counts = [describe.count(replica.comparison) for replica in compared if replica.comparison]
+    equal, matched = sum(x.equal for x in counts), sum(x.matched for x in counts)
+    identical = all(x.identical == x.equal for x in counts)
+    how = "bit for bit" if identical else "within tolerance"
+    if any(x.by_statistics for x in counts):
+        how += ", as far as statistics see"
+    if not equal:
+        how = "as far as could be compared"
+    ranks = [found.reference, *(replica.rank for replica in compared)]
+    return f"equal: {named(ranks)}, {equal} of {matched} pairs of launches, {how}"
+
+
+def own_data(found: Ranks, data: Sequence[str] | None) -> str:
+    """What to do next where only what ranks were given differs, and nobody said that it may."""
+    if data is not None or found.first or not found.given:
+        return ""
+    names = dict.fromkeys(x for parting in found.given for x in parting.names)
+    option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
+    return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
+
+
+def outcome(found: Ranks) -> str:
+    """`different`, `different data` or `equal`."""
+    return "different" if found.first else "different data" if found.given else "equal"
+
+
+def line(replica: Replica) -> str:
+    """What is said of one rank."""
+    if replica.comparison is None:
+        return f"rank {replica.rank}: not compared: {replica.why}"
+    parts = [_given(parting) for parting in replica.given]
+    if first := replica.first:
+        parts.append(_own(first, replica.rank))
+        said = {first.reason}
+        for parting in replica.partings:
+            if parting.reason not in said:
+                said.add(parting.reason)
+                parts.append(f"then {_own(parting, replica.rank)}")
+        more = len(replica.partings) - len(said)
+        if more > 0:
+            parts.append(f"{more} more behind that")
+    elif parts:
+        parts.append("no launch differs whose inputs agree")
+    else:
+        parts.append(describe.verdict(replica.comparison))
+    fewer = [name[2:] for name in replica.comparison.unpaired]
+    if fewer:
+        shown = ", ".join(fewer[:_NAMED]) + (" and others" if len(fewer) > _NAMED else "")
+        parts.append(f"{shown} has no counterpart")
+    return f"rank {replica.rank}: {'; '.join(parts)}"
+
+
+def sentence(parting: Parting, rank: int) -> str:
+    """What is said of one place where a rank differs: which rank, where, and why."""
+    given = parting.reason in ("data", "random", "received")
+    said = _given(parting) if given else _own(parting, rank)
+    why = "" if given else reason(parting) or "; ".join(parting.launch.reasons)
+    return f"rank {rank}{':' if said.startswith('the record') else ''} {said}" + (
+        f": {why}" if why else ""
+    )
+
+
+def groups(found: Ranks) -> str:
+    """Who agrees with whom where one parts first; empty for two ranks."""
+    if len(found.ranks) < 3 or len(found.groups) < 2:
+        return ""
+    if found.first and found.first.reason == "ended":
+        return ""
+    said = "; ".join(
+        f"{named(group)} {'agree' if len(group) > 1 else 'alone'}" for group in found.groups
+    )
+    counted = {rank for group in found.groups for rank in group}
+    if left := [rank for rank in found.ranks if rank not in counted]:
+        said += f"; {named(left)} not comparable there: given something else, or not recorded"
+    return f"there: {said}" + ("" if found.odd else "; no group is the largest")
+
+
+def named(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0, 4-7`."""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    spans: list[list[int]] = []
+    for rank in ordered:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    return "ranks " + ", ".join(
+        f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
+    )
+
+
+def reason(parting: Parting) -> str:
+    """Why a parting is one, in a sentence of its own."""
+    return {
+        "launch": "",
+        "collective": f"{', '.join(parting.names)} leaves the same on every rank of its group, "
+        "whatever they give it; here it did not",
+        "parameters": f"{_inputs(parting)} agreed in the first call of the wrapper: "
+        "parameters that were updated differently in between, or data",
+        "inputs": f"{_inputs(parting)} differ, and are no data of each rank's own",
+        "ended": "the program may have been stopped there; what was recorded before is compared",
+        "seen": "what produced it was not compared",
+        "data": f"{_inputs(parting)} differ from the first call on: data of its own, or another "
+        "initialisation",
+        "random": "it draws random numbers: the generators were in other states",
+        "received": "a collective that leaves values of its own on each rank",
+    }[parting.reason]
+
+
+def _where(parting: Parting) -> str:
+    """The end of the verdict."""
+    run = parting.run
+    if parting.reason == "ended":
+        return f"{_end(parting)} in {run}"
+    if parting.reason in ("inputs", "parameters"):
+        return f"at the inputs of {run}: {_inputs(parting)}"
+    if parting.reason == "collective":
+        return f"at {_place(parting)} in {run}, the results of a collective"
+    return f"at {_place(parting)} in {run}"
+
+
+def _own(parting: Parting, rank: int) -> str:
+    if parting.reason == "ended":
+        whose = "the record" if parting.rank == rank else f"the record of rank {parting.rank}"
+        return f"{whose} ends {_end(parting)} in {parting.run}"
+    return f"parts {_where(parting)}"
+
+
+def _end(parting: Parting) -> str:
+    end = f"after {parting.ended}" if parting.ended else "before the first launch"
+    if parting.launch.a is None or parting.launch.b is None:
+        return f"{end}, where {parting.launch.place} follows on the other"
+    return f"in {parting.ended}" if parting.ended else end
+
+
+def _given(parting: Parting) -> str:
+    if parting.reason == "random":
+        return f"drew other random numbers from {parting.run} on ({parting.launch.place})"
+    if parting.reason == "received":
+        return f"received other values from {parting.run} on ({parting.launch.place})"
+    return f"was given other data from {parting.run} on ({_inputs(parting)})"
+
+
+def _inputs(parting: Parting) -> str:
+    more = f" and {len(parting.names) - _NAMED} more" if len(parting.names) > _NAMED else ""
+    return ", ".join(parting.names[:_NAMED]) + more or "values that were not recorded"
+
+
+def _place(parting: Parting) -> str:
+    place = parting.launch.place
+    return f"{place}" + (f" (line {place.line})" if place.line else "")
+
+
+def _one_each(partings: Iterable[Parting]) -> list[Parting]:
+    """The first of each rank."""
+    return list({parting.rank: parting for parting in reversed(tuple(partings))}.values())[::-1]
+
+
+def to_json(found: Ranks) -> Json:
+    """What `compare --ranks --json` prints, less `format` and `version`; see
+    docs/schemas/ranks.json."""
+    return {
+        "verdict": outcome(found),
+        "sentence": verdict(found),
+        "path": str(found.path),
+        "manifest": found.manifest,
+        "reference": found.reference,
+        "first": found.parted and found.parted.first and _parting(found.parted, found.parted.first),
+        "groups": [list(group) for group in found.groups],
+        "odd": list(found.odd),
+        "replicas": [_replica(found, replica) for replica in found.replicas],
+    }
+
+
+def _replica(found: Ranks, replica: Replica) -> Json:
+    return {
+        "rank": replica.rank,
+        "sentence": line(replica),
+        "partings": [_parting(replica, parting) for parting in replica.partings],
+        "given": [_parting(replica, parting) for parting in replica.given],
+        "comparison": replica.comparison and describe.to_json(replica.comparison),
+    }
+
+
+def _parting(replica: Replica, parting: Parting) -> Json:
+    assert replica.comparison is not None
+    position = {id(x): at for at, x in enumerate(replica.comparison.launches)}[id(parting.launch)]
+    return {
+        "rank": parting.rank,
+        "reason": parting.reason,
+        "run": parting.run,
+        "launch": position,
+        "names": list(parting.names),
+        "sentence": reason(parting),
+    }

@@ -1,0 +1,97 @@
+"""Finds where an error began that only a later launch carried out of its tolerance.
+
+A wrong constant may change results by less than the tolerance; the product that reads them then
+exceeds it, and did nothing wrong. So where what a culprit read was not equal bit for bit, the blame
+goes to that launch, of it and all that led to it, which multiplied the error most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rewriter.comparison.dumps.precision import UNITS
+from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
+from rewriter.dump.dataflow import Node
+
+# By how much more than the launch that exceeds the tolerance another has to multiply the error.
+_CLEARLY = 2.0
+# How many times the error of what it read a launch may have in its results that only carries it.
+_CARRIED = 10.0
+_NAMED = 3
+
+
+def trace_back(
+    launches: Sequence[LaunchComparison], nodes: Sequence[Node]
+) -> list[LaunchComparison]:
+    """Move blame to where errors began; `nodes` are the steps of dump A."""
+    at = {x.a.step: position for position, x in enumerate(launches) if x.a and x.b}
+    given = [_error(launch.reads) for launch in launches]
+    made = [_error(launch.results) for launch in launches]
+    grown = [_growth(*each) for each in zip(launches, given, made, strict=True)]
+    # By step: of all that led to it with an error, what multiplied it most.
+    origins: dict[int, int] = {}
+    for node in nodes:
+        led: set[int] = set()
+        for source in node.origins:
+            position = at.get(source.step)
+            if position is not None and made[position]:
+                led.add(position)
+                led |= {origins[source.step]} if source.step in origins else set()
+        if led:
+            origins[node.step.position] = max(sorted(led), key=lambda one: grown[one] or 0.0)
+    began: dict[int, list[int]] = {}  # positions of those that exceed the tolerance, by the origin
+    for position, launch in enumerate(launches):
+        before, after, own = given[position], made[position], grown[position]
+        if launch.blame != "culprit" or launch.state != "numeric" or launch.a is None:
+            continue
+        if not before or after is None or own is None or after > _CARRIED * before:
+            continue  # equal bit for bit, not known to be otherwise, or an error of its own
+        origin = origins.get(launch.a.step)
+        if origin is not None and (grown[origin] or 0.0) > _CLEARLY * own:
+            began.setdefault(origin, []).append(position)
+    result = list(launches)
+    for origin, carried in began.items():
+        start = launches[origin]
+        for position in carried:
+            result[position] = replace(
+                launches[position], blame="downstream", producers=(start.place,)
+            )
+        reasons = (*start.reasons, _reason(start, [launches[one] for one in carried]))
+        result[origin] = replace(start, blame="culprit", reasons=reasons)
+    return result
+
+
+def _reason(origin: LaunchComparison, carried: Sequence[LaunchComparison]) -> str:
+    names = ", ".join(str(launch.place) for launch in carried[:_NAMED])
+    more = f" and {len(carried) - _NAMED} more" if len(carried) > _NAMED else ""
+    return (
+        f"an error begins here: {_error(origin.reads) or 0.0:.2g} of what it reads, "
+        f"{_error(origin.results) or 0.0:.2g} of its results; outside the tolerance it is at "
+        f"{names}{more}"
+    )
+
+
+def _growth(launch: LaunchComparison, before: float | None, after: float | None) -> float | None:
+    """How many times the error of what it read a launch has in its results."""
+    if after is None or (before is None and launch.reads):
+        return None
+    rounding = max((_rounding(tensor) for tensor in launch.results), default=1.0)
+    return after / max(before or 0.0, rounding)
+
+
+def _error(tensors: Iterable[TensorComparison]) -> float | None:
+    """The largest relative error of some values, by their root mean square; `None` if unknown."""
+    errors = []
+    for tensor in tensors:
+        if "dtype" not in tensor.a:
+            continue
+        if tensor.metrics is None or math.isnan(tensor.metrics.snr):
+            return None
+        errors.append(10 ** (-tensor.metrics.snr / 20))
+    return max(errors, default=0.0)
+
+
+def _rounding(tensor: TensorComparison) -> float:
+    return max(UNITS.get(str(row.get("dtype")), 2.0**-53) for row in (tensor.a, tensor.b))

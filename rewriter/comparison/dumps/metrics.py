@@ -1,0 +1,305 @@
+"""How two tensors differ, at the speed of memory and with the accuracy of float64.
+
+Tensors are read in blocks that stay in the processor's cache. A block of floating-point numbers is
+first measured in float32, a dozen passes over half the bytes that float64 has. That settles all but
+what float32 cannot decide: a new maximum, an element at the edge of its tolerance, numbers that are
+not finite or whose squares float32 does not hold. Such blocks, and those of other types, are
+measured again in float64. So maxima, counts and positions are exact; sums over float32 blocks are
+accurate to about 1e-6, which is more than anybody reads of a mean or a signal-to-noise ratio, and
+others to 1e-12.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from rewriter.comparison.dumps.elements import check, elements, memory_order
+from rewriter.comparison.dumps.totals import Found, Totals
+from rewriter.comparison.dumps.types import Metrics, Tolerance
+from rewriter.comparison.dumps.ulp import Scratch, coarser, largest_distance
+
+# Elements of a block: few enough for the cache, and so many that a pass takes longer than starting
+# it, and than handing the interpreter's lock from one thread to another.
+BLOCK = 1 << 17
+# In float64 there are more temporary tensors, and fewer blocks that need them.
+_SMALL = 1 << 15
+
+_TINY = 2.0**-149  # the smallest positive float32
+# A float32 error or quotient, and what it stands for, differ by less than this, relatively.
+_SLACK = 2.0**-21
+
+# Gives the elements of a tensor from one position to another, as a contiguous vector.
+Reader = Callable[[int, int], torch.Tensor]
+
+
+def compare(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> Metrics:
+    """How `a` differs from `b`, a tensor of the same shape and of any dtype; b is the expected one.
+
+    Both are compared in the wider of their types, complex numbers by their moduli: `Extreme.a` and
+    the means are those of the moduli. Integers are compared exactly, against floating-point numbers
+    in float64. Of elements that are equally far apart the first in the memory of `a` is named.
+
+    Raises `RewriterError` where elements have no numeric value, as in packed or quantized types.
+    """
+    if a.shape != b.shape:
+        raise ValueError(f"tensors of shapes {tuple(a.shape)} and {tuple(b.shape)}")
+    for tensor in (a, b):
+        check(tensor.dtype)
+    order = memory_order(a.shape, a.stride())
+    read_a, read_b = (
+        partial(elements, tensor.detach().resolve_conj().resolve_neg().permute(order))
+        for tensor in (a, b)
+    )
+    totals = measure(read_a, read_b, 0, a.numel(), tolerance)
+    return totals.metrics(tuple(a.shape), order)
+
+
+def measure(a: Reader, b: Reader, first: int, last: int, tolerance: Tolerance) -> Totals:
+    """Measure the elements from one position to another."""
+    totals = Totals()
+    # Temporary tensors are made once: the allocator would give the memory of each back to the
+    # system, and fetching it again takes longer than the arithmetic.
+    scratch = Scratch(min(last - first, BLOCK), 4)
+    for start in range(first, last, BLOCK):
+        end = min(start + BLOCK, last)
+        block_a, block_b = a(start, end), b(start, end)
+        found = None
+        if _in_float32(block_a) and _in_float32(block_b):
+            if end - start != scratch.numel:
+                scratch = Scratch(end - start, 4)
+            found = _float32(block_a, block_b, start, tolerance, totals, scratch)
+        if found is not None:
+            totals.add(found)
+            continue
+        for offset in range(0, end - start, _SMALL):
+            part = slice(offset, offset + _SMALL)
+            totals.add(_float64(block_a[part], block_b[part], start + offset, tolerance))
+    return totals
+
+
+def _in_float32(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize <= 4
+
+
+def _float32(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    first: int,
+    tolerance: Tolerance,
+    known: Totals,
+    scratch: Scratch,
+) -> Totals | None:
+    """Measure a block in float32; `None` where that is not accurate.
+
+    Maxima that cannot exceed those already known are left out.
+    """
+    numel = a.numel()
+    error, size, spare, *floats = scratch.rows(torch.float32)
+    ulp, close = largest_distance(a, b, scratch)
+    same = close and ulp == 0
+    x, y = (
+        tensor if tensor.dtype == torch.float32 else room.copy_(tensor)
+        for tensor, room in zip((a, b), floats, strict=True)
+    )
+    sum_b, square_b = _values(y.sum(), _product(y, y, spare))
+    if not _accurate(square_b, numel):
+        return None
+    if same:
+        found = Totals(numel, numel, sum_b, sum_b, 0.0, square_b, square_b, 0.0, square_b, ulp=0)
+        if known.max_rel is None:
+            found.max_abs = Found(0.0, first, x[0].item(), y[0].item())
+            place = int(y.ne(0).to(torch.uint8).argmax())
+            found.max_rel = Found(0.0, first + place, x[place].item(), y[place].item())
+        return found
+    torch.sub(x, y, out=error)
+    sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
+    # Where both are 0 the quotient is 0; where b alone is, at least 1.
+    torch.abs(y, out=size).clamp_(min=_TINY)
+    relative = torch.div(error, size, out=spare)
+    found_here = _values(*sums, error.amax(), relative.amax())
+    sum_a, square_a, square_error, sum_error, largest, steepest = found_here
+    if not (_accurate(square_a, numel) and (sum_error == 0 or _accurate(square_error, numel))):
+        return None
+    found = Totals(numel, numel, sum_a, sum_b, sum_error, square_a, square_b, square_error)
+    found.differ, found.ulp = 1, ulp
+    found.product = (square_a + square_b - square_error) / 2
+    if square_error > square_b / 4:  # cancelled
+        found.product = (x * y).sum().item()
+
+    # The difference of two numbers of one type within a factor of 2 is exact (Sterbenz' lemma).
+    if known.max_abs is None or largest * (1 if close else 1 + _SLACK) > known.max_abs.error:
+        found.max_abs = _exact_maximum(error, largest, x, y, first)
+    if steepest >= 1 and (error.gt(0) & y.eq(0)).any():
+        found.unscaled = 1
+        steepest = relative.masked_fill_(y.eq(0), 0).amax().item()
+    # Quotients of 16-bit numbers this near to one another are at least 2**-22 apart, or equal.
+    distinct = close and a.itemsize <= 2 and steepest < 0.4
+    reach = steepest * (1 - 2.0**-23 if distinct else 1 + _SLACK)
+    if known.max_rel is None or reach > known.max_rel.error:
+        relative.masked_fill_(y.eq(0), -1)
+        found.max_rel = _exact_maximum(relative, steepest, x, y, first, relative=True)
+
+    steepest = math.inf if found.unscaled else steepest
+    mismatched = _mismatched(error, size, spare, largest, steepest, tolerance)
+    if mismatched is None:
+        return None
+    found.mismatched = mismatched
+    return found
+
+
+def _product(x: torch.Tensor, y: torch.Tensor, spare: torch.Tensor) -> torch.Tensor:
+    """The scalar product, summed pairwise: the rounding errors of `torch.dot` add up."""
+    return torch.mul(x, y, out=spare).sum()
+
+
+def _values(*scalars: torch.Tensor) -> list[float]:
+    values: list[float] = torch.stack(scalars).tolist()
+    return values
+
+
+def _accurate(square: float, numel: int) -> bool:
+    """Whether a sum of squares in float32 lost nothing to overflow or underflow: no NaN either."""
+    return numel * 2.0**-126 <= square < 2.0**126
+
+
+def _mismatched(
+    error: torch.Tensor,
+    size: torch.Tensor,
+    spare: torch.Tensor,
+    largest: float,
+    steepest: float,
+    tolerance: Tolerance,
+) -> int | None:
+    """How many elements are outside the tolerance; `None` if float32 cannot tell."""
+    rtol, atol = tolerance.rtol, tolerance.atol
+    if largest * (1 + _SLACK) <= atol or steepest * (1 + _SLACK) <= rtol:
+        return 0
+    if rtol == atol == 0:
+        return int(error.count_nonzero())
+    if not (2.0**-100 < atol < 2.0**100 and rtol < 2.0**60):  # float32 might not hold the sum
+        return None
+    allowed = size.mul_(rtol).add_(atol)
+    # In place the result is a vector of float32: much faster to make and to sum than one of bool.
+    surely = torch.mul(allowed, 1 + _SLACK, out=spare).lt_(error).sum().item()
+    perhaps = allowed.mul_(1 - _SLACK).lt_(error).sum().item()
+    return int(surely) if surely == perhaps else None
+
+
+def _exact_maximum(
+    values: torch.Tensor,
+    peak: float,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    first: int,
+    *,
+    relative: bool = False,
+) -> Found:
+    """Where the error is largest, among the elements whose float32 value comes near the peak."""
+    places = values.ge(peak * (1 - _SLACK)).nonzero().squeeze(1)
+    x, y = x[places].double(), y[places].double()
+    exact = (x - y).abs()
+    if relative:
+        exact /= y.abs()
+    best = int(exact.argmax())
+    return Found(exact[best].item(), first + int(places[best]), x[best].item(), y[best].item())
+
+
+def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
+    """Measure a block of any types in float64, or in 64 bits where both are integers."""
+    found = Totals(a.numel(), differ=int(not _same_bits(a, b)))
+    a, b = (t.byte() if t.dtype == torch.bool else t for t in (a, b))
+    is_complex = a.is_complex() or b.is_complex()
+    wide = torch.complex128 if is_complex else torch.float64
+    x, y = a.to(wide), b.to(wide)
+    places = torch.arange(first, first + a.numel())
+    finite = x.isfinite() & y.isfinite()
+    if not finite.all():
+        _count_nonfinite(found, x, y, finite, first)
+        x, y, places = x[finite], y[finite], places[finite]
+    found.finite = x.numel()
+    if not found.finite:
+        return found
+
+    if a.is_floating_point() and b.is_floating_point():
+        coarse = coarser(a.dtype, b.dtype)
+        found.ulp = largest_distance(x.to(coarse), y.to(coarse), Scratch(len(x), 8))[0]
+    error = (x - y).abs()
+    found.product = (x * y.conj()).real.sum().item()
+    x, y = (x.abs(), y.abs()) if is_complex else (x, y)
+    size = y.abs()
+    integers = not any(t.is_floating_point() or t.is_complex() for t in (a, b))
+    if integers:
+        error = _integer_error(a, b)
+
+    found.sum_a, found.sum_b = x.sum().item(), y.sum().item()
+    found.sum_error = error.sum().item()
+    found.square_a, found.square_b = x.square().sum().item(), y.square().sum().item()
+    found.square_error = error.square().sum().item()
+    found.mismatched += int((error > tolerance.atol + tolerance.rtol * size).sum())
+    if integers:
+        found.max_abs = _integer_maximum(error, places, a, b)
+    else:
+        found.max_abs = _maximum(error, places, x, y)
+    scaled = size > 0
+    found.unscaled = int((error[~scaled] > 0).any())
+    if scaled.any():
+        relative = torch.where(scaled, error / size, -1)
+        found.max_rel = _maximum(relative, places, *((a, b) if integers else (x, y)))
+    return found
+
+
+def _maximum(errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Found:
+    best = int(errors.argmax())
+    return Found(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
+
+
+def _integer_maximum(
+    errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+) -> Found:
+    """The largest difference of integers; float64 may take it and others for the same."""
+    peak = errors.amax()
+    ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
+    rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
+    found = [Found(abs(x - y), place, x, y) for place, x, y in rows]
+    return max(found, key=lambda one: one.error)
+
+
+def _integer_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`|a - b|`, rounded once: the difference of two 64-bit integers may take 65 bits."""
+    (high_a, low_a), (high_b, low_b) = _halves(a), _halves(b)
+    return ((high_a - high_b).double() * 2.0**32 + (low_a - low_b).double()).abs()
+
+
+def _halves(integers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    low_bits = 2**32 - 1
+    if integers.dtype == torch.uint64:
+        bits = integers.view(torch.int64)
+        return bits >> 32 & low_bits, bits & low_bits
+    bits = integers.to(torch.int64)
+    return bits >> 32, bits & low_bits
+
+
+def _count_nonfinite(
+    found: Totals, x: torch.Tensor, y: torch.Tensor, finite: torch.Tensor, first: int
+) -> None:
+    nan_x, nan_y = x.isnan(), y.isnan()
+    differ = ~finite & ~(nan_x & nan_y) & (x != y)
+    found.nan_a, found.nan_b = int((nan_x & ~nan_y).sum()), int((nan_y & ~nan_x).sum())
+    found.mismatched = int(differ.sum())
+    found.inf = found.mismatched - found.nan_a - found.nan_b
+    if found.mismatched:
+        place = int(differ.to(torch.uint8).argmax())
+        a, b = (_real(tensor[place].item()) for tensor in (x, y))
+        found.nonfinite = Found(abs(a - b), first + place, a, b)
+
+
+def _real(value: complex) -> float:
+    return abs(value) if isinstance(value, complex) else value
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))

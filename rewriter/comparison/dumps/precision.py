@@ -1,0 +1,336 @@
+"""Tells rounding from faults between runs of different precision, launch by launch.
+
+Elements near 0 leave any relative tolerance when a sum is rounded, and errors add up along a model:
+between float32 and bfloat16 a fixed tolerance blames the first product of a correct model, and
+passes a constant that is off by 1 %. So a launch is judged by the error of its results as a whole,
+given the error of what it read. Errors are root mean squares, relative to that of the value in B.
+
+**Size.** To first order, errors of operands add up: a product has the sum of the relative errors of
+its factors, a sum the absolute errors of its terms. What a launch may leave is
+
+    sum over operands of condition * error  +  unit * sqrt(1 + log2 length)
+
+- `condition` is how many times the function may multiply a relative error, learned from the values:
+  how much larger the operand is than the result (a sum whose terms cancel keeps their absolute
+  error), how much larger it is than its own spread where a mean is subtracted (normalization),
+  and its largest absolute value under an exponential (whose relative error is the absolute error of
+  its argument). It is at least 1.
+- `unit` is the unit roundoff of the coarsest type that the launch reads or writes.
+- `length` is how many terms an element of the result is summed from, by the sizes: kernels
+  accumulate in float32 and may add partial sums in the lower type, pairwise.
+
+**Direction.** Rounding has none: it makes a result neither larger nor smaller on the whole. A wrong
+factor does, and shows long before its size does. The share of the error along the result (`gain`)
+and along a constant (`shift`) may be what operands bring, and `1/2` of the rest of the error, or
+`3/sqrt(n)` for few elements: three times what n independent errors leave. Half, since what is added
+to many elements, such as the bias of a channel, was rounded once: of correct models, with 16
+channels and fewer, up to a quarter was seen. Where nearly nothing is left beside the direction,
+the values are few different ones, rounded alike, and `unit` is allowed.
+
+A launch whose results exceed this is named. Where all stay within, rounding explains all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rewriter.comparison.dumps.blame import worst
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import (
+    DIFFERS,
+    LaunchComparison,
+    Metrics,
+    State,
+    TensorComparison,
+)
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+
+# Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
+UNITS = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e4m3fnuz": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "float8_e5m2fnuz": 2.0**-3,
+}
+
+_HALF = 0.5  # of the error without a direction
+_SIGMAS = 3.0
+
+_EXPONENTIAL = re.compile(r"softmax|logsumexp|(?:^|[_.])(?:exp(?:2|m1)?|pow|sinh|cosh)(?:$|[_.\d])")
+_CENTRED = re.compile(r"norm|var|std|sub|softmax")
+_PRODUCT = re.compile(r"mm|conv|linear|attention|einsum|matmul")
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far a value of A is from that of B: see above. `scale` is the root mean square of B,
+    `peak` its largest absolute value, `spread` its standard deviation."""
+
+    size: float
+    gain: float
+    shift: float
+    scale: float
+    peak: float
+    spread: float
+    numel: int
+
+    @property
+    def rest(self) -> float:
+        """What has no direction."""
+        return math.sqrt(max(0.0, self.size**2 - max(self.gain**2, self.shift**2)))
+
+
+def lower(launches: Iterable[LaunchComparison]) -> str:
+    """The coarsest type among floating-point values that have another one in the other dump; empty
+    if there is none: both runs compute in the same precision."""
+    found = {
+        str(row.get("dtype"))
+        for launch in launches
+        for tensor in launch.tensors
+        if tensor.a.get("dtype") != tensor.b.get("dtype")
+        for row in (tensor.a, tensor.b)
+    }
+    return max(found & UNITS.keys(), key=UNITS.__getitem__, default="")
+
+
+def explain(
+    launches: Sequence[LaunchComparison], nodes: Sequence[Node], tolerances: Tolerances
+) -> list[LaunchComparison]:
+    """The launches with states by what rounding explains, where the runs differ in precision.
+
+    `nodes` are the steps of dump A. Saved values are judged; of the others not enough is known, and
+    where somebody said what is allowed, that counts.
+    """
+    coarsest = UNITS.get(lower(launches), 0.0)
+    if not coarsest or tolerances.rtol is not None or tolerances.atol is not None:
+        return list(launches)
+    judge = _Judge(nodes, coarsest, tolerances)
+    return [judge.read(launch) if launch.matched else launch for launch in launches]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a value was made of: errors, the launches without a counterpart in between, and whether
+    one of the values is wrong."""
+
+    errors: tuple[Error, ...]
+    between: tuple[Place, ...]
+    wrong: bool
+
+
+class _Judge:
+    """Goes through the launches in the order of A."""
+
+    def __init__(self, nodes: Sequence[Node], coarsest: float, tolerances: Tolerances) -> None:
+        self._nodes, self._coarsest, self._tolerances = nodes, coarsest, tolerances
+        self._errors: dict[Source, Error] = {}  # of results
+        self._states: dict[Source, State] = {}
+
+    def read(self, launch: LaunchComparison) -> LaunchComparison:
+        assert launch.a is not None
+        if launch.place.is_inputs or self._tolerances.is_asked(launch.place.kernel):
+            self._keep(launch)
+            return launch
+        node = self._nodes[launch.a.step]
+        reads = tuple(self._as_made(node, tensor) for tensor in launch.reads)
+        inputs = worst([tensor.state for tensor in reads])
+        if launch.place.kernel == OUTPUTS:
+            return replace(launch, inputs=inputs, state=inputs, reads=reads)
+        origin = self._given(node, reads)
+        wrong = origin.wrong or inputs in DIFFERS
+        unit = max((_unit(tensor) for tensor in launch.tensors), default=0.0)
+        places = (launch.place, *origin.between)
+        unit = max(unit, self._coarsest * len(origin.between))
+        judged = [self._judged(x, origin.errors, unit, places, wrong) for x in launch.results]
+        launch = replace(
+            launch,
+            reads=reads,
+            results=tuple(tensor for tensor, _ in judged),
+            inputs=inputs,
+            state=worst([tensor.state for tensor, _ in judged]),
+            reasons=(
+                *launch.reasons,
+                *(f"{tensor.name}: {why}" for tensor, why in judged if why),
+            ),
+        )
+        self._keep(launch)
+        return launch
+
+    def _judged(
+        self,
+        tensor: TensorComparison,
+        operands: Sequence[Error],
+        unit: float,
+        places: Sequence[Place],
+        wrong: bool,
+    ) -> tuple[TensorComparison, str]:
+        """A value with its state, and why it is not what rounding leaves."""
+        error = _error(tensor)
+        if error is None or tensor.state not in ("equal", "numeric"):
+            return tensor, ""
+        if error.size == 0:
+            return replace(tensor, state="equal"), ""
+        text = _text(places)
+        allowed = _allowed(error, operands, unit, text)
+        if error.size > allowed:
+            why = (
+                f"an error of {error.size:.2g}, where what it read and rounding explain "
+                f"{allowed:.2g}"
+            )
+            return replace(tensor, state="numeric", allowed=allowed), why
+        if why := _directed(error, operands, unit):
+            return replace(tensor, state="numeric"), why
+        # What is wrong already is not right because this launch did not make it worse.
+        state: State = "numeric" if wrong and tensor.state in DIFFERS else "rounding"
+        return replace(tensor, state=state, allowed=allowed), ""
+
+    def _as_made(self, node: Node, tensor: TensorComparison) -> TensorComparison:
+        """A value that was read, with the state that it was made with."""
+        error = _error(tensor)
+        if error is None or tensor.state not in ("equal", "numeric"):
+            return tensor
+        if error.size == 0:
+            return replace(tensor, state="equal")
+        sources = node.given.get(tensor.a["arg"], ())
+        known = [self._states[source] for source in sources if source in self._states]
+        if known and len(known) == len(sources):
+            made = worst(known)
+            was = [self._errors[source] for source in sources if source in self._errors]
+            if made in DIFFERS or not was:
+                return replace(tensor, state=made) if made != "unknown" else tensor
+            # It may have been overwritten since, or be of another launch in the other run.
+            if error.size > _allowed(error, was, _unit(tensor), ""):
+                return replace(tensor, state="numeric")
+            return replace(tensor, state="rounding")
+        origin = self._behind(sources)
+        if not origin.errors:
+            return tensor
+        unit = max(_unit(tensor), self._coarsest * len(origin.between))
+        judged, why = self._judged(tensor, origin.errors, unit, origin.between, origin.wrong)
+        return replace(judged, note=why) if why else judged
+
+    def _keep(self, launch: LaunchComparison) -> None:
+        assert launch.a is not None
+        slots = self._nodes[launch.a.step].slots
+        for tensor in launch.results:
+            slot = slots.get(tensor.a["arg"])
+            if slot is None or tensor.state == "unknown":
+                continue
+            source = Source(launch.a.step, slot)
+            self._states[source] = tensor.state
+            if error := _error(tensor):
+                self._errors[source] = error
+
+    def _given(self, node: Node, reads: Sequence[TensorComparison]) -> _Origin:
+        """What a launch read; where that was not compared, what it was made of."""
+        compared = {tensor.a["arg"]: error for tensor in reads if (error := _error(tensor))}
+        rest = [x for name, found in node.given.items() if name not in compared for x in found]
+        behind = self._behind(rest)
+        return replace(behind, errors=(*compared.values(), *behind.errors))
+
+    def _behind(self, sources: Iterable[Source]) -> _Origin:
+        """What values were made of, back through launches without a counterpart."""
+        seen = set(sources)
+        waiting = sorted(seen, key=lambda source: (source.step, source.slot))
+        errors, between, wrong = [], {}, False
+        while waiting:
+            source = waiting.pop()
+            if source in self._states:
+                wrong = wrong or self._states[source] in DIFFERS
+                errors += [self._errors[source]] if source in self._errors else []
+                continue
+            between[source.step] = self._nodes[source.step].place
+            for further in self._nodes[source.step].origins:
+                if further not in seen:
+                    seen.add(further)
+                    waiting.append(further)
+        return _Origin(tuple(errors), tuple(between[step] for step in sorted(between)), wrong)
+
+
+def _allowed(error: Error, operands: Sequence[Error], unit: float, text: str) -> float:
+    """The size that operands and rounding leave."""
+    carried = sum(_condition(one, error, text) * one.size for one in operands)
+    return carried + unit * math.sqrt(1 + math.log2(_length(error, operands, text)))
+
+
+def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
+    """Why an error has a direction that operands and rounding do not leave; empty if not so."""
+    noise = max([error.rest, *(one.rest for one in operands)])
+    part = max(_HALF, _SIGMAS / math.sqrt(error.numel)) * noise
+    if error.rest < unit / 4:
+        part += unit
+    for name, found, brought in (
+        ("larger", error.gain, [one.gain for one in operands]),
+        ("shifted", error.shift, [one.shift * one.scale / error.scale for one in operands]),
+    ):
+        least, most = sum(min(x, 0.0) for x in brought), sum(max(x, 0.0) for x in brought)
+        if not least - part <= found <= most + part:
+            return (
+                f"on the whole {name} by {found:.2%}, where what it read and rounding explain "
+                f"{least - part:.2%} to {most + part:.2%}"
+            )
+    return ""
+
+
+def _text(places: Iterable[Place]) -> str:
+    return " ".join(word for place in places for word in (place.kernel, *place.origins))
+
+
+def _condition(operand: Error, result: Error, text: str) -> float:
+    found = [1.0, operand.scale / result.scale]
+    if _CENTRED.search(text) and operand.spread:
+        found.append(operand.scale / operand.spread)
+    if _EXPONENTIAL.search(text):
+        found.append(operand.peak)
+    return max(found)
+
+
+def _length(result: Error, operands: Sequence[Error], text: str) -> float:
+    """How many terms an element of the result is a sum of, about."""
+    sizes = sorted((one.numel for one in operands), reverse=True)
+    found = [1.0]
+    if sizes and result.numel:
+        found.append(sizes[0] / result.numel)
+    if len(sizes) > 1 and result.numel and _PRODUCT.search(text):
+        found.append(math.sqrt(sizes[0] * sizes[1] / result.numel))
+    return max(found)
+
+
+def _error(tensor: TensorComparison) -> Error | None:
+    metrics = tensor.metrics
+    if metrics is None or tensor.state == "non-finite":
+        return None
+    if not any(str(row.get("dtype")) in UNITS for row in (tensor.a, tensor.b)):
+        return None
+    if not (metrics.rms_b > 0 and math.isfinite(metrics.rms_b)) or not math.isfinite(metrics.rms):
+        return None
+    scale = metrics.rms_b
+    return Error(
+        size=metrics.rms / scale,
+        gain=metrics.gain,
+        shift=(metrics.mean_a - metrics.mean_b) / scale,
+        scale=scale,
+        peak=_peak(tensor.b, metrics),
+        spread=math.sqrt(max(0.0, scale**2 - metrics.mean_b**2)),
+        numel=metrics.numel,
+    )
+
+
+def _peak(row: Json, metrics: Metrics) -> float:
+    """The largest absolute value; where it was not measured, what a normal distribution has."""
+    known = [row.get(name) for name in ("min", "max")]
+    found = [abs(float(x)) for x in known if isinstance(x, (int, float))]
+    usual = metrics.rms_b * math.sqrt(2 * math.log(max(2, metrics.numel)))
+    return max(found, default=usual)
+
+
+def _unit(tensor: TensorComparison) -> float:
+    return max(UNITS.get(str(row.get("dtype")), 0.0) for row in (tensor.a, tensor.b))

@@ -1,0 +1,269 @@
+"""Compares the ranks of one dump: where replicas part first, and which of them are the odd ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.comparison.dumps.blame import worst
+from rewriter.comparison.dumps.compare import compare, compare_runs, count_launches
+from rewriter.comparison.dumps.replica import Parting, Replica, examine
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import Place
+from rewriter.dump.reading import Dump, RunDump, open_dump
+
+Progress = Callable[[int, int], None]
+
+_APART = ("nothing-in-common", "nothing-to-compare")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a dump, each against `reference`.
+
+    `first` is where one parts from it first, as the reference ran. `groups` are the ranks by what
+    they have there, those of one group equal; a rank that was given something else there is in
+    none. `odd` are the ranks outside the largest group, if there is one that is largest.
+    """
+
+    path: Path
+    manifest: Json
+    reference: int
+    replicas: tuple[Replica, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    odd: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return (self.reference, *(replica.rank for replica in self.replicas))
+
+    @property
+    def parted(self) -> Replica | None:
+        """The replica that parts first."""
+        found = [(parting.at, replica) for replica in self.replicas if (parting := replica.first)]
+        return min(found, key=lambda each: each[0])[1] if found else None
+
+    @property
+    def first(self) -> Parting | None:
+        return self.parted.first if self.parted else None
+
+    @property
+    def given(self) -> tuple[Parting, ...]:
+        """What made values differ without being a fault."""
+        return tuple(parting for replica in self.replicas for parting in replica.given)
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Those that could be made; that of the replica that parts first comes first."""
+        ordered = sorted(self.replicas, key=lambda replica: replica is not self.parted)
+        return tuple(replica.comparison for replica in ordered if replica.comparison)
+
+
+def compare_ranks(
+    dump: str | Path | Dump,
+    ranks: Sequence[int] = (),
+    *,
+    tolerances: Tolerances | None = None,
+    kernels: Iterable[str] | None = None,
+    data: Iterable[str] | None = None,
+    progress: Progress | None = None,
+) -> Ranks:
+    """Compare ranks of a dump, all of them by default, with the first of them.
+
+    Where most of three or more ranks agree and the first one is not among them, they are compared
+    with the lowest of those instead. `data` are patterns of the names of those inputs of which each
+    rank has its own: others that differ are a fault. `progress` counts the launches of all ranks
+    but the reference. For the other arguments see `compare`.
+
+    Raises `RewriterError` where there is no such rank, or only one, and as `compare` does.
+    """
+    dump = dump if isinstance(dump, Dump) else open_dump(dump)
+    tolerances = tolerances or Tolerances()
+    patterns = None if kernels is None else tuple(kernels)
+    own = None if data is None else tuple(data)
+    dumps = _chosen(dump, ranks)
+    counted = _Counted(progress)
+
+    def against(reference: int) -> Ranks:
+        others = [rank for rank in dumps if rank != reference]
+        if progress:
+            counted.expect(count_launches(dumps[rank], dumps[reference]) for rank in others)
+        replicas = [
+            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, own, counted)
+            for rank in others
+        ]
+        result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
+        return _grouped(result, dumps, tolerances)
+
+    result = against(next(iter(dumps)))
+    if all(replica.comparison is None for replica in result.replicas):
+        raise RewriterError(
+            "nothing-in-common",
+            f"{dump.path}: {result.replicas[0].why}",
+            hint="Expected replicas of one model, run with --probe save, print or hash; "
+            "`rewriter compare DUMP --ranks A,B` names two that ran the same.",
+        )
+    if result.reference in result.odd:
+        return against(min(rank for rank in _largest(result.groups) or result.ranks))
+    return result
+
+
+class _Counted:
+    """The progress of several comparisons, as that of one."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, launches: Iterable[int]) -> None:
+        self._total += sum(launches)
+
+    def __call__(self, _done: int, _total: int) -> None:
+        self._done += 1
+        if self._progress:
+            self._progress(self._done, self._total)
+
+
+def _chosen(dump: Dump, ranks: Sequence[int]) -> dict[int, Dump]:
+    """The dump of each rank, in the order in which they were named."""
+    known = sorted({run.rank for run in dump.runs})
+    if missing := [rank for rank in ranks if rank not in known]:
+        raise RewriterError(
+            "no-such-rank",
+            f"{dump.path} has no rank {missing[0]}",
+            hint=f"Its ranks: {', '.join(map(str, known))}.",
+        )
+    chosen = list(dict.fromkeys(ranks)) or known
+    if len(chosen) < 2:
+        raise RewriterError(
+            "one-rank",
+            f"{dump.path}: rank {chosen[0]} alone is no two ranks to compare",
+            hint=f"Its ranks: {', '.join(map(str, known))}. A program of several processes writes "
+            "one for each if RANK or LOCAL_RANK is set, as torchrun does.",
+        )
+    return {
+        rank: replace(
+            dump,
+            path=dump.path / f"rank{rank}",
+            runs=tuple(run for run in dump.runs if run.rank == rank),
+        )
+        for rank in chosen
+    }
+
+
+def _replica(
+    ours: Dump,
+    reference: Dump,
+    rank: int,
+    tolerances: Tolerances,
+    patterns: Sequence[str] | None,
+    data: Sequence[str] | None,
+    progress: Progress,
+) -> Replica:
+    try:
+        comparison = compare(
+            ours, reference, tolerances=tolerances, kernels=patterns, progress=progress
+        )
+    except RewriterError as error:
+        if error.slug not in _APART:
+            raise
+        return Replica(rank, None, why=error.message)
+    return examine(rank, comparison, ours, reference, data)
+
+
+def _grouped(found: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:
+    """With the groups of equal ranks at the place where one parts first."""
+    first = found.first
+    if first is None:
+        return found
+    if first.reason == "ended":
+        ended = [x.rank for x in _all(found) if x.at == first.at and x.reason == "ended"]
+        rest = tuple(rank for rank in found.ranks if rank not in ended)
+        groups = [rest, *((rank,) for rank in dict.fromkeys(ended))]
+        return _with_odd(found, [group for group in groups if group])
+    groups = [_agreeing(found, first)]
+    for replica in found.replicas:
+        parting = next((x for x in replica.partings if x.at == first.at), None)
+        if parting is None:
+            continue
+        for number, group in enumerate(groups[1:], 1):
+            other = _parting_of(found, group[0], first)
+            if _is_equal(dumps[replica.rank], parting, dumps[group[0]], other, tolerances):
+                groups[number] = (*group, replica.rank)
+                break
+        else:
+            groups.append((replica.rank,))
+    return _with_odd(found, groups)
+
+
+def _with_odd(found: Ranks, groups: Sequence[tuple[int, ...]]) -> Ranks:
+    largest = _largest(groups) if len(found.ranks) > 2 else None
+    odd = [rank for group in groups if group is not largest for rank in group] if largest else []
+    return replace(found, groups=tuple(groups), odd=tuple(sorted(odd)))
+
+
+def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The group that has more ranks than any other, if there is one."""
+    most = max(map(len, groups), default=0)
+    largest = [group for group in groups if len(group) == most]
+    return largest[0] if len(largest) == 1 else None
+
+
+def _all(found: Ranks) -> list[Parting]:
+    return [parting for replica in found.replicas for parting in replica.partings]
+
+
+def _parting_of(found: Ranks, rank: int, first: Parting) -> Parting:
+    (replica,) = [replica for replica in found.replicas if replica.rank == rank]
+    return next(parting for parting in replica.partings if parting.at == first.at)
+
+
+def _agreeing(found: Ranks, first: Parting) -> tuple[int, ...]:
+    """The reference, and the ranks that have at this place what it has."""
+    agreeing = [found.reference]
+    for replica in found.replicas:
+        for run in replica.comparison.runs if replica.comparison else ():
+            for launch in run.launches:
+                if _is_at(launch.b, first) and _state(launch, first) == "equal":
+                    agreeing.append(replica.rank)
+    return tuple(agreeing)
+
+
+def _is_at(place: Place | None, first: Parting) -> bool:
+    there = first.launch.b
+    return place is not None and there is not None and _key(place) == _key(there)
+
+
+def _key(place: Place) -> tuple[str, int]:
+    return place.run, place.step
+
+
+def _is_equal(a: Dump, of_a: Parting, b: Dump, of_b: Parting, tolerances: Tolerances) -> bool:
+    """Whether two ranks that part from the reference at one place have the same there."""
+    if of_a.launch.a is None or of_b.launch.a is None:
+        return False
+    compared = compare_runs(_run(a, of_a.run), _run(b, of_b.run), tolerances)
+    launch = _between(compared.launches, of_a.launch.a, of_b.launch.a)
+    return launch is not None and _state(launch, of_a) not in DIFFERS
+
+
+def _state(launch: LaunchComparison, first: Parting) -> State:
+    """Of what parts there: of the inputs of a call, some may be data and others not."""
+    if first.reason not in ("inputs", "parameters"):
+        return launch.state
+    return worst([tensor.state for tensor in launch.results if tensor.name in first.names])
+
+
+def _between(launches: Iterable[LaunchComparison], a: Place, b: Place) -> LaunchComparison | None:
+    for launch in launches:
+        if launch.a and launch.b and (launch.a.step, launch.b.step) == (a.step, b.step):
+            return launch
+    return None
+
+
+def _run(dump: Dump, name: str) -> RunDump:
+    return next(run for run in dump.runs if run.name == name)

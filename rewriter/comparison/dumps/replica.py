@@ -1,0 +1,282 @@
+"""What the comparison of two ranks of one dump tells: where they part, and what they were given.
+
+Replicas may have data of their own: then nearly all values differ, and no launch is to blame for
+it. What is left is a launch whose results differ though what it reads agrees, a collective that
+leaves other values on one rank, inputs that agreed at first and do not any more, and a record that
+ends early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from rewriter.comparison.dumps.types import (
+    DIFFERS,
+    Comparison,
+    LaunchComparison,
+    RunComparison,
+    State,
+)
+from rewriter.dump.dataflow import OUTPUTS, Place, variable
+from rewriter.dump.reading import Dump, RunDump
+from rewriter.instrumentation.probes import matches
+from rewriter.locate.names import canonical
+
+Reason = Literal[
+    "launch", "collective", "inputs", "parameters", "ended", "seen", "data", "random", "received"
+]
+At = tuple[int, int, int]
+
+_SIDES = ("a", "b")
+
+# These leave the same values on every rank of their group; a scatter and an exchange do not.
+_AGREEING = re.compile(r"all_reduce|all_gather|broadcast")
+_WAIT = re.compile(r"wait_tensor")
+# Operators that draw random numbers, Inductor's draw of a seed (`randint`) among them.
+_RANDOM = re.compile(
+    r"(?:prims_)?(?:inductor_seeds?|rand|randn|randint|randperm|bernoulli|multinomial|normal|uniform"
+    r"|exponential|native_dropout)(?:_|$)"
+)
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A place where a rank differs from the reference, and why.
+
+    `launch`: its results differ, and nothing that it reads. `collective`: it leaves other values
+    than on the reference. `inputs`: it was given others (`names`) than those that may differ.
+    `parameters`: inputs (`names`) that agreed in the first call of the wrapper. `ended`: the record
+    of `rank` ends where the other one goes on. `seen`: what produced the values was not compared.
+    The others are no fault, and the first of their kind. `data`: inputs that it was given.
+    `random`: it drew other random numbers. `received`: a collective gave it values of its own, as
+    a scatter does.
+
+    `run` is the call in the rank's own words, such as rank1/run0. `at` orders partings as the
+    reference ran: its call and step, and 1 for what ran behind that on the other side alone.
+    """
+
+    reason: Reason
+    rank: int
+    run: str
+    at: At
+    launch: LaunchComparison
+    names: tuple[str, ...] = ()
+    ended: Place | None = None  # the last launch in the record
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One rank against the reference. `partings` are in the order in which they happened, `given`
+    is what made values differ without being a fault.
+
+    `comparison` is `None` where the two ranks have nothing in common, and `why` says it.
+    """
+
+    rank: int
+    comparison: Comparison | None
+    partings: tuple[Parting, ...] = ()
+    given: tuple[Parting, ...] = ()
+    why: str = ""
+
+    @property
+    def first(self) -> Parting | None:
+        return min(self.partings, key=lambda parting: parting.at, default=None)
+
+
+def examine(
+    rank: int,
+    comparison: Comparison,
+    ours: Dump,
+    reference: Dump,
+    data: Sequence[str] | None = None,
+) -> Replica:
+    """Sort what differs between a rank (dump A) and the reference (dump B).
+
+    `data` are patterns of the names of those inputs of which each rank has its own; without it,
+    any that differs from the first call on may be one.
+    """
+    search = _Search(rank, {run.name: run for run in (*ours.runs, *reference.runs)}, data)
+    for run in comparison.runs:
+        search.read(run)
+    partings = [*search.partings, *_ended(comparison, ours, reference)]
+    given = tuple(search.given.values())
+    if not (comparison.equal or partings or given):
+        partings = list(search.seen(comparison))
+    return Replica(rank, comparison, tuple(sorted(partings, key=lambda x: x.at)), given)
+
+
+class _Search:
+    """Reads the runs of a comparison in order."""
+
+    def __init__(self, rank: int, runs: Mapping[str, RunDump], data: Sequence[str] | None) -> None:
+        self._rank = rank
+        self._data = data
+        self._runs = runs
+        self._firsts: dict[tuple[str, str], State] = {}  # of each input, by wrapper and name
+        self.partings: list[Parting] = []
+        self.given: dict[Reason, Parting] = {}
+
+    def read(self, run: RunComparison) -> None:
+        collectives = _Collectives()
+        recorded = any(launch.matched and launch.place.is_inputs for launch in run.launches)
+        for launch, at in self._in_order(run):
+            wrong = collectives.read(launch)
+            if launch.place.is_inputs:
+                self._read_inputs(launch, run, at)
+            elif wrong is not None:
+                self.partings.append(Parting("collective", self._rank, run.a, at, launch, (wrong,)))
+            elif launch.blame == "culprit":
+                self._read_culprit(launch, run, at, recorded)
+
+    def seen(self, comparison: Comparison) -> Iterator[Parting]:
+        """The first launch that differs, where nothing is to blame."""
+        for run in comparison.runs:
+            for launch, at in self._in_order(run):
+                is_blank = launch.matched and not launch.blame and launch.place.kind != "collective"
+                if is_blank and launch.inputs in DIFFERS:
+                    yield Parting("seen", self._rank, run.a, at, launch)
+                    return
+
+    def _in_order(self, run: RunComparison) -> Iterator[tuple[LaunchComparison, At]]:
+        number, step = self._runs[run.b].number, -1
+        for launch in run.launches:
+            step = launch.b.step if launch.b else step
+            yield launch, (number, step, 0 if launch.b else 1)
+
+    def _read_inputs(self, launch: LaunchComparison, run: RunComparison, at: At) -> None:
+        wrapper = self._runs[run.b].artifact
+        for tensor in launch.results:
+            if tensor.state != "unknown":
+                self._firsts.setdefault((wrapper, tensor.name), tensor.state)
+        wrong = [tensor.name for tensor in launch.results if tensor.state in DIFFERS]
+        # A backward graph is given gradients and what the forward one kept: they follow from it.
+        backward = any(tensor.name.startswith("tangents_") for tensor in launch.results)
+        own = [
+            x
+            for x in wrong
+            if matches(x, self._data or ()) or (backward and not x.startswith("primals_"))
+        ]
+        agreed = [x for x in wrong if x not in own and self._firsts[wrapper, x] == "equal"]
+        other = [x for x in wrong if x not in (*own, *agreed)]
+        if self._data is None:
+            own, other = [*own, *other], []
+        # Behind a fault, inputs of a later call may follow from it.
+        if own and not self.partings:
+            self._give(Parting("data", self._rank, run.a, at, launch, tuple(own)))
+        self._part_once(Parting("inputs", self._rank, run.a, at, launch, tuple(other)))
+        self._part_once(Parting("parameters", self._rank, run.a, at, launch, tuple(agreed)))
+
+    def _read_culprit(
+        self, launch: LaunchComparison, run: RunComparison, at: At, recorded: bool
+    ) -> None:
+        kernel = launch.place.kernel
+        if kernel == OUTPUTS and self._is_short(run):
+            return  # it ended before all that the call returns was written
+        if launch.place.kind == "collective":
+            if not _AGREEING.search(kernel):
+                self._give(Parting("received", self._rank, run.a, at, launch))
+        elif _RANDOM.match(canonical(kernel)):
+            self._give(Parting("random", self._rank, run.a, at, launch))
+        elif not recorded and launch.inputs != "equal":
+            # The inputs of the call were not recorded: it may have read one.
+            wrong = tuple(tensor.name for tensor in launch.reads if tensor.state in DIFFERS)
+            self._give(Parting("data", self._rank, run.a, at, launch, wrong))
+        else:
+            self.partings.append(Parting("launch", self._rank, run.a, at, launch))
+
+    def _is_short(self, run: RunComparison) -> bool:
+        """Whether one side of a call has launches at the end that the other has not."""
+        return any(_tail(run, side) or _is_stopped(run, side, self._runs) for side in _SIDES)
+
+    def _part_once(self, parting: Parting) -> None:
+        if parting.names and all(x.reason != parting.reason for x in self.partings):
+            self.partings.append(parting)
+
+    def _give(self, parting: Parting) -> None:
+        self.given.setdefault(parting.reason, parting)
+
+
+class _Collectives:
+    """Follows the results of collectives that have to agree, from their start to their end.
+
+    They are there once they were waited for. What else a collective leaves follows from what other
+    ranks gave it, and tells nothing.
+    """
+
+    def __init__(self) -> None:
+        self._started: dict[str, str] = {}  # by variable, the kernel
+        self._ended: dict[str, str] = {}
+
+    def read(self, launch: LaunchComparison) -> str | None:
+        """The collective whose results a launch shows to differ, if it does."""
+        if launch.place.kind != "collective":
+            return self._first_seen(launch, self._ended)
+        if not _WAIT.search(launch.place.kernel):
+            for tensor in launch.results if _AGREEING.search(launch.place.kernel) else ():
+                self._started[variable(tensor.name)] = launch.place.kernel
+            return None
+        for name in {variable(tensor.name) for tensor in launch.tensors} & self._started.keys():
+            self._ended[name] = self._started.pop(name)
+        return self._first_seen(launch, self._ended, after=True)
+
+    def _first_seen(
+        self, launch: LaunchComparison, waiting: dict[str, str], *, after: bool = False
+    ) -> str | None:
+        found = None
+        for tensor in launch.results if after else launch.reads:
+            name = variable(tensor.name)
+            if name in waiting and tensor.state != "unknown":
+                kernel = waiting.pop(name)
+                found = found or (kernel if tensor.state in DIFFERS else None)
+        return found
+
+
+def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Parting]:
+    """Where a rank stopped inside its last call; one with fewer calls may have had less to do."""
+    runs = {run.name: run for run in (*ours.runs, *reference.runs)}
+    last = (ours.runs[-1].name, reference.runs[-1].name)
+    for run in comparison.runs:
+        for side, name, other in (("a", run.a, run.b), ("b", run.b, run.a)):
+            final, missing = _final(run, side), _tail(run, side)
+            if name not in last or not (final or missing):
+                continue
+            known = {row.get("kernel") for row in runs[name].table.values()}
+            goes_on = bool(missing) and missing[0].place.kernel in known
+            is_cut = runs[name].cut and not runs[other].cut
+            if goes_on or is_cut or _is_stopped(run, side, runs):
+                at = (runs[run.b].number, final.b.step if final and final.b else -1, 1)
+                shown = missing[0] if goes_on or final is None else final
+                place = getattr(final, side) if final else None
+                yield Parting("ended", runs[name].rank, name, at, shown, ended=place)
+
+
+def _final(run: RunComparison, side: str) -> LaunchComparison | None:
+    """The last launch, or the inputs, that one side has."""
+    there = [launch for launch in run.launches if getattr(launch, side) is not None]
+    return next((x for x in reversed(there) if x.place.kernel != OUTPUTS), None)
+
+
+def _tail(run: RunComparison, side: str) -> list[LaunchComparison]:
+    """The launches at the end of a run that one side lacks, in order."""
+    launches = [launch for launch in run.launches if launch.place.launch is not None]
+    tail = list(takewhile(lambda launch: getattr(launch, side) is None, reversed(launches)))
+    return tail[::-1]
+
+
+def _is_stopped(run: RunComparison, side: str, runs: Mapping[str, RunDump]) -> bool:
+    """Whether one side ends inside a launch, before anything was recorded after it, and the other
+    does not."""
+    final = _final(run, side)
+    if final is None or final.a is None or final.b is None or final.place.is_inputs:
+        return False
+    ended = {"a": _is_left(runs[run.a], final.a), "b": _is_left(runs[run.b], final.b)}
+    return not ended.pop(side) and any(ended.values())
+
+
+def _is_left(run: RunDump, place: Place) -> bool:
+    """Whether anything was recorded after a launch."""
+    return any(row.get("phase") == "after" for row in run.rows(run.steps[place.step]))

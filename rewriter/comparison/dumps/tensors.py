@@ -1,0 +1,226 @@
+"""Compares saved tensors, file by file, in bounded memory.
+
+A file is read block by block as it is measured, never mapped: a file that is cut short meanwhile
+is an error then, not a crash of the process. Of `torch.load` a dump of many small tensors would
+need more time than of everything else, so what a pickle says of its tensor is kept: tensors of one
+dtype and shape have the same pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from rewriter.comparison.dumps import metrics
+from rewriter.comparison.dumps.elements import check, memory_order
+from rewriter.comparison.dumps.metrics import BLOCK, Reader
+from rewriter.comparison.dumps.totals import Totals
+from rewriter.comparison.dumps.types import Metrics, Tolerance
+from rewriter.core.errors import RewriterError
+
+# Elements of what one thread does at a time of a large tensor: the longer, the fewer new maxima.
+_PART = 256 * BLOCK
+# Files up to this size take more of the interpreter than of torch: threads would only take turns.
+_SMALL_FILE = 1 << 18
+# More threads than this wait for one another's hold of the interpreter.
+_MOST_WORKERS = 4
+
+Pair = tuple[Path, Path, Tolerance]
+
+
+def compare_files(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
+    """How the tensor saved in `a` differs from that in `b`, which has as many elements.
+
+    Where their shapes differ, one is a view of the other, and both are compared in row-major order.
+    Raises `RewriterError` where a file is damaged or has no tensor that can be compared.
+    """
+    return next(compare_many([(a, b, tolerance)]))
+
+
+def compare_many(pairs: Iterable[Pair]) -> Iterator[Metrics]:
+    """Compare pairs of files, in their order, some of them ahead of the one that is asked for.
+
+    Raises `RewriterError` as `compare_files` does, in the place of the pair.
+    """
+    workers = min(_MOST_WORKERS, os.cpu_count() or 1)
+    # Each thread computes alone: torch's own threads would only wait for one another.
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        ahead: deque[Callable[[], Metrics]] = deque()
+        for a, b, tolerance in pairs:
+            ahead.append(_submit(pool, a, b, tolerance))
+            if len(ahead) > 8 * workers:
+                yield ahead.popleft()()
+        while ahead:
+            yield ahead.popleft()()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submit(
+    pool: ThreadPoolExecutor, a: Path, b: Path, tolerance: Tolerance
+) -> Callable[[], Metrics]:
+    size = max(_size(a), _size(b))
+    if size <= _SMALL_FILE:
+        return partial(_compare, a, b, tolerance)
+    if size <= _PART:
+        return pool.submit(_compare, a, b, tolerance).result
+    saved_a, saved_b = _open(a), _open(b)
+    order = _common_order(saved_a, saved_b)
+    if order is None:
+        return pool.submit(_compare, a, b, tolerance).result
+    parts = [
+        pool.submit(_measure, saved_a, saved_b, first, tolerance)
+        for first in range(0, saved_a.numel, _PART)
+    ]
+    return lambda: _combine((part.result() for part in parts), saved_a.layout.shape, order)
+
+
+def _compare(a: Path, b: Path, tolerance: Tolerance) -> Metrics:
+    saved_a, saved_b = _open(a), _open(b)
+    order = _common_order(saved_a, saved_b)
+    if order is None:
+        one, other = _load(a), _load(b)
+        if one.shape != other.shape:
+            one, other = one.reshape(-1), other.reshape(-1)
+        return metrics.compare(one, other, tolerance)
+    parts = (
+        _measure(saved_a, saved_b, first, tolerance) for first in range(0, saved_a.numel, _PART)
+    )
+    return _combine(parts, saved_a.layout.shape, order)
+
+
+def _measure(a: _Saved, b: _Saved, first: int, tolerance: Tolerance) -> Totals:
+    last = min(first + _PART, a.numel)
+    with _reader(a) as read_a, _reader(b) as read_b:
+        return metrics.measure(read_a, read_b, first, last, tolerance)
+
+
+def _combine(parts: Iterable[Totals], shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
+    totals = Totals()
+    for part in parts:
+        totals.add(part)
+    return totals.metrics(shape, order)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What a pickle says of its tensor. `offset` is that of its first element in the storage."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The dimensions in the order of memory; `None` where the elements do not fill it."""
+        order = memory_order(self.shape, self.stride)
+        step = 1
+        for dimension in reversed(order):
+            if self.shape[dimension] > 1 and self.stride[dimension] != step:
+                return None
+            step *= self.shape[dimension]
+        return order
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A tensor in a file; its first element is at byte `start`."""
+
+    path: Path
+    layout: _Layout
+    start: int
+
+    @property
+    def numel(self) -> int:
+        return torch.Size(self.layout.shape).numel()
+
+
+_layouts: dict[bytes, _Layout] = {}
+_MOST_LAYOUTS = 4096
+
+
+def _open(path: Path) -> _Saved:
+    try:
+        archive = torch._C.PyTorchFileReader(str(path))
+        pickled = archive.get_record("data.pkl")
+        byteorder = archive.get_record("byteorder").decode()
+        start = archive.get_record_offset("data/0")  # type: ignore[attr-defined]
+    except RuntimeError as error:
+        _corrupt(path, "it is no whole file that torch.save wrote", error)
+    if byteorder != sys.byteorder:
+        _corrupt(path, f"it is of a {byteorder}-endian machine: compare it there")
+    layout = _layouts.get(pickled)
+    if layout is None:
+        if len(_layouts) >= _MOST_LAYOUTS:
+            _layouts.clear()
+        tensor = _load(path)
+        check(tensor.dtype)
+        offset = int(tensor.storage_offset())
+        layout = _Layout(tensor.dtype, tuple(tensor.shape), tensor.stride(), offset)
+        _layouts[pickled] = layout
+    return _Saved(path, layout, start + layout.offset * layout.dtype.itemsize)
+
+
+def _load(path: Path) -> torch.Tensor:
+    try:
+        tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:  # a damaged pickle raises anything
+        _corrupt(path, "torch.load cannot read it", error)
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        _corrupt(path, f"it holds a {type(tensor).__name__}, not a dense tensor")
+    return tensor.detach()
+
+
+def _common_order(a: _Saved, b: _Saved) -> tuple[int, ...] | None:
+    """The order of the dimensions in memory, where it is one and the elements fill it."""
+    if a.numel != b.numel:
+        _corrupt(a.path, f"it is of shape {a.layout.shape}, {b.path} of {b.layout.shape}")
+    if a.layout.shape != b.layout.shape:
+        return None
+    order = a.layout.order
+    return order if order == b.layout.order else None
+
+
+@contextmanager
+def _reader(saved: _Saved) -> Iterator[Reader]:
+    """Reads into one buffer: what it gives is valid until it is called again."""
+    dtype = saved.layout.dtype
+    buffer = bytearray(min(saved.numel, BLOCK) * dtype.itemsize)
+    whole = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype)
+    with saved.path.open("rb", buffering=0) as file:
+
+        def read(first: int, last: int) -> torch.Tensor:
+            size = (last - first) * dtype.itemsize
+            file.seek(saved.start + first * dtype.itemsize)
+            if file.readinto(memoryview(buffer)[:size]) != size:
+                _corrupt(saved.path, f"it ends before element {last} of {saved.numel}")
+            return whole if last - first == len(whole) else whole[: last - first]
+
+        yield read
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        _corrupt(path, error.strerror or "it cannot be read", error)
+
+
+def _corrupt(path: Path, found: str, cause: Exception | None = None) -> NoReturn:
+    raise RewriterError(
+        "corrupt-dump",
+        f"{path}: {found}",
+        hint="Copy the dump again, or run the program once more.",
+    ) from cause

@@ -1,0 +1,138 @@
+"""What is known of two tensors when some of their elements were seen, and what follows from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from rewriter.comparison.dumps.types import Extreme, Metrics
+
+
+@dataclass(frozen=True)
+class Found:
+    """An element, by its position in memory order; `error` is an int between integers."""
+
+    error: float
+    position: int
+    a: float
+    b: float
+
+
+@dataclass
+class Totals:
+    """What is known of the elements seen so far. Sums are over the finite pairs."""
+
+    numel: int = 0
+    finite: int = 0
+    sum_a: float = 0.0
+    sum_b: float = 0.0
+    sum_error: float = 0.0
+    square_a: float = 0.0
+    square_b: float = 0.0
+    square_error: float = 0.0
+    product: float = 0.0
+    mismatched: int = 0
+    nan_a: int = 0
+    nan_b: int = 0
+    inf: int = 0
+    differ: int = 0  # blocks that are not the same bit for bit
+    unscaled: int = 0  # blocks where b is 0 and a is not
+    ulp: int | None = None
+    max_abs: Found | None = None
+    max_rel: Found | None = None
+    nonfinite: Found | None = None
+
+    def add(self, later: Totals) -> None:
+        """Add what is known of elements that come after these."""
+        mine, other = vars(self), vars(later)
+        for name in _ADDED:
+            mine[name] += other[name]
+        self.max_abs = _larger(self.max_abs, later.max_abs)
+        self.max_rel = _larger(self.max_rel, later.max_rel)
+        self.nonfinite = self.nonfinite or later.nonfinite
+        if self.ulp is None or (later.ulp is not None and later.ulp > self.ulp):
+            self.ulp = later.ulp
+
+    def metrics(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Metrics:
+        """The metrics of a tensor whose dimensions lie in this order in memory."""
+        count = self.finite or math.nan
+
+        def extreme(found: Found | None) -> Extreme | None:
+            if found is None:
+                return None
+            return Extreme(found.error, _index(found.position, shape, order), found.a, found.b)
+
+        return Metrics(
+            numel=self.numel,
+            identical=not self.differ,
+            max_abs=extreme(self.max_abs),
+            max_rel=extreme(self.max_rel),
+            mean_abs=self.sum_error / count,
+            rms=math.sqrt(self.square_error / count),
+            mean_a=self.sum_a / count,
+            mean_b=self.sum_b / count,
+            cosine=self._cosine(),
+            snr=self._snr(),
+            rms_b=math.sqrt(self.square_b / count),
+            gain=self._gain(),
+            ulp=self.ulp,
+            mismatched=self.mismatched,
+            nan_a=self.nan_a,
+            nan_b=self.nan_b,
+            inf=self.inf,
+            nonfinite=extreme(self.nonfinite),
+            atol_needed=self.max_abs.error if self.max_abs else 0.0,
+            rtol_needed=self._rtol_needed(),
+        )
+
+    def _rtol_needed(self) -> float:
+        if self.unscaled:
+            return math.inf
+        return self.max_rel.error if self.max_rel else 0.0
+
+    def _cosine(self) -> float:
+        if self.mismatched and not self.finite:
+            return math.nan
+        a, b = math.sqrt(self.square_a), math.sqrt(self.square_b)
+        if a == 0 or b == 0:
+            return 1.0 if a == b else 0.0
+        if self.square_error > self.square_b / 4:
+            return min(1.0, max(-1.0, self.product / a / b))
+        # By the law of cosines: the product of nearly equal vectors would leave nothing of what
+        # tells the cosine from 1.
+        return 1 - max(0.0, self.square_error - (a - b) ** 2) / (2 * a * b)
+
+    def _gain(self) -> float:
+        if self.square_error == 0:
+            return 0.0 if self.finite or not self.mismatched else math.nan
+        if not 0 < self.square_b < math.inf:
+            return math.nan
+        return (self.product - self.square_b) / self.square_b
+
+    def _snr(self) -> float:
+        if self.mismatched and not self.finite:
+            return math.nan
+        if self.square_error == 0:
+            # The square of a very small error is 0, too.
+            return math.nan if self.max_abs and self.max_abs.error else math.inf
+        if self.square_b == 0:
+            return -math.inf
+        quotient = self.square_b / self.square_error
+        # Of very large numbers the squares are infinite, and tell nothing.
+        return 10 * math.log10(quotient) if 0 < quotient < math.inf else math.nan
+
+
+_ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "float"))
+
+
+def _larger(earlier: Found | None, later: Found | None) -> Found | None:
+    if earlier is None or later is None:
+        return earlier or later
+    return later if later.error > earlier.error else earlier
+
+
+def _index(position: int, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    index = [0] * len(shape)
+    for dimension in reversed(order):
+        position, index[dimension] = divmod(position, shape[dimension])
+    return tuple(index)

@@ -1,0 +1,214 @@
+"""The values of a comparison of two dumps. Nothing here does I/O or imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import Place
+
+State = Literal["equal", "rounding", "numeric", "non-finite", "structural", "unknown"]
+Basis = Literal["tensors", "statistics", "hashes", "none"]
+Blame = Literal["", "culprit", "downstream"]
+
+DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """`|a - b| <= atol + rtol * |b|`, as `torch.testing.assert_close`; b is the expected one."""
+
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The element where an error is largest: its index, and the values that differ there."""
+
+    error: float
+    index: tuple[int, ...]
+    a: float
+    b: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How two tensors of one shape differ, element by element; errors are over finite pairs.
+
+    `max_rel` is relative to b and over its elements other than 0; both maxima are `None` where
+    there is no such element. `mean_abs` and `rms` are of the error, `mean_a` and `mean_b` of the
+    values. `cosine` is of the angle between the two as vectors, `snr` is
+    `10 log10(sum b**2 / sum (a - b)**2)` in dB: it rises as the error falls, and is infinite for
+    equal tensors. `ulp` is the largest distance in units of the last place, of the coarser of the
+    two floating-point types; `None` for other types. `rms_b` is the root mean square of b. `gain`
+    is how much larger a is than b on the whole, `sum (a - b) b / sum b**2`: rounding leaves it near
+    0, a wrong factor does not; NaN where b is 0 and a is not.
+
+    `mismatched` counts the elements outside the tolerance, non-finite ones that differ among them.
+    `nan_a` counts NaN in a alone, `nan_b` in b alone, `inf` infinities that the other side lacks;
+    `nonfinite` is the first such element. NaN equals NaN, an infinity itself.
+
+    `atol_needed` is the smallest absolute tolerance under which the finite elements pass without a
+    relative one, `rtol_needed` the other way round (infinite where b is 0 and a is not).
+    """
+
+    numel: int
+    identical: bool  # bit for bit
+    max_abs: Extreme | None
+    max_rel: Extreme | None
+    mean_abs: float
+    rms: float
+    mean_a: float
+    mean_b: float
+    cosine: float
+    snr: float
+    rms_b: float
+    gain: float
+    ulp: int | None
+    mismatched: int
+    nan_a: int
+    nan_b: int
+    inf: int
+    nonfinite: Extreme | None
+    atol_needed: float
+    rtol_needed: float
+
+    @property
+    def passes(self) -> bool:
+        return self.mismatched == 0
+
+
+@dataclass(frozen=True)
+class TensorComparison:
+    """One argument of a launch in both dumps. `a` and `b` are its rows of the events files.
+
+    `basis` says what was compared, `note` why nothing was, or what it cannot tell. `metrics` come
+    with the basis "tensors" alone. Between runs of different precision `allowed` is the error, as a
+    root mean square in proportion to that of b, that rounding and what the launch read explain; see
+    `rewriter.comparison.dumps.precision`.
+    """
+
+    phase: str
+    state: State
+    basis: Basis
+    a: Json
+    b: Json
+    tolerance: Tolerance | None = None
+    metrics: Metrics | None = None
+    note: str = ""
+    allowed: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The argument's name in the first dump."""
+        return str(self.a.get("arg", ""))
+
+    @property
+    def identical(self) -> bool:
+        """Whether both are known to be equal bit for bit; a scalar that is equal is."""
+        if self.metrics is not None:
+            return self.metrics.identical
+        return self.state == "equal" and (self.basis == "hashes" or "dtype" not in self.a)
+
+    @property
+    def written(self) -> bool:
+        """Whether the launch is known to write it; the inputs of a call count as its results."""
+        return self.phase == "inputs" or (self.phase == "after" and self.a.get("role") != "in")
+
+
+@dataclass(frozen=True)
+class LaunchComparison:
+    """One launch of both dumps, or of one: then `a` or `b` is `None`.
+
+    `reads` are what it was given; `results` what it left in what it writes, and in what it was only
+    to read, if that changed. `state` is the worst of the results, `inputs` that of the reads.
+    `blame` tells a launch that went wrong itself from one that was given wrong values, by
+    `producers`: places in dump A. `reasons` are sentences for people. `lone` are results, or inputs
+    of the call, that one side alone has, such as "A buf3".
+    """
+
+    a: Place | None
+    b: Place | None
+    state: State
+    inputs: State
+    blame: Blame = ""
+    moved: bool = False
+    reads: tuple[TensorComparison, ...] = ()
+    results: tuple[TensorComparison, ...] = ()
+    producers: tuple[Place, ...] = ()
+    reasons: tuple[str, ...] = ()
+    lone: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it ran in the first dump, or in the second if only there."""
+        place = self.a or self.b
+        assert place is not None
+        return place
+
+    @property
+    def matched(self) -> bool:
+        return self.a is not None and self.b is not None
+
+    @property
+    def tensors(self) -> tuple[TensorComparison, ...]:
+        return self.reads + self.results
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """One call of a wrapper in both dumps, launch by launch, in the order of dump A."""
+
+    a: str
+    b: str
+    launches: tuple[LaunchComparison, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two dumps. `unpaired` are runs of one dump without a counterpart, such as "A rank0/run1".
+
+    `a` and `b` are the dumps' paths, `manifest_a` and `manifest_b` what they say of themselves.
+    """
+
+    a: Path
+    b: Path
+    manifest_a: Json
+    manifest_b: Json
+    runs: tuple[RunComparison, ...]
+    unpaired: tuple[str, ...]
+
+    @property
+    def launches(self) -> tuple[LaunchComparison, ...]:
+        """Every launch of every run, in order."""
+        return tuple(launch for run in self.runs for launch in run.launches)
+
+    @property
+    def culprits(self) -> tuple[LaunchComparison, ...]:
+        """The launches that went wrong themselves, in the order in which they ran."""
+        return tuple(launch for launch in self.launches if launch.blame == "culprit")
+
+    @property
+    def unmatched(self) -> tuple[LaunchComparison, ...]:
+        """The launches of one dump that stand for none of the other."""
+        return tuple(launch for launch in self.launches if not launch.matched)
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything that could be compared is equal within its tolerance, or within what
+        rounding explains."""
+        good = ("equal", "rounding", "unknown")
+        return all(
+            launch.state in good and launch.inputs in good
+            for launch in self.launches
+            if launch.matched
+        )
+
+    @property
+    def rounded(self) -> bool:
+        """Whether runs of different precision are equal, and not without what rounding explains."""
+        states = {state for x in self.launches if x.matched for state in (x.state, x.inputs)}
+        return self.equal and "rounding" in states

@@ -1,0 +1,206 @@
+"""Compares one value in both dumps: by the tensors saved, or by what else was recorded of them."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.locate.grammar import folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Types whose elements have no numeric value of their own; these have hashes at best.
+_PACKED = ("quint", "qint", "bits", "float4")
+
+# What `torch/distributed/_functional_collectives.py` calls returns before it has communicated.
+_COLLECTIVE = re.compile(r"c10d_functional(?:_autograd)?[._]")
+
+BY_STATISTICS = "by statistics alone: another order of the same values would look equal"
+BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A row of one dump, and the directory that its `file` is relative to."""
+
+    row: Json
+    path: Path
+
+    @property
+    def file(self) -> Path | None:
+        name = self.row.get("file")
+        if name and (name.startswith("/") or ".." in Path(name).parts):
+            raise RewriterError(
+                "corrupt-dump",
+                f"{self.path}: the file {name!r} of an event is none of this run",
+                hint="Copy the dump again, or run the program once more.",
+            )
+        return self.path / name if name else None
+
+
+def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComparison:
+    """Compare one argument of a launch, by its rows.
+
+    What was saved on both sides is not read: it comes back with the basis "tensors" and without
+    metrics, for `finish`.
+    """
+    blank = TensorComparison(str(a.row.get("phase", "")), "unknown", "none", a.row, b.row)
+    if "dtype" not in a.row or "dtype" not in b.row:
+        return _scalars(blank)
+    if why := _uninitialised(kernel, a.row) or _unfinished(kernel, a.row):
+        return replace(blank, note=f"not compared: {why}")
+    if why := _not_alike(a.row, b.row):
+        return replace(blank, state="structural", note=why)
+    result = replace(
+        blank, tolerance=tolerances.of(kernel, str(a.row["dtype"]), str(b.row["dtype"]))
+    )
+    if a.row["shape"] != b.row["shape"]:
+        result = replace(
+            result, note=f"{a.row['shape']} against {b.row['shape']}, in row-major order"
+        )
+    if a.file and b.file and not str(a.row["dtype"]).startswith(_PACKED):
+        return replace(result, basis="tensors")
+    if "sha256" in a.row and "sha256" in b.row and a.row["dtype"] == b.row["dtype"]:
+        return _hashes(result)
+    if "numel" in a.row and "numel" in b.row:
+        return _statistics(result)
+    return replace(result, note="neither saved nor measured in both dumps")
+
+
+def finish(comparison: TensorComparison, metrics: Metrics) -> TensorComparison:
+    """The comparison of two saved tensors with what was found of them."""
+    state: State = "equal" if metrics.passes else "numeric"
+    if metrics.nan_a or metrics.nan_b or metrics.inf:
+        state = "non-finite"
+    return replace(comparison, state=state, metrics=metrics)
+
+
+def _also(result: TensorComparison, note: str) -> str:
+    return f"{result.note}; {note}" if result.note else note
+
+
+def _hashes(result: TensorComparison) -> TensorComparison:
+    if result.a["sha256"] == result.b["sha256"]:
+        return replace(result, state="equal", basis="hashes")
+    counted = [(row.get("nan"), row.get("inf")) for row in (result.a, result.b)]
+    state: State = "numeric" if counted[0] == counted[1] else "non-finite"
+    return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
+
+
+def _statistics(result: TensorComparison) -> TensorComparison:
+    """Every statistic within what the tolerance of the elements allows it to differ by."""
+    a, b, tolerance = result.a, result.b, result.tolerance
+    assert tolerance is not None
+    result = replace(result, basis="statistics", note=_also(result, BY_STATISTICS))
+    if (a.get("nan"), a.get("inf")) != (b.get("nan"), b.get("inf")):
+        return replace(result, state="non-finite")
+    largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
+    allowed = tolerance.atol + tolerance.rtol * largest
+    for name, factor in (("min", 1.0), ("max", 1.0), ("mean", 1.0), ("std", math.sqrt(2))):
+        x, y = _number(a.get(name)), _number(b.get(name))
+        if (x is None) != (y is None):
+            return replace(result, state="numeric")
+        if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):
+            return replace(result, state="numeric")
+    return replace(result, state="equal")
+
+
+def _largest(row: Json) -> float | None:
+    found = [x for name in ("min", "max") if (x := _number(row.get(name))) is not None]
+    return max(map(abs, found), default=None)
+
+
+def _number(value: Any) -> float | int | None:
+    """A number of an events file, in which those without a JSON form are strings. Integers stay."""
+    return float(value) if isinstance(value, str) else value
+
+
+def _scalars(result: TensorComparison) -> TensorComparison:
+    a, b = result.a.get("value"), result.b.get("value")
+    if "dtype" in result.a or "dtype" in result.b:
+        return replace(result, state="structural", note="a tensor on one side, none on the other")
+    same = a == b or _same_number(a, b)
+    return replace(result, state="equal" if same else "numeric", note="a scalar")
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    """Whether two texts are the same number, such as `1` and `1.0`."""
+    for read in (int, float):
+        try:
+            return bool(read(a) == read(b))
+        except (TypeError, ValueError):
+            continue
+    return False
+
+
+def _not_alike(a: Json, b: Json) -> str:
+    """Why two tensors cannot be compared element by element; empty where they can."""
+    if math.prod(a["shape"]) != math.prod(b["shape"]) or (
+        a["shape"] != b["shape"]
+        and sorted(_long(a["shape"])) == sorted(_long(b["shape"]))
+        and _long(a["shape"]) != _long(b["shape"])
+    ):
+        return f"shape {a['shape']} against {b['shape']}"
+    families = [_family(str(row["dtype"])) for row in (a, b)]
+    if families[0] != families[1]:
+        return f"{a['dtype']} against {b['dtype']}"
+    return ""
+
+
+def _long(shape: list[int]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _family(dtype: str) -> str:
+    if dtype.startswith(("float", "bfloat")):
+        return "real"
+    return "complex" if dtype.startswith("complex") else "whole"
+
+
+def _uninitialised(kernel: str, row: Json) -> str:
+    """Why a value was never written, where it is known not to be."""
+    if row.get("phase") == "before" and row.get("role") == "out":
+        return "a pure output holds nothing before its launch"
+    if row.get("role") == "in":
+        return ""
+    for known in _never_written():
+        if fnmatchcase(kernel, known["kernel"]) and (
+            row["dtype"] in known.get("dtypes", (row["dtype"],))
+            and _operator(kernel) in known.get("operators", (_operator(kernel),))
+        ):
+            return str(known["why"])
+    return ""
+
+
+def _unfinished(kernel: str, row: Json) -> str:
+    """Why a value may still be on its way, where a collective was started and not waited for."""
+    if not _COLLECTIVE.search(kernel):
+        return ""
+    waits = "wait_tensor" in kernel
+    if row.get("phase") == ("before" if waits else "after") and (waits or row.get("role") != "in"):
+        return "the collective that writes it may still be running"
+    return ""
+
+
+def _operator(kernel: str) -> str:
+    """`empty` of `torch.ops.aten.empty.memory_format`."""
+    return kernel.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]
+
+
+@cache
+def _never_written() -> tuple[Json, ...]:
+    file = folder() / "uninitialised.toml"
+    return tuple(tomllib.loads(file.read_text(encoding="utf-8"))["output"])

@@ -1,0 +1,1 @@
+"""What every room uses: errors, text, JSON, edits of bytes, writing files. Nothing of Inductor."""

@@ -1,0 +1,180 @@
+"""Aligns two sequences of launches, or of lines: what in one stands for what in the other.
+
+Myers' algorithm (E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), over keys
+that go from strict to loose: what a strict key leaves unmatched between two matches is aligned
+again by the next one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+# Beyond so many edits the best path so far is taken: time stays linear in the length, and nobody
+# looks for the shortest of so long a list of changes.
+_MAX_EDITS = 1000
+# And from there on, piece by piece, this many: a piece costs the square of it.
+_FEW_EDITS = 250
+
+
+class Pair(NamedTuple):
+    """Positions of two items that stand for each other; `None` on one side: there is none.
+
+    `level` is the key that matched them, 0 for the strictest. `moved` pairs agree in one of the two
+    strictest keys and stand in another order; a list of pairs has them where they stand in the
+    first sequence.
+    """
+
+    a: int | None
+    b: int | None
+    level: int = -1
+    moved: bool = False
+
+
+Keys = tuple[Hashable, ...]
+
+
+def align(a: Sequence[Keys], b: Sequence[Keys]) -> list[Pair]:
+    """Align two sequences; each item gives its keys, strictest first, as many as all others.
+
+    Every position of both comes up in exactly one pair, in order but for those that `moved`.
+    """
+    levels = len(a[0]) if a else len(b[0]) if b else 0
+    pairs = _align(a, b, (0, len(a)), (0, len(b)), 0, levels)
+    return _with_moved(pairs, a, b, levels)
+
+
+def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The positions of a longest common subsequence (a long one, beyond 1,000 edits)."""
+    start, end_a, end_b = 0, len(a), len(b)
+    while start < min(end_a, end_b) and a[start] == b[start]:
+        start += 1
+    while end_a > start and end_b > start and a[end_a - 1] == b[end_b - 1]:
+        end_a, end_b = end_a - 1, end_b - 1
+    # What only one side has matches nothing; without it, few edits are left to search for.
+    common = set(a[start:end_a]) & set(b[start:end_b])
+    left = [i for i in range(start, end_a) if a[i] in common]
+    right = [j for j in range(start, end_b) if b[j] in common]
+    found = [(i, i) for i in range(start)]
+    found += [(left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])]
+    found += [(end_a + k, end_b + k) for k in range(len(a) - end_a)]
+    return found
+
+
+def _align(
+    a: Sequence[Keys],
+    b: Sequence[Keys],
+    in_a: tuple[int, int],
+    in_b: tuple[int, int],
+    level: int,
+    levels: int,
+) -> list[Pair]:
+    """Align `a[slice(*in_a)]` and `b[slice(*in_b)]` by the keys from `level` on."""
+    (from_a, to_a), (from_b, to_b) = in_a, in_b
+    if level == levels or from_a == to_a or from_b == to_b:
+        return [Pair(i, None) for i in range(*in_a)] + [Pair(None, j) for j in range(*in_b)]
+    pairs: list[Pair] = []
+    found = matches(
+        [item[level] for item in a[from_a:to_a]], [item[level] for item in b[from_b:to_b]]
+    )
+    for i, j in [*((from_a + i, from_b + j) for i, j in found), (to_a, to_b)]:
+        pairs += _align(a, b, (from_a, i), (from_b, j), level + 1, levels)
+        if i < to_a or j < to_b:
+            pairs.append(Pair(i, j, level))
+        from_a, from_b = i + 1, j + 1
+    return pairs
+
+
+def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys], levels: int) -> list[Pair]:
+    """Pair what was left over on both sides and has the same key, of the two strictest."""
+    moved: dict[int, Pair] = {}
+    taken: set[int] = set()
+    for level in range(min(levels, 2)):
+        waiting: dict[Hashable, deque[int]] = {}
+        for pair in pairs:
+            if pair.a is None and pair.b is not None and pair.b not in taken:
+                waiting.setdefault(b[pair.b][level], deque()).append(pair.b)
+        for pair in pairs:
+            if pair.b is not None or pair.a is None or pair.a in moved:
+                continue
+            if there := waiting.get(a[pair.a][level]):
+                taken.add(there[0])
+                moved[pair.a] = Pair(pair.a, there.popleft(), level, True)
+    return [
+        moved.get(pair.a, pair) if pair.b is None and pair.a is not None else pair
+        for pair in pairs
+        if not (pair.a is None and pair.b in taken)
+    ]
+
+
+def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    from_a = from_b = 0
+    limit = _MAX_EDITS
+    while from_a < len(a) and from_b < len(b):
+        steps, from_a, from_b = _snakes(a, b, from_a, from_b, limit)
+        found += steps
+        limit = _FEW_EDITS
+    return found
+
+
+def _snakes(
+    a: Sequence[Hashable], b: Sequence[Hashable], from_a: int, from_b: int, limit: int
+) -> tuple[list[tuple[int, int]], int, int]:
+    """The matches of the best path from a point, and the point that it came to.
+
+    That is the end of both, or, where `limit` edits do not lead there, the farthest point reached.
+    """
+    len_a, len_b = len(a), len(b)
+    diagonal = from_a - from_b
+    # By diagonal, how far in `a` the best path on it came: of k at k + limit + 1.
+    reached = array("q", [from_a]) * (2 * limit + 3)
+    history: list[array[int]] = []
+    zero = limit + 1
+    ended = None
+    for edits in range(limit + 1):
+        # What the next step can look at, and no more: the sum of all would fill the memory.
+        history.append(reached[zero - edits - 1 : zero + edits + 2])
+        for k in range(-edits, edits + 1, 2):
+            down = k == -edits or (k != edits and reached[zero + k - 1] < reached[zero + k + 1])
+            x = reached[zero + k + 1] if down else reached[zero + k - 1] + 1
+            y = x - k - diagonal
+            while x < len_a and y < len_b and a[x] == b[y]:
+                x, y = x + 1, y + 1
+            reached[zero + k] = x
+            if x >= len_a and y >= len_b:
+                ended = k
+                break
+        if ended is not None:
+            break
+    else:
+        edits = limit
+        # Points behind an end are on no path.
+        inside = [
+            k
+            for k in range(-edits, edits + 1, 2)
+            if reached[zero + k] <= len_a and reached[zero + k] - k - diagonal <= len_b
+        ]
+        ended = max(inside, key=lambda k: 2 * reached[zero + k] - k)
+    return _walked(history, edits, ended, reached[zero + ended], diagonal)
+
+
+def _walked(
+    history: list[array[int]], edits: int, k: int, x: int, diagonal: int
+) -> tuple[list[tuple[int, int]], int, int]:
+    """The matches on the path that came to `x` on diagonal `k`, walked back."""
+    end = (x, x - k - diagonal)
+    found: list[tuple[int, int]] = []
+    for step in range(edits, -1, -1):
+        before, zero = history[step], step + 1
+        down = k == -step or (k != step and before[zero + k - 1] < before[zero + k + 1])
+        previous = k + 1 if down else k - 1
+        start = before[zero + previous] + (0 if down else 1)
+        while x > start:
+            x -= 1
+            found.append((x, x - k - diagonal))
+        k, x = previous, before[zero + previous]
+    found.reverse()
+    return found, *end

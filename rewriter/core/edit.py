@@ -1,0 +1,52 @@
+"""Applies insertions to bytes, and takes them out again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rewriter.core import markers
+
+
+@dataclass(frozen=True, order=True)
+class Insertion:
+    """Text to put at a byte offset. `origin` names its author, for error messages."""
+
+    offset: int
+    text: bytes = field(compare=False)
+    origin: str = field(compare=False)
+
+
+def apply(data: bytes, insertions: Iterable[Insertion]) -> bytes:
+    """Put every insertion at its offset of `data`; those at one offset keep their order."""
+    pieces = []
+    position = 0
+    for insertion in sorted(insertions, key=lambda one: one.offset):
+        if not position <= insertion.offset <= len(data):
+            raise ValueError(f"{insertion.origin}: offset {insertion.offset} is not in the file")
+        pieces += [data[position : insertion.offset], insertion.text]
+        position = insertion.offset
+    return b"".join([*pieces, data[position:]])
+
+
+class Restored(NamedTuple):
+    """What is left without the probes.
+
+    `kept` are the numbers (from 1) of the lines that stayed, `exact` tells whether `source` is
+    what was instrumented.
+    """
+
+    source: bytes
+    kept: list[int]
+    exact: bool
+
+
+def strip(data: bytes) -> Restored:
+    """Give back the original. A plain file comes back as it is."""
+    header = markers.find_header(data)
+    if header is None:
+        return Restored(data, list(range(1, len(markers.lines(data)) + 1)), True)
+    original, kept = markers.remove(data, header.tag)
+    return Restored(original, kept, hashlib.sha256(original).hexdigest() == header.sha256)

@@ -1,0 +1,208 @@
+"""Writes results: whole or not at all, several together or none, and over nothing that was not
+offered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.transaction import Transaction
+
+BACKUP = ".orig"
+
+# What is in each directory that is written for a package.
+_OURS = ("sources.json", "rewriter/manifest.json", "*/rewriter/manifest.json")
+
+
+def output_path(path: Path) -> Path:
+    """Where `instrument` writes without `-o`: `<stem>.instrumented<ext>` beside the input.
+
+    A file of such a name, whose probes are exchanged, is its own output.
+    """
+    if path.stem.endswith(".instrumented"):
+        return path
+    return path.with_name(f"{path.stem}.instrumented{path.suffix}")
+
+
+def restored_path(path: Path) -> Path:
+    """Where `strip` writes without `-o`.
+
+    `x.instrumented.py` came from `x.py`, which usually still stands beside it.
+    """
+    original = path.with_name(path.name.replace(".instrumented", ""))
+    return path.with_name(f"{path.stem}.stripped{path.suffix}") if original == path else original
+
+
+def backup_path(path: Path) -> Path:
+    """Where `--in-place` keeps what it replaces."""
+    return path.with_name(path.name + BACKUP)
+
+
+def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
+    """Write a file atomically. Raises `RewriterError` where it exists or cannot be written.
+
+    A file that holds `data` already is left alone.
+    """
+    with Transaction(path) as changes:
+        put(changes, path, data, overwrite=overwrite)
+
+
+def put(
+    changes: Transaction,
+    path: Path,
+    data: bytes,
+    *,
+    overwrite: bool = False,
+    mode: int | None = None,
+) -> None:
+    """As `write`, with other changes."""
+    # The file that a link points to is meant, not the link.
+    path = changes.about(_resolved(path))
+    if path.exists():
+        _require_regular(path)
+        if path.read_bytes() == data:
+            return
+        if not overwrite:
+            raise _exists(path)
+    changes.write(path, data, _umasked() if mode is None else mode)
+
+
+@contextmanager
+def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> Iterator[Path]:
+    """Give a path to write a large file or a directory to, and put it in the place of `path`.
+
+    For what is not held in memory. Nothing is left of it if the body raises. Raises
+    `RewriterError` before the body where `path` cannot be written: it exists and `overwrite` is not
+    given, is no file, or is a directory that this program did not make.
+    """
+    with Transaction(path) as changes:
+        yield stage(changes, path, overwrite=overwrite, directory=directory)
+
+
+def stage(
+    changes: Transaction, path: Path, *, overwrite: bool = False, directory: bool = False
+) -> Path:
+    """As `whole`, with other changes."""
+    path = changes.about(_resolved(path))
+    mode = None if directory else _umasked()
+    if path.exists():
+        _require_replaceable(path, overwrite=overwrite, directory=directory)
+        mode = None if directory else path.stat().st_mode
+    return changes.stage(path, is_folder=directory, mode=mode)
+
+
+def require_free(path: Path, *, overwrite: bool) -> None:
+    """Raise `RewriterError` where `write` would refuse a file: before long work is done for it."""
+    if path.exists():
+        _require_replaceable(path, overwrite=overwrite, directory=False)
+
+
+def _require_replaceable(path: Path, *, overwrite: bool, directory: bool) -> None:
+    if not directory:
+        _require_regular(path)
+    elif not path.is_dir() or not any(next(path.glob(name), None) for name in _OURS):
+        raise RewriterError(
+            "exists",
+            f"{path} exists, and is no directory that rewriter made",
+            hint="Pass another path with -o.",
+        )
+    if not overwrite:
+        raise _exists(path)
+
+
+def _exists(path: Path) -> RewriterError:
+    return RewriterError(
+        "exists",
+        f"{path} exists already",
+        hint="Pass --overwrite, or another path with -o.",
+    )
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # links that lead to each other
+        raise RewriterError(
+            "unwritable", f"cannot write {path}: {error}", hint="Pass another path with -o."
+        ) from error
+
+
+def _require_regular(path: Path) -> None:
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "no regular file"
+        raise RewriterError("unwritable", f"{path} is {kind}", hint="Name a file to write with -o.")
+
+
+def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False) -> Path | None:
+    """Replace a file in place, keeping the original beside it.
+
+    Returns the path of the backup. It holds `original` whatever happens to `path` later, and is
+    removed, with `None` returned, once `path` is the original again. A backup of something else
+    is an error unless `overwrite` is given.
+    """
+    with Transaction(path) as changes:
+        return put_in_place(changes, path, data, original, overwrite=overwrite)
+
+
+def put_in_place(
+    changes: Transaction, path: Path, data: bytes, original: bytes, *, overwrite: bool = False
+) -> Path | None:
+    """As `replace`, with other changes."""
+    path = _resolved(path)
+    _require_regular(path)
+    backup = backup_path(path)
+    mode = path.stat().st_mode
+    if data != original:
+        put(changes, backup, original, overwrite=overwrite, mode=mode)
+    put(changes, path, data, overwrite=True, mode=mode)
+    if data != original:
+        return backup
+    if backup.is_file() and backup.read_bytes() == original:
+        changes.remove(backup)
+    return None
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A file to replace, what it holds now, what it will, and its source without probes."""
+
+    path: Path
+    before: bytes
+    after: bytes
+    plain: bytes
+
+
+def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path | None]:
+    """Replace files as `write.replace` does each; returns their backups.
+
+    If one cannot be replaced, none is.
+    """
+    with Transaction(files[0].path) as changes:
+        return [
+            put_in_place(changes, file.path, file.after, file.plain, overwrite=overwrite)
+            if file.before != file.after or file.after == file.plain
+            else None
+            for file in files
+        ]
+
+
+def write_folder(folder: Path, files: Sequence[tuple[str, bytes]], *, overwrite: bool) -> None:
+    """Write files below a folder, which is made. If one cannot be written, none is.
+
+    Raises `RewriterError` before the first is written where one exists with other contents, unless
+    `overwrite` is given.
+    """
+    with Transaction(folder) as changes:
+        for name, data in files:
+            changes.make_folder((folder / name).parent)
+            put(changes, folder / name, data, overwrite=overwrite)
+
+
+def _umasked() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

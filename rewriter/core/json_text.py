@@ -1,0 +1,123 @@
+"""The one reader of JSON, which anybody may have written, and the one writer. Both are strict.
+
+The runtime (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) writes by the same rules, and may
+not import this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from itertools import accumulate
+from typing import Any
+
+from rewriter.core import limits
+from rewriter.core.types import Json
+
+# In sound JSON; linear there, as each string ends.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class JsonError(ValueError):
+    """Some bytes are not what was expected: no JSON, too much of it, or another value."""
+
+
+def parse(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Any:
+    """The value that some JSON holds. Raises `JsonError` on anything that is not strictly JSON.
+
+    That is: no UTF-8, no JSON, NaN and its like, the same name twice in one object, more than
+    `size` bytes, more than `limits.JSON_DEPTH` levels. Half of a surrogate pair, which Python
+    writes for a path that is no UTF-8 and nothing can print, is given as the text of its escape.
+    `lenient` takes NaN and its like.
+    """
+    if len(data) > size:
+        raise JsonError(f"{len(data):,} bytes; at most {size:,} are read")
+    try:
+        text = data.decode("utf-8")
+        value = (_LENIENT if lenient else _DECODER).decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            value = _with_characters(value)
+    except RecursionError:
+        raise JsonError(f"nested deeper than {limits.JSON_DEPTH} levels") from None
+    except UnicodeDecodeError as error:
+        raise JsonError(f"not UTF-8: byte {data[error.start]:#04x} at {error.start}") from None
+    except ValueError as error:
+        raise JsonError(str(error)) from None
+    if data.count(b"[") + data.count(b"{") > limits.JSON_DEPTH:
+        _require_shallow(data)
+    return value
+
+
+def parse_object(data: bytes, *, size: int = limits.JSON_BYTES, lenient: bool = False) -> Json:
+    """The object that some JSON holds. Raises `JsonError` as `parse` does, and on other values."""
+    value = parse(data, size=size, lenient=lenient)
+    if not isinstance(value, dict):
+        raise JsonError(f"expected an object, found {describe(value)}")
+    return value
+
+
+def describe(value: object) -> str:
+    """What a value is, in JSON's words and on one line."""
+    kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
+    kinds |= {bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def encode(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
+    """JSON of a value. Numbers that are not finite become the strings "inf", "-inf" and "nan".
+
+    `compact` leaves spaces out, and writes other characters than ASCII as they are.
+    """
+    options: dict[str, Any] = {"indent": indent, "allow_nan": False, "ensure_ascii": not compact}
+    if compact:
+        options["separators"] = (",", ":")
+    try:
+        return json.dumps(value, **options)
+    except ValueError:  # a number that is not finite: rare, and a copy of everything is not cheap
+        return json.dumps(finite(value), **options)
+
+
+def finite(value: Any) -> Any:
+    """`value` with strings in place of the numbers that are not finite, however deep."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(float(value))
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(one) for one in value]
+    return value
+
+
+def _with_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_with_characters(key): _with_characters(one) for key, one in value.items()}
+    return [_with_characters(one) for one in value] if isinstance(value, list) else value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"an object has {twice[:40]!r} twice")
+    return found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
+_LENIENT = json.JSONDecoder(object_pairs_hook=_object)
+
+
+def _require_shallow(data: bytes) -> None:
+    """Raise where sound JSON is nested too deeply: what goes through it next may recurse."""
+    brackets = _STRING.sub(b"", data).translate(None, _OTHERS)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > limits.JSON_DEPTH:
+        raise JsonError(f"nested deeper than {limits.JSON_DEPTH} levels")

@@ -1,0 +1,94 @@
+"""A source file as bytes with a line table. Edits are made on the bytes: nothing is re-encoded."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from rewriter.core.errors import RewriterError
+
+# Python's own line ends; a form feed or a Unicode separator does not end a line.
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The bytes of one source file, and `name` for messages."""
+
+    name: str
+    data: bytes
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in _LINE_END.finditer(self.data))]
+
+    def line_start(self, line: int) -> int:
+        """Offset of the first byte of a line, counted from 1."""
+        return self._starts[line - 1]
+
+    def line_end(self, line: int) -> int:
+        """Offset after the line's newline, or the end of the file."""
+        return self._starts[line] if line < len(self._starts) else len(self.data)
+
+    def is_continued(self, line: int) -> bool:
+        """Whether a backslash joins a line to the one before it; one in a comment does not."""
+        if line < 2:
+            return False
+        before = self.data[self.line_start(line - 1) : self.line_start(line)].rstrip(b"\r\n")
+        return before.endswith(b"\\") and not before.lstrip().startswith(b"#")
+
+    def line_of(self, offset: int) -> int:
+        """The line that `offset` is in, counted from 1."""
+        return bisect.bisect_right(self._starts, offset)
+
+    def line_text(self, line: int) -> str:
+        """A line without its newline, decoded for display."""
+        if line > len(self._starts):
+            return ""
+        raw = self.data[self.line_start(line) : self.line_end(line)]
+        return raw.decode("utf-8", "replace").rstrip("\r\n")
+
+    def newline_at(self, offset: int) -> bytes:
+        """The line end in use before `offset`, or the file's first one, or a line feed."""
+        for end in (b"\r\n", b"\n", b"\r"):
+            if self.data.endswith(end, 0, offset):
+                return end
+        first = _LINE_END.search(self.data)
+        return first.group() if first else b"\n"
+
+    def position(self, line: int, column: int) -> int:
+        """Offset of a column in UTF-8 bytes, as `ast` counts: a BOM is not part of line 1."""
+        bom = 3 if line == 1 and self.data.startswith(b"\xef\xbb\xbf") else 0
+        return self.line_start(line) + column + bom
+
+    def call_text(self, call: ast.Call) -> str:
+        """The source of a call, with line feeds for line ends."""
+        start = self.position(call.lineno, call.col_offset)
+        end = self.position(call.end_lineno or call.lineno, call.end_col_offset or 0)
+        return _LINE_END.sub(b"\n", self.data[start:end]).decode("utf-8")
+
+
+def check_text(name: str, data: bytes) -> None:
+    """Refuse what is not UTF-8 text, saying what it is instead."""
+    if not data.strip():
+        raise RewriterError(
+            "empty-file", f"{name}: the file is empty", hint="Expected a wrapper of Inductor's."
+        )
+    if b"\0" in data:
+        raise RewriterError(
+            "binary-file",
+            f"{name}: a binary file (a zero byte at offset {data.index(0)})",
+            hint="Expected source, such as output_code.py or wrapper.cpp.",
+        )
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = Source(name, data).line_of(error.start)
+        raise RewriterError(
+            "not-utf8",
+            f"{name}:{line}: not UTF-8: byte {data[error.start]:#04x} at offset {error.start}",
+            hint="Inductor writes UTF-8. Convert the file, for example with iconv.",
+        ) from error

@@ -1,0 +1,333 @@
+"""Changes to files, of which either all are made or none.
+
+What a file will hold is written beside it first, into a hidden folder; then everything is put in
+its place by renaming, which needs no room on the disk and can be taken back. At every moment each
+file is whole, the old one or the new one.
+
+A command that is killed leaves its hidden folders. Each is locked as long as its process lives, so
+that the next command that writes there can tell, and removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rewriter.core.errors import FAILED, RewriterError
+
+_NAME = re.compile(r"\.rewriter-\d+-[0-9a-f]{8}")
+# In a hidden folder: what files will hold, what they held, and those that are to go.
+_NEW, _OLD, _GONE = "new", "old", "gone"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a path leads into a hidden folder of a command that writes, or was killed."""
+    return any(_NAME.fullmatch(part) for part in path.parts)
+
+
+@dataclass(frozen=True)
+class _Put:
+    """A new file or folder in the place of `path`; `old` is where the present one is kept."""
+
+    path: Path
+    new: Path
+    old: Path
+    is_folder: bool
+    mode: int | None
+
+    def prepare(self) -> None:
+        """Keep the present file under a second name, which takes no room where links can be."""
+        if self.mode is not None:
+            os.chmod(self.new, stat.S_IMODE(self.mode))
+        if self.is_folder or not os.path.lexists(self.path):
+            return
+        try:
+            os.link(self.path, self.old, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError:  # no links on this file system, or not to the files of others
+            shutil.copy2(self.path, self.old)
+
+    def make(self) -> None:
+        if self.is_folder and self.path.exists():
+            os.rename(self.path, self.old)
+        os.replace(self.new, self.path)
+
+    def take_back(self) -> None:
+        if not os.path.lexists(self.new):
+            if os.path.lexists(self.old) and not self.is_folder:
+                os.replace(self.old, self.path)
+                return
+            os.rename(self.path, self.new)
+        if self.is_folder and os.path.lexists(self.old):
+            os.rename(self.old, self.path)
+
+
+@dataclass(frozen=True)
+class _Removal:
+    path: Path
+    gone: Path
+
+    def prepare(self) -> None:
+        """Nothing: it is renamed away, and removed once all else is done."""
+
+    def make(self) -> None:
+        os.rename(self.path, self.gone)
+
+    def take_back(self) -> None:
+        if os.path.lexists(self.gone):
+            os.rename(self.gone, self.path)
+
+
+class Transaction:
+    """Changes to files; `with` makes them at its end, or none if anything is raised.
+
+    An error of the file system becomes a `RewriterError` about the file that was last spoken of,
+    at first `path`. What could not be removed or taken back is named in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._about = path
+        self._changes: list[_Put | _Removal] = []
+        self._scratch: dict[Path, tuple[Path, int | None]] = {}
+        self._cleared: set[Path] = set()
+        self._made: list[Path] = []
+        self._tried: list[_Put | _Removal] = []
+
+    def about(self, path: Path) -> Path:
+        """Name the file that errors are about from now on, and clear its folder of what commands
+        left that were killed."""
+        self._about = path
+        if path.parent not in self._cleared:
+            self._cleared.add(path.parent)
+            clear(path.parent)
+        return path
+
+    def stage(self, path: Path, *, is_folder: bool = False, mode: int | None = None) -> Path:
+        """Where to write what `path` will hold: a file, or a folder that does not exist yet."""
+        put = _Put(
+            self.about(path),
+            self._in_scratch(path, _NEW),
+            self._in_scratch(path, _OLD),
+            is_folder,
+            mode,
+        )
+        self._changes.append(put)
+        return put.new
+
+    def write(self, path: Path, data: bytes, mode: int) -> None:
+        """Let a file hold `data`."""
+        self.stage(path, mode=mode).write_bytes(data)
+
+    def remove(self, path: Path) -> None:
+        """Let a file be no more."""
+        self._changes.append(_Removal(self.about(path), self._in_scratch(path, _GONE)))
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder, and those that it is in, where they are missing."""
+        missing = []
+        self.about(folder)
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for one in reversed(missing):
+            with _uninterrupted():
+                os.mkdir(one)
+                self._made.append(one)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                self._commit()
+            except BaseException as found:
+                error = found
+            else:
+                self._end()
+                return
+        left = self._undo()
+        if left:
+            why = _why(error)
+            raise RewriterError(
+                "left-behind",
+                f"cannot write {self._about}: {why}; nor could all of it be undone:\n    "
+                + "\n    ".join(left),
+                hint="No file is half written. The next command that writes there removes the "
+                "hidden folders; they may be removed by hand, too.",
+                code=FAILED,
+            ) from error
+        if isinstance(error, OSError):
+            raise unwritable(self._about, error) from error
+        if error is not None and kind is None:
+            raise error
+
+    def _commit(self) -> None:
+        for change in self._changes:
+            self.about(change.path)
+            change.prepare()
+        with _uninterrupted():
+            for change in self._changes:
+                self.about(change.path)
+                self._tried.append(change)
+                change.make()
+
+    def _end(self) -> None:
+        with _uninterrupted():
+            left = self._clear()
+        if left:
+            raise RewriterError(
+                "left-behind",
+                "everything is written, but what was needed for it could not be removed:\n    "
+                + "\n    ".join(left),
+                hint="The next command that writes there removes it, or you may by hand.",
+                code=FAILED,
+            )
+
+    def _undo(self) -> list[str]:
+        """Take back what was done. Returns sentences about what could not be."""
+        left = []
+        with _uninterrupted():
+            for change in reversed(self._tried):
+                try:
+                    change.take_back()
+                except OSError as error:
+                    left.append(f"{change.path} is not as it was: {_why(error)}")
+            left += self._clear()
+            for folder in reversed(self._made):
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    left.append(f"{folder} was made, and cannot be removed: {_why(error)}")
+        return left
+
+    def _clear(self) -> list[str]:
+        """Remove the hidden folders; sentences about those that cannot be."""
+        left = []
+        for path, lock in self._scratch.values():
+            try:
+                _remove(path)
+            except OSError as error:
+                left.append(f"{path}: {_why(error)}")
+            if lock is not None:
+                os.close(lock)
+        self._scratch.clear()
+        return left
+
+    def _in_scratch(self, path: Path, kind: str) -> Path:
+        """The name for a file in the hidden folder beside it."""
+        folder = path.parent
+        if folder not in self._scratch:
+            self._make_scratch(folder)
+        where = self._scratch[folder][0] / kind
+        if not where.is_dir():
+            os.mkdir(where, 0o700)
+        return where / path.name
+
+    def _make_scratch(self, folder: Path) -> None:
+        while True:
+            path = folder / f".rewriter-{os.getpid()}-{secrets.token_hex(4)}"
+            self._scratch[folder] = path, None
+            os.mkdir(path, 0o700)
+            # Another command may have taken it for that of a killed one before it was locked.
+            with contextlib.suppress(FileNotFoundError):
+                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._scratch[folder] = path, lock
+                if _take(lock) is not False and os.stat(path).st_ino == os.fstat(lock).st_ino:
+                    return
+                os.close(lock)
+
+
+def clear(folder: Path) -> None:
+    """Remove the hidden folders of commands that were killed while they wrote to a folder.
+
+    What such a command had moved away and not yet replaced is given back.
+    """
+    # Whatever cannot be looked into or removed stays: it is in nobody's way, and the next one tries
+    # again.
+    with contextlib.suppress(OSError):
+        found = [Path(one) for one in os.scandir(folder) if _NAME.fullmatch(one.name)]
+        for path in found:
+            with contextlib.suppress(OSError):
+                _clear_dead(path)
+
+
+def _clear_dead(path: Path) -> None:
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        return
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not _take(lock):
+            return
+        for old in (path / _OLD).glob("*"):
+            # Files are linked, and only folders are moved away before they are replaced.
+            if old.is_dir() and not os.path.lexists(path.parent / old.name):
+                os.rename(old, path.parent / old.name)
+        _remove(path)
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool | None:
+    """Whether a lock was free, and is ours now; `None` where the file system has no locks."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _remove(path: Path) -> None:
+    if os.path.lexists(path):
+        shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back what would end the process while files have a state between two."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unwritable(path: Path, error: OSError) -> RewriterError:
+    """The error of a path that could not be written, where nothing was."""
+    return RewriterError(
+        "unwritable",
+        f"cannot write {path}: {_why(error, beside=path)}",
+        hint="Nothing was written. Check that the folder exists and may be written, or pass "
+        "another path.",
+    )
+
+
+def _why(error: BaseException | None, beside: Path | None = None) -> str:
+    """What an error says, with the file that it is about unless that is clear."""
+    if not isinstance(error, OSError):
+        return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+    file = error.filename if isinstance(error.filename, str) else ""
+    clear = beside is None or not file or is_scratch(Path(file)) or Path(file) == beside
+    return f"{error.strerror or error}" + ("" if clear else f": {file}")

@@ -1,0 +1,13 @@
+"""Plain types that every room uses."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+Role = Literal["in", "out", "inout"]
+Type = Literal["tensor", "scalar", "other"]
+Phase = Literal["before", "after"]
+When = Literal["before", "after", "both"]
+Format = Literal["text", "upstream"]
+Language = Literal["python", "cpp"]
+Json = dict[str, Any]

@@ -1,0 +1,104 @@
+"""How a program ended that left a dump: written beside the manifest by the command that ran it.
+
+The program itself cannot tell. With it, a report of the dump says of a crash what the terminal
+said, and which command tells more.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.labels import short
+from rewriter.core.types import Json
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.instrumentation.types import Selection
+
+NAME = "ended.json"
+# What a template of a command has where a verdict says more: options of the probes, and the
+# beginning of a wrapper's name.
+OPTIONS, WRAPPER = "{options}", "{wrapper}"
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """How it ended, whether each launch was waited for, and the command that runs it again."""
+
+    ended: ExitStatus
+    blocking: bool = False
+    again: str = ""
+
+
+def next_command(template: str, verdict: Verdict, ran: Selection | None = None) -> str:
+    """The command that would tell more than a verdict; empty if none would. `ran` are the probes
+    that left the record: what they recorded is not asked for again."""
+    options = verdict.wants[0]
+    if not options or not template or (ran is not None and _is_recorded(options, ran)):
+        return ""
+    # Braces make a shell's quoting put the options into quotes.
+    text = template.replace(f"'{OPTIONS}'", OPTIONS).replace(OPTIONS, options)
+    return text.replace(WRAPPER, short(verdict.artifact))
+
+
+def _is_recorded(options: str, ran: Selection) -> bool:
+    """Whether probes recorded all that a run with these options would."""
+    words = shlex.split(options)
+    wanted = dict(zip(words[::2], words[1::2], strict=True))
+    if not set(wanted["--probe"].split(",")) <= set(ran.probes):
+        return False
+    if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
+        return False
+    if ran.launches is None:
+        return True
+    launches = wanted.get("--launches")
+    if launches is None:
+        return False
+    return all(any(int(one) in span for span in ran.launches) for one in launches.split(","))
+
+
+def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
+    """Add it to a dump. Where that cannot be written, a report does without."""
+    facts = {
+        "format": "rewriter.ended",
+        "version": 1,
+        "ended": conclusion.ended.json(),
+        "blocking": conclusion.blocking,
+        "again": conclusion.again,
+    }
+    with suppress(OSError):
+        (dump / NAME).write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def read_conclusion(dump: Path) -> Conclusion | None:
+    """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
+    for folder in (dump, *dump.absolute().parents[:2]):
+        try:
+            facts = json_text.parse_object(limits.read(folder / NAME, limits.JSON_BYTES))
+            return _read(facts)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RewriterError):
+            continue
+    return None
+
+
+def _read(facts: Json) -> Conclusion:
+    ended = facts["ended"]
+    code, name = ended.get("code"), str(ended.get("signal", ""))
+    number = signal.Signals[name].value if name else 0
+    by = str(ended.get("interrupted", ""))
+    return Conclusion(
+        ExitStatus(
+            code if isinstance(code, int) else None,
+            number,
+            bool(ended.get("timed_out")),
+            str(ended.get("message", "")),
+            signal.Signals[by].value if by else 0,
+        ),
+        bool(facts.get("blocking")),
+        str(facts.get("again", "")),
+    )

@@ -1,0 +1,162 @@
+"""What a dump tells of one launch: its arguments as they were, and who wrote them.
+
+Nothing is executed: the record is read, and where it holds names alone, the copy of the wrapper
+that lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.diagnosis.verdict import Argument, Producer
+from rewriter.dump import dataflow
+from rewriter.dump.reading import Dump, RunDump, Step
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import Launch
+
+_ON_GPU = ("triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda")
+
+
+class Evidence:
+    """Collects what is known of one step of a run."""
+
+    def __init__(self, dump: Dump, run: RunDump, step: Step) -> None:
+        self._dump, self._run, self._step = dump, run, step
+        self.rows = run.rows(step)
+        self.facts: Json = run.table.get(-1 if step.launch is None else step.launch, {})
+        self._static: Mapping[int, Launch] = {}
+        self._inputs: tuple[str, ...] = ()
+        if not any("arg" in row for row in self.rows):
+            self._static, self._inputs = located(run)
+
+    def on_gpu(self, arguments: Iterable[Argument]) -> bool:
+        devices = {str(argument.row.get("device", "cpu")) for argument in arguments}
+        named = str(self._dump.manifest.get("device", "cpu"))
+        kind = str(self.facts.get("kind", ""))
+        # A launch that a GPU runs, whatever the record says of its arguments.
+        return named != "cpu" or bool(devices - {"cpu"}) or kind in _ON_GPU
+
+    def arguments(self) -> Iterator[Argument]:
+        """What it was given as it was then; what else it has, as far as that is known."""
+        given = dataflow.reads(self.rows)
+        sources = self._sources() if given else {}
+        for row in given:
+            producer = None
+            if "dtype" in row:
+                producer = sources.get(row["arg"]) or self._producer(row["arg"], self._root(row))
+            model = in_model(self._run, row["arg"])
+            yield Argument(row["arg"], row.get("role", "in"), row, producer, model=model)
+        named = {row["arg"] for row in given}
+        named |= {name.partition("[")[0] for name in named}
+        for role, name, root, is_tensor in self._known():
+            if name not in named:
+                producer = self._producer(name, root) if role != "out" and is_tensor else None
+                model = in_model(self._run, name)
+                yield Argument(name, role, self._after(name), producer, model=model)
+
+    def _known(self) -> Iterator[tuple[str, str, str, bool]]:
+        """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""
+        launch = self._static.get(self._step.launch or 0)
+        if launch is not None and launch.kernel == self._step.kernel:
+            for argument in launch.args:
+                if argument.type != "other" and (argument.type == "tensor" or argument.buffer):
+                    is_tensor = argument.type == "tensor"
+                    yield argument.role, argument.name, argument.buffer, is_tensor
+            return
+        facts = self.facts
+        memory = facts.get("buffers", {})
+        seen = set()
+        for role, name, *_ in (*facts.get("before", ()), *facts.get("after", ())):
+            if name not in seen:
+                seen.add(name)
+                root = memory.get(name, dataflow.variable(name))
+                yield role, name, root, True
+
+    def _after(self, name: str) -> Json:
+        return next((x for x in dataflow.results(self.rows) if x.get("arg") == name), {})
+
+    def _sources(self) -> dict[str, Producer]:
+        """The producers that the values of the record show, by the argument's name."""
+        nodes = dataflow.trace(self._run)
+        found = {}
+        for name, sources in nodes[self._step.position].given.items():
+            if sources:
+                last = max(sources, key=lambda source: source.step)
+                step = nodes[last.step].step
+                results = dataflow.tensors(dataflow.results(self._run.rows(step)))
+                found[name] = self._made(step, results[last.slot])
+        return found
+
+    def _producer(self, name: str, root: str) -> Producer | None:
+        """Who wrote to that memory last, by the names in the wrapper."""
+        for step in reversed(self._run.steps[: self._step.position]):
+            rows = self._run.rows(step)
+            if step.launch is None:
+                row = next((x for x in rows if x.get("arg") in (name, root)), None)
+                if row is not None:
+                    return self._made(step, row)
+            elif root in self._writes(step, rows):
+                memory = self._run.table.get(step.launch, {}).get("buffers", {})
+                wrote = dataflow.tensors(dataflow.results(rows))
+                roots = ((memory.get(x["arg"], dataflow.variable(x["arg"])), x) for x in wrote)
+                return self._made(step, next((x for at, x in roots if at == root), None))
+        return Producer(None) if root in self._inputs else None
+
+    def _writes(self, step: Step, rows: Sequence[Json]) -> set[str]:
+        """The buffers that a launch writes."""
+        assert step.launch is not None
+        if (launch := self._static.get(step.launch)) is not None:
+            return {argument.buffer for argument in launch.args if argument.role != "in"}
+        facts = self._run.table.get(step.launch, {})
+        memory = facts.get("buffers", {})
+        names = {row["arg"] for row in dataflow.results(rows)}
+        names |= {name for role, name, *_ in facts.get("after", ()) if role != "in"}
+        return {memory.get(name, dataflow.variable(name)) for name in names}
+
+    def _root(self, row: Json) -> str:
+        name = dataflow.variable(row["arg"])
+        return str(self.facts.get("buffers", {}).get(name, name))
+
+    def _made(self, step: Step, row: Json | None) -> Producer:
+        if step.launch is None:
+            return Producer(None, row=row)
+        facts = self._run.table.get(step.launch, {})
+        kind, line = str(facts.get("kind", "")), int(facts.get("line", 0))
+        return Producer(step.launch, step.iteration, step.kernel, kind, line, row)
+
+
+def in_model(run: RunDump, name: str) -> str:
+    """What an input of the call is in the model, such as `blocks.1.temp at model.py:12`."""
+    known = run.names.inputs.get(name)
+    return " at ".join(filter(None, (known.name, known.at))) if known and known.name else ""
+
+
+def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
+    """The launches of the wrapper that was called, and the names of its inputs, as far as the dump
+    has a copy of it."""
+    wrapper = wrapper_of(run)
+    if wrapper is None:
+        return {}, ()
+    try:
+        inputs = {name for entry in wrapper.located.entries for name in entry.inputs}
+        return {launch.index: launch for launch in wrapper.launches}, tuple(inputs)
+    except RewriterError:
+        # What the record says has to do.
+        return {}, ()
+
+
+def unrecorded(run: RunDump, step: Step) -> tuple[str, ...]:
+    """The tensors that a launch was given and nobody recorded, as --roles and --tensors choose.
+
+    Known of what the dump has a copy of the wrapper of; empty where nothing was recorded at all.
+    """
+    rows = [row for row in run.rows(step) if "arg" in row]
+    launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
+    if launch is None or launch.kernel != step.kernel:
+        return ()
+    names = {row["arg"] for row in rows}
+    names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
+    given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
+    return tuple(dict.fromkeys(x.name for x in given if x.name not in names))

@@ -1,0 +1,338 @@
+"""Tells from a dump where its first NaN is from: which launch made it, of what, and whether of
+infinities that an earlier launch made.
+
+An infinity by itself is no fault: attention masks with it. It is the cause of a NaN where the
+launch that made the NaN read it, as far as the data flow tells, and a launch had computed it from
+finite numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.core.dtypes import LARGEST, is_floating
+from rewriter.core.types import Json
+from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
+from rewriter.diagnosis.history import CallHistory, magnitude
+from rewriter.diagnosis.verdict import Argument, Held, NonFinite, Producer, Verdict
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Node, Source
+from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
+
+_ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
+_ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
+# Says where in the tensor of a row the values lie: `where` of `rewriter.dump.where`, which imports
+# torch.
+Where = Callable[[Path, Json, str], str]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the first NaN of a run is: the step, and how it is known; `overflow` is the step that
+    made infinities which became it, `None` if there is none."""
+
+    state: NonFinite
+    node: Node
+    rows: tuple[Json, ...]
+    overflow: Node | None = None
+    overflow_rows: tuple[Json, ...] = ()
+
+
+def examine(dump: Path, *, where: Where | None = None) -> tuple[Verdict, ...]:
+    """The verdict of the first NaN in a dump: one, or two where infinities were its cause, the
+    earlier launch first. Empty if there is none.
+
+    Raises `RewriterError` where the dump is not as a runtime writes it.
+    """
+    return of_dump(open_dump(dump), where=where) if is_recorded(dump) else ()
+
+
+def of_dump(
+    dump: Dump, *, where: Where | None = None, among: Sequence[RunDump] | None = None
+) -> tuple[Verdict, ...]:
+    """As `examine`, of a dump that was opened: the first call, in order, that has a NaN, of all or
+    of those named."""
+    runs = dump.runs if among is None else among
+    for run in sorted(runs, key=lambda run: (run.number, run.rank)):
+        if (origin := origin_of(run)) is not None:
+            return _Witness(dump, run, origin, where).verdicts()
+    return ()
+
+
+def overflow_of(run: RunDump) -> Origin | None:
+    """The origin of the first NaN of one call if that is infinities which a launch computed."""
+    if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
+        return None
+    origin = origin_of(run)
+    return None if origin is None or origin.overflow is None else origin
+
+
+def origin_of(run: RunDump) -> Origin | None:
+    """Where the first NaN of one call is, `None` if it has none."""
+    # Most files have none, and they may be long.
+    if not _ANY_NAN.search((run.path / EVENTS).read_bytes()):
+        return None
+    nodes = [node for node in dataflow.trace(run) if node.step.position < len(run.steps)]
+    for node in nodes:
+        rows = run.rows(node.step)
+        written = _holding(dataflow.results(rows), "nan")
+        read = _holding(dataflow.reads(rows), "nan")
+        if node.step.launch is None:
+            if written:
+                return Origin("given", node, written)
+        elif read:
+            return Origin("read", node, read)
+        elif written:
+            return _written(run, nodes, node, rows, written)
+    return None
+
+
+def _written(
+    run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json], held: tuple[Json, ...]
+) -> Origin:
+    known = any("numel" in row for row in dataflow.reads(rows)) or _is_known(run, nodes, node, rows)
+    known = known and not unrecorded(run, node.step)
+    origin = Origin("made" if known else "wrote", node, held)
+    maker = next(_makers(run, nodes, node), None)
+    if maker is None:
+        return origin
+    infinite = _holding(dataflow.results(run.rows(maker.step)), "inf")
+    return replace(origin, overflow=maker, overflow_rows=infinite)
+
+
+def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json]) -> bool:
+    """Whether all that it was given is known from who wrote it, where nothing was read before."""
+    given = dataflow.given(rows)
+    for row in given:
+        sources = node.given.get(row["arg"], ())
+        if not sources or any("numel" not in _written_by(run, nodes, x) for x in sources):
+            return False
+    return bool(given)
+
+
+def _written_by(run: RunDump, nodes: Sequence[Node], source: Source) -> Json:
+    results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
+    return results[source.slot] if source.slot < len(results) else {}
+
+
+def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
+    """The launches that computed the infinities which a launch read, from finite numbers."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        for source in _infinite(run, nodes, waiting.pop()):
+            maker = nodes[source.step]
+            if source.step in seen or maker.step.launch is None:
+                continue
+            seen.add(source.step)
+            if list(_infinite(run, nodes, maker)) or _reads_infinity(run, maker):
+                waiting.append(maker)
+            elif _computes(run, maker):
+                yield maker
+
+
+def _infinite(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Source]:
+    """Who wrote the infinities that a launch read."""
+    given = {row["arg"]: row for row in dataflow.given(run.rows(node.step))}
+    for name, sources in node.given.items():
+        row = given.get(name, {})
+        # What it updates is only known from before it; otherwise from whoever wrote it.
+        known = row.get("phase") == "before" or row.get("role") == "in"
+        for source in sources:
+            if known and not row.get("inf"):
+                continue
+            if _written_by(run, nodes, source).get("inf"):
+                yield source
+
+
+def _reads_infinity(run: RunDump, node: Node) -> bool:
+    return bool(_holding(dataflow.reads(run.rows(node.step)), "inf"))
+
+
+def _computes(run: RunDump, node: Node) -> bool:
+    """Whether a launch read numbers: what reads none writes constants, such as a mask."""
+    given = dataflow.given(run.rows(node.step))
+    return any(is_floating(row["dtype"]) for row in given)
+
+
+def _holding(rows: Sequence[Json], what: str) -> tuple[Json, ...]:
+    return tuple(row for row in rows if row.get(what))
+
+
+class _Witness:
+    """Puts together what is known of an origin."""
+
+    def __init__(self, dump: Dump, run: RunDump, origin: Origin, where: Where | None) -> None:
+        self._dump, self._run, self._origin = dump, run, origin
+        self._where = where
+        self._calls = CallHistory(dump)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        origin = self._origin
+        made = self._verdict(origin.node, origin.state, origin.rows, "nan")
+        if origin.overflow is None:
+            return (replace(made, notes=tuple(self._notes(made))),)
+        cause = self._producer(origin.overflow, origin.overflow_rows)
+        made = replace(made, cause=cause)
+        first = self._verdict(origin.overflow, "overflowed", origin.overflow_rows, "inf")
+        first = replace(first, effect=self._producer(origin.node, origin.rows))
+        first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
+        return first, replace(made, notes=tuple(self._notes(made)))
+
+    def _verdict(self, node: Node, state: NonFinite, rows: Sequence[Json], what: str) -> Verdict:
+        run, step, place = self._run, node.step, node.place
+        evidence = Evidence(self._dump, run, step)
+        arguments = tuple(self._arguments(evidence, node, rows))
+        pid = run.facts.get("pid")
+        return Verdict(
+            rank=run.rank,
+            run=run.name,
+            pid=pid if isinstance(pid, int) else 0,
+            artifact=run.artifact,
+            state=state,
+            ended=None,
+            launch=step.launch,
+            iteration=step.iteration,
+            kernel=step.kernel,
+            kind=place.kind,
+            scope=place.scope,
+            line=place.line,
+            arguments=arguments,
+            source_nodes=place.source_nodes,
+            origins=place.origins,
+            probes=tuple(map(str, self._dump.manifest.get("probes", ()))),
+            on_gpu=evidence.on_gpu(arguments),
+            call=self._calls.words(run),
+            number=self._calls.number(run),
+            held=tuple(self._held(row, what) for row in rows),
+        )
+
+    def _held(self, row: Json, what: str) -> Held:
+        place = "" if self._where is None else self._where(self._run.path, row, what)
+        count, numel = int(row[what]), int(row.get("numel", 0))
+        return Held(row["arg"], "nan" if what == "nan" else "inf", count, numel, place)
+
+    def _arguments(
+        self, evidence: Evidence, node: Node, rows: Sequence[Json]
+    ) -> Iterator[Argument]:
+        step = node.step
+        history = self._calls.history(self._run, step.launch, step.iteration)
+        if step.launch is None:
+            names = ((row, in_model(self._run, row["arg"])) for row in rows)
+            found: Iterator[Argument] = (
+                Argument(x["arg"], x.get("role", "in"), x, model=name) for x, name in names
+            )
+        else:
+            found = evidence.arguments()
+        written = {row["arg"]: row for row in dataflow.results(evidence.rows)}
+        for argument in found:
+            name = argument.name
+            after = written.pop(name, {}) if step.launch is not None else {}
+            if argument.role == "inout" and after and argument.row.get("phase") != "after":
+                argument = replace(argument, after=after)
+            elif argument.role == "inout" and argument.producer and argument.producer.row:
+                # Nothing was read before the launch: it was as its producer left it.
+                argument = replace(argument, row=argument.producer.row, after=after)
+            yield replace(argument, earlier=history.get(name, ()))
+        if step.launch is not None:
+            for name, row in written.items():
+                yield Argument(name, row.get("role", "out"), row)
+
+    def _producer(self, node: Node, rows: Sequence[Json]) -> Producer:
+        step, place = node.step, node.place
+        row = rows[0] if rows else None
+        return Producer(step.launch, step.iteration, step.kernel, place.kind, place.line, row)
+
+    def _notes(self, verdict: Verdict) -> Iterator[str]:
+        """Whether the NaN was made or came in, and what catches the eye in what was read."""
+        read = [x for x in verdict.arguments if x.role != "out" and x.is_measured]
+        infinite = [x for x in read if x.row.get("inf")]
+        if verdict.state == "made":
+            if not infinite:
+                yield "Nothing that it was given held NaN or infinities: it is made here."
+            elif verdict.cause is None:
+                yield from map(_constant, infinite)
+            else:
+                names = ", ".join(x.name for x in infinite) or "what it updates"
+                yield (
+                    f"It was given no NaN, but infinities ({names}): their difference, their "
+                    "product with 0 and their quotient are NaN."
+                )
+        elif verdict.state == "wrote":
+            names = ", ".join(unrecorded(self._run, self._origin.node.step))
+            yield (
+                f"Not all that it was given was recorded ({names} not): without --roles, --tensors "
+                "and --when it is, which tells whether it makes the NaN or hands it on."
+                if names
+                else "What it was given was not recorded: `--when both` tells whether it makes the "
+                "NaN or hands it on."
+            )
+        elif verdict.state == "given":
+            if any(x.earlier for x in verdict.arguments):
+                yield "It came in from outside; earlier calls were given none."
+            else:
+                yield "It came in from outside: no launch that was recorded made it."
+            if not self._calls.follows(self._run):
+                yield (
+                    "The call before it was not recorded (--calls, --last): the NaN may be of an "
+                    "earlier one."
+                )
+        elif verdict.state == "read":
+            yield "Whoever wrote it has no probes, or stands outside of compiled code."
+        yield from _domains(verdict, read)
+        if self._dump.caveat:
+            yield self._dump.caveat
+
+
+def _constant(argument: Argument) -> str:
+    """What is said of infinities that nobody computed."""
+    made = argument.producer
+    whence = "of unknown origin" if made is None else str(made)
+    return (
+        f"{argument.name} has {argument.row['inf']:,} infinities, {whence}: they were not computed "
+        "from finite numbers, as those of a mask are not. A row that is masked in full is NaN "
+        "after softmax."
+    )
+
+
+def _overflow(rows: Sequence[Json]) -> Iterator[str]:
+    """How near the finite elements of a result come to the largest of their type."""
+    for row in rows:
+        largest, size = LARGEST.get(str(row.get("dtype"))), magnitude(row)
+        if largest and size is not None and size >= largest / 100:
+            yield (
+                f"The finite elements of {row['arg']} come to {size:.6g}, the largest "
+                f"{row['dtype']} is {largest:.6g}: it overflows."
+            )
+
+
+# What a kernel computes, by its name and its operators, and where that is NaN.
+_DOMAINS = (
+    (("log", "log2", "log10"), "a logarithm of a negative number is NaN"),
+    (("sqrt", "rsqrt"), "the square root of a negative number is NaN"),
+    (("pow",), "a fractional power of a negative number is NaN"),
+)
+
+
+def _domains(verdict: Verdict, read: Sequence[Argument]) -> Iterator[str]:
+    """Where the kernel computes what is NaN for some of what it read."""
+    if verdict.state not in ("made", "wrote") or verdict.cause is not None:
+        return
+    words = {
+        word for name in (verdict.kernel, *verdict.origins) for word in re.split(r"[._]", name)
+    }
+    below = [
+        (argument.known_as, low)
+        for argument in read
+        if isinstance(low := argument.row.get("min"), (int, float))
+        and low < 0
+        and is_floating(argument.row.get("dtype"))
+    ]
+    for functions, why in _DOMAINS:
+        computed = [word for word in functions if word in words]
+        if computed and below:
+            named = ", ".join(f"{name} goes down to {low:.4g}" for name, low in below[:3])
+            yield f"By its name the kernel computes {computed[0]}: {why}, and {named}."

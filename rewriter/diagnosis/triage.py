@@ -1,0 +1,252 @@
+"""Tells from the dump of a program that died which launch was running, with what, and from whom.
+
+Nothing is executed: the record is read, and where it holds names alone, the copy of the wrapper
+that lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.core.types import Json
+from rewriter.diagnosis.evidence import Evidence, located
+from rewriter.diagnosis.history import CallHistory
+from rewriter.diagnosis.verdict import Stopped, Verdict
+from rewriter.dump.reading import (
+    EVENTS,
+    Dump,
+    RunDump,
+    Step,
+    is_recorded,
+    open_dump,
+)
+from rewriter.execution.exit_status import ExitStatus
+
+_INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
+
+
+def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
+    """The verdicts of a program that ended like this: one for each process or thread whose record
+    stops at a launch, the likeliest culprit first. Empty where the dump names no launch.
+
+    `blocking` says that each launch was waited for (`CUDA_LAUNCH_BLOCKING=1`).
+
+    Raises `RewriterError` where the dump is not as a runtime writes it.
+    """
+    return of_dump(open_dump(dump), ended, blocking=blocking) if is_recorded(dump) else ()
+
+
+def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
+    """As `examine`, of a dump that was opened."""
+    stops: list[_Stop] = []
+    for process in _processes(opened):
+        found = [_stop(runs) for runs in process]
+        stops += _candidates([stop for stop in found if stop is not None])
+    stops = _likely(_waiting(stops))
+    calls = CallHistory(opened)
+    verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
+    within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
+    return tuple(_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
+
+
+def _among_threads(verdict: Verdict, within: int) -> Verdict:
+    """A verdict that says how many threads of its process were within a call."""
+    if within < 2 or verdict.state not in ("running", "after"):
+        return verdict
+    note = (
+        f"{within} threads of the process were within a call: the record does not tell which of "
+        "them ended the program, or whether it was another one."
+    )
+    return replace(verdict, notes=(*verdict.notes, note))
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """Where the record of one process ends. `time` is that of its last event."""
+
+    run: RunDump
+    step: Step
+    state: Stopped
+    time: int
+    error: str = ""
+
+    @property
+    def facts(self) -> Json:
+        return self.run.table.get(self.step.launch or 0, {})
+
+
+def _processes(dump: Dump) -> Iterator[list[list[RunDump]]]:
+    """The calls of each thread of each process, in the order of their last events."""
+    found: dict[tuple[int, object], dict[object, list[RunDump]]] = {}
+    for run in dump.runs:
+        threads = found.setdefault((run.rank, run.facts.get("pid")), {})
+        threads.setdefault(run.facts.get("thread"), []).append(run)
+    for threads in found.values():
+        yield [sorted(runs, key=lambda x: (_time(x), x.number)) for runs in threads.values()]
+
+
+def _time(run: RunDump) -> int:
+    return (run.path / EVENTS).stat().st_mtime_ns
+
+
+def _stop(runs: Sequence[RunDump]) -> _Stop | None:
+    """Where a thread stopped: at its first fault, or else in its last call."""
+    for run in runs:
+        faults = (row for row in run.having("error") if "launch" in row)
+        if (row := next(faults, None)) is not None:
+            state: Stopped = "faulted" if row.get("phase") == "after" else "earlier"
+            which = (row["launch"], row.get("iteration", 0))
+            step = next(x for x in run.steps if (x.launch, x.iteration) == which)
+            return _Stop(run, step, state, _time(run), row["error"])
+    run = runs[-1]
+    if not run.steps or run.steps[-1].launch is None:
+        return None
+    step = run.steps[-1]
+    stop = _Stop(run, step, "running", _time(run))
+    if any(row.get("phase") == "after" for row in run.rows(step)):
+        return replace(stop, state="over" if _is_last(stop) else "after")
+    return stop if "after" in stop.facts else replace(stop, state="begun")
+
+
+def _is_last(stop: _Stop) -> bool:
+    """Whether no launch comes after it in a call: one that is not probed may."""
+    if stop.step.launch != max(stop.run.table, default=None) or stop.facts.get("repeats"):
+        return False
+    launches, _ = located(stop.run)
+    return not launches or stop.step.launch == max(launches)
+
+
+def _candidates(stops: Sequence[_Stop]) -> list[_Stop]:
+    """Of the threads of a process, the one that was heard of last, and those within a call."""
+    last = max(stops, key=lambda stop: stop.time, default=None)
+    return [stop for stop in stops if stop is last or stop.state not in ("over", "begun")]
+
+
+def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
+    """Which of several ranks only wait: they are in a collective, and others are elsewhere."""
+
+    def waits(stop: _Stop) -> bool:
+        return stop.state in ("running", "begun") and stop.facts.get("kind") == "collective"
+
+    def is_elsewhere(other: _Stop, stop: _Stop) -> bool:
+        if other.run.rank == stop.run.rank:
+            return False
+        return not waits(other) or other.step.launch != stop.step.launch
+
+    return [
+        replace(stop, state="waiting")
+        if waits(stop) and any(is_elsewhere(other, stop) for other in stops)
+        else stop
+        for stop in stops
+    ]
+
+
+def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
+    """The likeliest culprit first, without those who cannot be one."""
+    over = {stop.run.rank: stop for stop in sorted(stops, key=lambda stop: stop.time)}
+    if any(stop.state not in ("over", "waiting") for stop in stops):
+        # Who was through with its launches is not the one that died.
+        over = {}
+    kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
+    order: tuple[Stopped, ...] = (
+        "faulted", "running", "begun", "earlier", "after", "over", "waiting"
+    )  # fmt: skip
+    return sorted(
+        kept,
+        key=lambda x: (order.index(x.state), -x.time if x.state == "over" else x.time),
+    )
+
+
+def _verdict(
+    dump: Dump, stop: _Stop, ended: ExitStatus, calls: CallHistory, *, blocking: bool
+) -> Verdict:
+    """What is known of the launch where a process stopped."""
+    evidence = Evidence(dump, stop.run, stop.step)
+    facts, step = stop.facts, stop.step
+    assert step.launch is not None
+    arguments = tuple(evidence.arguments())
+    probes = tuple(map(str, dump.manifest.get("probes", ())))
+    on_gpu = evidence.on_gpu(arguments)
+    pinned = "sync" in probes or stop.state in ("faulted", "waiting")
+    # What was read before a launch stays on the device until it is over: after a fault, the
+    # record may lack the launch that was running.
+    pinned = pinned or (blocking and stop.state in ("running", "begun"))
+    pid = stop.run.facts.get("pid")
+    made = Verdict(
+        rank=stop.run.rank,
+        run=stop.run.name,
+        pid=pid if isinstance(pid, int) else 0,
+        artifact=stop.run.artifact,
+        state=stop.state,
+        ended=ended,
+        launch=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel,
+        kind=str(facts.get("kind", "")),
+        scope=str(facts.get("scope", "")),
+        line=int(facts.get("line", 0)),
+        arguments=arguments,
+        source_nodes=tuple(facts.get("source_nodes", ())),
+        origins=tuple(facts.get("origins", ())),
+        probes=probes,
+        error=stop.error,
+        asynchronous=on_gpu and not pinned and not ended.stopped,
+        on_gpu=on_gpu,
+        call=calls.words(stop.run),
+    )
+    return replace(made, notes=(*_notes(made), *filter(None, [dump.caveat])))
+
+
+def _notes(verdict: Verdict) -> Iterator[str]:
+    if verdict.asynchronous:
+        yield (
+            "Launches on a GPU are asynchronous: a fault of one shows at a later one. "
+            "`--probe names,sync` waits for each, and names the one at fault."
+        )
+    elif verdict.state == "earlier":
+        yield "No probed launch was found faulty: what ran before it and is not probed may be."
+    elif verdict.state == "begun":
+        yield (
+            f"With these probes nothing is recorded after a launch: what stands between "
+            f"#{verdict.launch} and the next one may have been reached."
+        )
+    if verdict.state == "faulted" or (verdict.on_gpu and verdict.state in ("running", "begun")):
+        yield (
+            "On NVIDIA, `compute-sanitizer --target-processes all` in front of the command names "
+            "the address and the threads of a bad access."
+        )
+    yield from _values(verdict)
+    if verdict.ended is not None and verdict.ended.note:
+        yield verdict.ended.note
+
+
+def _values(verdict: Verdict) -> Iterator[str]:
+    """What catches the eye in what the launch was given."""
+    sizes = [size for x in verdict.arguments for size in x.row.get("shape", ())]
+    indexes = any(
+        word in name.lower()
+        for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
+        for word in _INDEXING
+    )
+    for argument in verdict.arguments:
+        row = argument.row
+        if argument.role == "out" or not argument.is_measured:
+            continue
+        if row.get("nan") or row.get("inf"):
+            yield (
+                f"{argument.name} holds {row.get('nan', 0)} NaN and {row.get('inf', 0)} infinities "
+                f"of {row['numel']} elements when the launch reads it."
+            )
+        low, high = row.get("min"), row.get("max")
+        if not indexes or not row.get("dtype", "").startswith(("int", "uint")):
+            continue
+        if isinstance(low, int) and isinstance(high, int) and sizes:
+            most = max(sizes)
+            if high >= most or low < -most:
+                yield (
+                    f"{argument.name} holds integers from {low} to {high}, and no dimension of "
+                    f"what was recorded is longer than {most}: out of bounds, if they are indices."
+                )

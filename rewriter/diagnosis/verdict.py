@@ -1,0 +1,284 @@
+"""What is known of a fault: which launch, with what, from whom. `verdict_text.py` says it.
+
+`triage.py` makes verdicts of crashes from a dump, `nonfinite.py` those of NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rewriter.core.types import Json
+from rewriter.dump.reading import label
+from rewriter.execution.exit_status import ExitStatus, first_line
+
+if TYPE_CHECKING:
+    from rewriter.diagnosis.history import Earlier
+
+# `running`: it began and did not end. `faulted`: the device was found faulty right after it.
+# `begun`: it began, and nothing is recorded of how launches end. `earlier`: the device was faulty
+# before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
+# `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
+# are elsewhere.
+Stopped = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
+# `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
+# that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
+# read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
+NonFinite = Literal["overflowed", "made", "wrote", "read", "given"]
+State = Stopped | NonFinite
+
+_LISTED = 3
+
+
+@dataclass(frozen=True)
+class Producer:
+    """What wrote a value last: a launch, or nobody, where it is an input of the call (`None`)."""
+
+    launch: int | None
+    iteration: int = 0
+    kernel: str = ""
+    kind: str = ""
+    line: int = 0
+    row: Json | None = None
+
+    def __str__(self) -> str:
+        return "an input of the call" if self.launch is None else f"written by {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Such as `#2 cpp_fused_log_0 (line 30)`."""
+        if self.launch is None:
+            return "the inputs of the call"
+        where = f" (line {self.line})" if self.line else ""
+        return f"{label(self.launch, self.iteration)} {self.kernel}{where}"
+
+    def json(self) -> Json:
+        return {
+            "launch": self.launch,
+            "iteration": self.iteration,
+            "kernel": self.kernel,
+            "kind": self.kind,
+            "line": self.line,
+            "value": self.row,
+        }
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of the launch; `row` is what the dump says of it, as far as it got.
+
+    `earlier` is what the same argument was in calls before, the oldest first; `after` is what the
+    launch left in one that it updates.
+    """
+
+    name: str
+    role: str
+    row: Json
+    producer: Producer | None = None
+    earlier: tuple[Earlier, ...] = ()
+    after: Json = field(default_factory=dict)
+    model: str = ""  # what an input is in the model, if that is known
+
+    @property
+    def is_measured(self) -> bool:
+        return "numel" in self.row
+
+    @property
+    def known_as(self) -> str:
+        """Its name, and of an input what it is called in the model."""
+        named = self.model.partition(" at ")[0]
+        return f"{self.name} ({named})" if named else self.name
+
+    def json(self) -> Json:
+        made = None if self.producer is None else self.producer.json()
+        before = [{"call": earlier.call, "value": earlier.row} for earlier in self.earlier]
+        named = {"arg": self.name, "role": self.role}
+        after = self.after or None
+        named |= {"model": self.model} if self.model else {}
+        return {**self.row, **named, "producer": made, "earlier": before, "after": after}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor that holds NaN (`what` is "nan") or infinities ("inf"): how many, of how many
+    elements, and where they lie, empty if it was not saved."""
+
+    name: str
+    what: Literal["nan", "inf"]
+    count: int
+    numel: int
+    where: str = ""
+
+    def __str__(self) -> str:
+        elements = "element" if self.numel == 1 else "elements"
+        return f"{self.count:,} of {self.numel:,} {elements} of {self.name}"
+
+    def json(self) -> Json:
+        return {
+            "arg": self.name,
+            "what": self.what,
+            "count": self.count,
+            "numel": self.numel,
+            "where": self.where,
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where one process stopped, or where its first NaN is from, and what is known of that launch.
+
+    `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
+    words, and `number` which one of its wrapper, from 1, if that is known. `probes` are those that
+    recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
+    nothing waited for it. `ended` is `None` where it is not about how the program ended, but about
+    what is not finite: `held` is that, `cause` who made the infinities that NaN come from, `effect`
+    who made NaN of the infinities.
+    """
+
+    rank: int
+    run: str
+    pid: int
+    artifact: str
+    state: State
+    ended: ExitStatus | None
+    launch: int | None
+    iteration: int
+    kernel: str
+    kind: str
+    scope: str
+    line: int
+    arguments: tuple[Argument, ...]
+    source_nodes: tuple[str, ...]
+    origins: tuple[str, ...]
+    probes: tuple[str, ...]
+    error: str = ""
+    asynchronous: bool = False
+    on_gpu: bool = False
+    notes: tuple[str, ...] = ()
+    call: str = ""
+    number: int = 0
+    held: tuple[Held, ...] = ()
+    cause: Producer | None = None
+    effect: Producer | None = None
+
+    @property
+    def label(self) -> str:
+        if self.launch is None:
+            return "the inputs of the call"
+        return f"{label(self.launch, self.iteration)} {self.kernel}"
+
+    @property
+    def producers(self) -> tuple[int, ...]:
+        """The launches that wrote what this one reads."""
+        made = (argument.producer for argument in self.arguments)
+        return tuple(sorted({x.launch for x in made if x is not None and x.launch is not None}))
+
+    @property
+    def headline(self) -> str:
+        """One sentence: the launch, and how the program ended, or what is not finite."""
+        launch = f"launch {self.label}"
+        if self.line:
+            launch += f" (line {self.line})"
+        if self.ended is None:
+            return self._not_finite(launch)
+        how = str(self.ended)
+        if self.ended.stopped:
+            ends = {
+                "running": "in",
+                "begun": "in or after",
+                "after": "after",
+                "over": "in no launch, after the last one of a call,",
+                "waiting": "and waiting for other ranks in",
+            }
+            return f"{how} {ends.get(self.state, 'at')} {launch}"
+        if self.state == "faulted":
+            return f"{launch} faulted: {first_line(self.error)}"
+        if self.state == "earlier":
+            return f"the device was faulty before {launch}: {first_line(self.error)}"
+        if self.state == "after":
+            return f"the program ended after {launch}, before another one began: {how}"
+        if self.state == "over":
+            return f"the program ended in no launch, after the last one of a call, {launch}: {how}"
+        if self.state == "begun":
+            return f"the program ended in or after {launch}: {how}"
+        if self.state == "waiting":
+            return f"waits for other ranks in {launch}: {how}"
+        return f"the program ended in {launch}: {how}"
+
+    def _not_finite(self, launch: str) -> str:
+        held = ", ".join(map(str, self.held[:_LISTED]))
+        if len(self.held) > _LISTED:
+            held += f" and {len(self.held) - _LISTED} more"
+        if self.state == "overflowed":
+            assert self.effect is not None
+            return (
+                f"{launch} makes infinities ({held}), which {self.effect.place} turns into the "
+                "first NaN"
+            )
+        if self.state == "given":
+            return f"the first NaN is in the inputs of the call: {held}"
+        if self.state == "read":
+            return f"{launch} reads the first NaN, and nobody saw it written: {held}"
+        verb = "writes" if self.state == "wrote" else "makes"
+        of = f", of infinities that {self.cause.place} made" if self.cause is not None else ""
+        return f"{launch} {verb} the first NaN{of}: {held}"
+
+    @property
+    def wants(self) -> tuple[str, str]:
+        """The options of the run that would tell more, and what it would tell; empty if none."""
+        if self.ended is None:
+            return self._wants_values()
+        if self.asynchronous or self.state == "earlier":
+            return "--probe names,sync", "which launch the device faults in"
+        if self.state == "over":
+            return "", ""
+        sync = ",sync" if self.on_gpu else ""
+        if self.state != "after" and not any(x.is_measured for x in self.arguments):
+            return f"--probe names,print{sync}", "what it is given, and from which launch"
+        assert self.launch is not None
+        launches = ",".join(map(str, sorted({*self.producers, self.launch})))
+        return f"--launches {launches} --probe print,save{sync}", "all values of these launches"
+
+    def _wants_values(self) -> tuple[str, str]:
+        sync = ",sync" if self.on_gpu else ""
+        # Of a program that has run for hours, one call: `--calls` counts from 0.
+        one = f" --calls {self.number - 1}" if self.number > 1 else ""
+        if self.state == "read":
+            return f"--probe print{sync}{one}", "what all launches write"
+        if all(held.where for held in self.held):
+            return "", ""  # they are saved
+        if self.launch is None:
+            given = "the inputs of the call" if one else "the inputs of each call"
+            return f"--probe print,save{one}", f"all values, {given} among them"
+        others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
+        launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
+        which = "all values of these launches" + (" in that call" if one else "")
+        return f"--launches {launches} --probe print,save{one}", which
+
+    def json(self) -> Json:
+        return {
+            "headline": self.headline,
+            "state": self.state,
+            "ended": None if self.ended is None else self.ended.json(),
+            "rank": self.rank,
+            "run": self.run,
+            "call": self.call,
+            "pid": self.pid,
+            "artifact": self.artifact,
+            "launch": self.launch,
+            "iteration": self.iteration,
+            "kernel": self.kernel,
+            "kind": self.kind,
+            "scope": self.scope,
+            "line": self.line,
+            "error": self.error,
+            "asynchronous": self.asynchronous,
+            "arguments": [argument.json() for argument in self.arguments],
+            "source_nodes": list(self.source_nodes),
+            "origins": list(self.origins),
+            "probes": list(self.probes),
+            "held": [held.json() for held in self.held],
+            "cause": None if self.cause is None else self.cause.json(),
+            "effect": None if self.effect is None else self.effect.json(),
+            "notes": list(self.notes),
+        }

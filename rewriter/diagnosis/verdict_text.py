@@ -1,0 +1,100 @@
+"""The text of a verdict: for the terminal, and in parts for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rewriter.core.dtypes import is_floating
+from rewriter.core.terminal import escape
+from rewriter.core.types import Json
+from rewriter.diagnosis.history import Earlier, ordinal
+from rewriter.diagnosis.verdict import Argument, Verdict
+
+_SHOWN = ("min", "max", "mean", "nan", "inf")
+_CALLS = 5  # earlier calls that are listed
+
+
+def describe(verdict: Verdict, *, next_command: str) -> str:
+    """A verdict for a person. `next_command` is what they may type next, empty for nothing."""
+    lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
+    if verdict.source_nodes or verdict.origins:
+        nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
+        operators = f" ({origins})" if origins else ""
+        lines.append(f"  from {nodes or 'no source node'}{operators}")
+    shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
+    for argument in shown:
+        name = f"{argument.name} ({argument.model})" if argument.model else argument.name
+        lines.append(f"  {argument.role:<5} {name}  {value(argument.row)}".rstrip())
+        if came_from := origin(argument):
+            lines.append(f"        {came_from}")
+        if before := history(argument.earlier, argument.row):
+            lines.append(f"        {before}")
+        if argument.after:
+            lines.append(f"        afterwards {statistics(argument.after)}")
+    for role in ("in", "inout", "out"):
+        rest = [x.name for x in verdict.arguments if x not in shown and x.role == role]
+        if rest:
+            lines.append(f"  {role:<5} {', '.join(rest)}  not recorded")
+    lines += [f"  {text}" for text in places(verdict)]
+    lines += [f"  note: {note}" for note in verdict.notes]
+    if next_command:
+        lines.append(f"  next: {next_command}")
+        lines.append(f"        ({verdict.wants[1]})")
+    return "\n".join(map(escape, lines))
+
+
+def where(verdict: Verdict) -> list[str]:
+    """The wrapper, which call of it in words and in the dump, and the kind of the launch."""
+    call = f"{verdict.call} ({verdict.run})" if verdict.call else verdict.run
+    return [x for x in (verdict.artifact, f"rank {verdict.rank}", call, verdict.kind) if x]
+
+
+def places(verdict: Verdict) -> list[str]:
+    """Where in its tensors the values lie that are not finite."""
+    words = {"nan": "NaN", "inf": "infinities"}
+    return [
+        f"{words[held.what]} in {held.name}: {held.where}" for held in verdict.held if held.where
+    ]
+
+
+def origin(argument: Argument) -> str:
+    """Who wrote it, and what it was then if that differs; empty where that is not known."""
+    producer = argument.producer
+    if producer is None:
+        return ""
+    then, now = statistics(producer.row or {}), statistics(argument.row)
+    return str(producer) + (f"; then {then}" if then != now else "")
+
+
+def history(earlier: Sequence[Earlier], now: Json) -> str:
+    """How the magnitude moved over the calls before; empty where there was none."""
+    from rewriter.runtime.text import number
+
+    known = [(one.call, size) for one in earlier if (size := one.magnitude) is not None]
+    if not known or not is_floating(now.get("dtype")):
+        return ""
+    shown = known[-_CALLS:]
+    # In words, as `22nd call` above: the calls of `--calls` and of printed lines count from 0.
+    first, last = ordinal(shown[0][0]), ordinal(shown[-1][0])
+    calls = f"the {first} call" if len(shown) == 1 else f"the {first} to {last} call"
+    return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
+
+
+def value(row: Json) -> str:
+    """Type, shape, place and statistics, as far as they are known."""
+    from rewriter.runtime.text import short_dtype
+
+    if "dtype" not in row:
+        return f"{row['type']} {row.get('value', '')}" if "type" in row else "not recorded"
+    stride = f" stride {row['stride']}" if row.get("stride") else ""
+    kind = f"{short_dtype(row['dtype'])}{row['shape']}{stride}"
+    return f"{kind}  {row.get('device', '')}  {statistics(row)}"
+
+
+def statistics(row: Json) -> str:
+    from rewriter.runtime.text import number
+
+    if "numel" not in row:
+        return "not measured"
+    values = ((name, row.get(name)) for name in _SHOWN)
+    return " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)

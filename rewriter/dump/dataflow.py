@@ -1,0 +1,274 @@
+"""Where the values that a launch read came from, as far as a dump tells.
+
+Memory holds what was written to it last, under whatever name: the table of launches says which
+names share it. Where that is not the value that was read (a parameter of a subgraph), the value
+itself is looked up: by its digest, or by its statistics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from rewriter.core.align import Keys
+from rewriter.core.types import Json
+from rewriter.dump.reading import RunDump, Step, label
+from rewriter.locate.names import canonical, launch_keys
+
+OUTPUTS = "outputs"
+
+_MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # of a list of tensors; a further view of the same tensor
+_PLAIN = ("numel", "min", "max", "mean", "std", "nan", "inf")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
+
+    `launch` is its index in the wrapper, `None` for what is no launch: the inputs of the call,
+    which are its first step, and its outputs, the last one. `kernel` is then empty, or `OUTPUTS`.
+    """
+
+    run: str
+    step: int
+    launch: int | None
+    iteration: int
+    kernel: str
+    kind: str
+    scope: str
+    line: int
+    source_nodes: tuple[str, ...]
+    origins: tuple[str, ...]
+
+    @property
+    def is_inputs(self) -> bool:
+        return self.launch is None and self.kernel != OUTPUTS
+
+    def __str__(self) -> str:
+        if self.launch is None:
+            return self.kernel or "inputs"
+        return f"{label(self.launch, self.iteration)} {self.kernel}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value by its origin: the `slot`-th result of a step of the same run."""
+
+    step: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step with what it read and wrote.
+
+    `given` says of each tensor that it was given, by name, where that came from: several where
+    launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
+    `keys` are what it is aligned by. `returned` are rows of the outputs of a call, which are no
+    event. Those without a `dtype` are no result of a recorded launch: `is` says what they are.
+    """
+
+    step: Step
+    place: Place
+    given: dict[str, tuple[Source, ...]]
+    slots: dict[str, int]
+    keys: Keys
+    returned: tuple[Json, ...] = ()
+
+    @property
+    def origins(self) -> Iterator[Source]:
+        """Everything that it was given, by where it came from."""
+        return chain.from_iterable(self.given.values())
+
+
+def reads(rows: Sequence[Json]) -> list[Json]:
+    """The rows of what a launch was given: before it, or after it where only that was recorded.
+
+    What it updates is only known before.
+    """
+    before = [row for row in rows if row.get("phase") == "before" and "arg" in row]
+    return before or [row for row in _after(rows) if row.get("role") == "in"]
+
+
+def given(rows: Sequence[Json]) -> list[Json]:
+    """The rows of the tensors that a launch was given, also of those whose value then is not known:
+    what it updates, where nothing was recorded before it."""
+    found = tensors(reads(rows))
+    if any(row.get("phase") == "before" for row in rows):
+        return found
+    return found + [row for row in tensors(_after(rows)) if row.get("role") == "inout"]
+
+
+def results(rows: Sequence[Json]) -> list[Json]:
+    """The rows of what a launch wrote; the inputs of a call are the results of its first step."""
+    if rows and rows[0].get("phase") == "inputs":
+        return [row for row in rows if "arg" in row]
+    return [row for row in _after(rows) if row.get("role") != "in"]
+
+
+def _after(rows: Sequence[Json]) -> list[Json]:
+    return [row for row in rows if row.get("phase") == "after" and "arg" in row]
+
+
+def tensors(rows: Sequence[Json]) -> list[Json]:
+    return [row for row in rows if "dtype" in row]
+
+
+def variable(name: str) -> str:
+    """The variable behind a name of the dump: `buf5.2` and `buf7[0]` are of `buf5` and `buf7`."""
+    return _MEMBER.sub("", name)
+
+
+def fingerprint(row: Json) -> Hashable:
+    """What tells a value from others without reading it; `None` where the dump does not say."""
+    if "sha256" in row:
+        return (row["dtype"], row["sha256"])
+    if row.get("numel") and row.get("std"):  # of a constant there are too many
+        return (row["dtype"], *(row.get(name) for name in _PLAIN))
+    return None
+
+
+def trace(run: RunDump) -> list[Node]:
+    """The steps of a run in order, with the sources of what they read.
+
+    The last one is no launch but stands for the outputs of the call, where it is known what they
+    are: it reads what the call returns.
+    """
+    tracer = _Tracer()
+    nodes = [tracer.node(run, step, run.rows(step)) for step in run.steps]
+    outputs = tracer.outputs(run, nodes)
+    return [*nodes, outputs] if outputs else nodes
+
+
+def _no_keys(name: str) -> Keys:
+    """As many as a launch has, for what is none."""
+    return tuple(name for _ in (..., ..., *launch_keys("", "", (), (), ())))
+
+
+class _Tracer:
+    """Follows one run: who wrote what under which name, and which value."""
+
+    def __init__(self) -> None:
+        # By scope and name of a buffer: who wrote to it last, and under which names, since parts of
+        # it may have names and writers of their own.
+        self._memory: dict[tuple[str, str], dict[str, Source]] = {}
+        self._by_name: dict[str, dict[str, Source]] = {}  # the same, of whatever scope was last
+        self._inputs: dict[str, Source] = {}
+        self._by_value: dict[Hashable, Source] = {}
+        self._values: dict[Source, Hashable] = {}
+        # How sources are called in the keys: the same in two runs that are alike.
+        self._near: dict[Source, Hashable] = {}
+        self._deep: dict[Source, Hashable] = {}
+
+    def node(self, run: RunDump, step: Step, rows: list[Json]) -> Node:
+        facts = {} if step.launch is None else run.table.get(step.launch, {})
+        place = Place(
+            run.name,
+            step.position,
+            step.launch,
+            step.iteration,
+            step.kernel,
+            str(facts.get("kind", "")),
+            str(facts.get("scope", "")),
+            int(facts.get("line", 0)),
+            tuple(facts.get("source_nodes", ())),
+            tuple(facts.get("origins", ())),
+        )
+        memory = facts.get("buffers", {})
+        got, written = given(rows), tensors(results(rows))
+        # In what runs again and again, a name of the last time says nothing.
+        again = bool(facts.get("repeats"))
+        sources = {row["arg"]: self._sources(place.scope, memory, row, again) for row in got}
+        keys = self._keys(place, got, written, tuple(sources.values()))
+        slots = self._write(place, memory, written, keys)
+        return Node(step, place, sources, slots, keys)
+
+    def outputs(self, run: RunDump, nodes: Sequence[Node]) -> Node | None:
+        """What the call returned of what its launches wrote, and wrote last."""
+        scopes = {node.place.scope for node in nodes}
+        returned = next((x for x in run.facts.get("outputs", {}).items() if x[0] in scopes), None)
+        if returned is None:
+            return None
+        scope, names = returned
+        got: dict[str, tuple[Source, ...]] = {}
+        rows: list[Json] = []
+        for position, name in enumerate(names):
+            writers = self._memory.get((scope, name)) or self._by_name.get(name)
+            label = f"{position}: {name}"
+            if writers:
+                source = max(writers.values(), key=lambda source: source.step)
+                row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
+                got[label] = (source,)
+                rows.append({**row, "arg": label})
+            elif name in self._inputs:
+                rows.append({"arg": label, "is": f"the input {name}"})
+            elif name:
+                rows.append({"arg": label, "is": f"{name}, which no recorded launch wrote"})
+            else:  # the text of the wrapper has no variable there
+                rows.append({"arg": label, "is": "no tensor"})
+        step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
+        place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
+        return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
+
+    def _sources(
+        self, scope: str, memory: dict[str, str], row: Json, again: bool
+    ) -> tuple[Source, ...]:
+        name, value = variable(row["arg"]), fingerprint(row)
+        writers = self._memory.get((scope, memory.get(name, name)), {})
+        if name in writers:
+            writers = {name: writers[name]}
+        sure = bool(writers) and not again
+        if not writers and name in self._inputs:
+            writers = {name: self._inputs[name]}
+        known = [self._values[source] for source in writers.values()]
+        if not sure and row["phase"] == "before" and known != [value] and value in self._by_value:
+            # A parameter of a subgraph, whose name says nothing, or means something else outside.
+            # The value of a part of a buffer is no writer's, and is not found here.
+            return (self._by_value[value],)
+        return tuple(writers.values())
+
+    def _keys(
+        self,
+        place: Place,
+        got: list[Json],
+        written: list[Json],
+        sources: tuple[tuple[Source, ...], ...],
+    ) -> Keys:
+        shapes = (
+            tuple(tuple(row["shape"]) for row in got if row.get("role") == "in"),
+            tuple(tuple(row["shape"]) for row in written),
+        )
+        keys = launch_keys(place.kernel, place.kind, shapes, place.source_nodes, place.origins)
+        near = tuple(tuple(map(self._near.get, each)) for each in sources)
+        deep = tuple(tuple(map(self._deep.get, each)) for each in sources)
+        if place.launch is None:
+            return _no_keys("inputs")
+        # A hash stands for all that led here, which would be a tree as large as the run.
+        return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
+
+    def _write(
+        self, place: Place, memory: dict[str, str], written: list[Json], keys: Keys
+    ) -> dict[str, int]:
+        slots: dict[str, int] = {}
+        for slot, row in enumerate(written):
+            source = Source(place.step, slot)
+            name, value = variable(row["arg"]), fingerprint(row)
+            slots.setdefault(row["arg"], slot)
+            if place.launch is None:
+                self._inputs[name] = source
+                self._near[source] = self._deep[source] = ("input", name)
+            else:
+                root = memory.get(name, name)
+                writers = self._memory.setdefault((place.scope, root), {})
+                if name == root or row.get("role") == "inout":
+                    writers.clear()
+                writers[name] = source
+                self._by_name[root] = writers
+                self._near[source] = (canonical(place.kernel), slot)
+                self._deep[source] = (keys[0], slot)
+            self._values[source] = value
+            if value is not None:
+                self._by_value[value] = source
+        return slots

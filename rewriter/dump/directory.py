@@ -1,0 +1,54 @@
+"""Makes the directory that a dump goes to; one that holds something is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.transaction import Transaction, unwritable
+
+
+def dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
+    """The directory to dump to, made now. One that holds something is only replaced if asked to."""
+    if wanted is None:
+        return _new_directory(Path(f"{artifact.stem}.dump"))
+    path = Path(wanted).absolute()
+    with Transaction(path) as changes:
+        changes.about(path.resolve())
+        if require_free(path, overwrite=overwrite):
+            # Away in one step: what is left of a dump that is half removed is none.
+            changes.stage(path.resolve(), is_folder=True).mkdir()
+        else:
+            changes.make_folder(path)
+    return path
+
+
+def _new_directory(path: Path) -> Path:
+    number = 1
+    while True:
+        try:
+            (made := path if number == 1 else Path(f"{path}-{number}")).mkdir()
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise unwritable(made, error) from error
+        else:
+            return made.absolute()
+
+
+def require_free(path: Path, *, overwrite: bool) -> bool:
+    """Whether a dump has to make room. Raises where it must not, or where there is no dump."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return False
+    is_dump = path.is_dir() and (path / "manifest.json").is_file()
+    if not is_dump:
+        raise RewriterError(
+            "exists", f"{path} exists and is no dump", hint="Pass another path with -d."
+        )
+    if not overwrite:
+        raise RewriterError(
+            "exists",
+            f"{path} holds a dump already",
+            hint="Pass --overwrite, or another path with -d.",
+        )
+    return True

@@ -1,0 +1,60 @@
+"""Tensors that a dump has saved, read without trusting what the dump says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewriter.core.errors import RewriterError
+from rewriter.runtime.text import short_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+
+def is_file_of(run: Path, path: Path) -> bool:
+    """Whether a file is there. A dump is somebody else's: no name in it leads out of its run."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(run.resolve())
+    except (OSError, RuntimeError):
+        return False  # no file system has such a name
+
+
+def load(path: Path) -> torch.Tensor:
+    """The tensor in a file, mapped. Raises `RewriterError` where the file is damaged."""
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:
+        # A damaged file makes an unpickler raise anything; torch's words advise to trust it.
+        raise _unreadable(path, "it was damaged, or torch.save did not write it") from error
+    if not isinstance(loaded, torch.Tensor):
+        raise _unreadable(path, f"it holds no tensor but {type(loaded).__name__}")
+    return loaded
+
+
+def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) -> str:
+    """How a tensor is not the one that was recorded; empty if it is.
+
+    Checked before an element is read: a file of a few bytes may claim to hold any number of them.
+    """
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return f"its file holds a tensor of layout {tensor.layout} on {tensor.device.type}"
+    found = short_dtype(tensor.dtype)
+    if (found, tuple(tensor.shape)) != (dtype, shape):
+        expected = dtype if shape is None else f"{dtype}{list(shape)}"
+        return f"its file holds {found}{list(tensor.shape)}, not {expected}"
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return "its file repeats elements, which no saved tensor does"
+    return ""
+
+
+def _unreadable(path: Path, why: str) -> RewriterError:
+    return RewriterError(
+        "corrupt-dump",
+        f"{path} cannot be read as a saved tensor: {why}",
+        hint="Copy the dump again, or pass --no-histograms for a report without saved tensors.",
+    )

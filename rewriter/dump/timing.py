@@ -1,0 +1,172 @@
+"""How long launches took, from the dump of the probe `time`: a table, and a trace for viewers.
+
+The trace is a JSON file of Chrome's Trace Event Format, which chrome://tracing and Perfetto open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core import files, json_text
+from rewriter.core.types import Json
+from rewriter.dump.reading import RunDump, open_dump
+
+TRACE = "trace.json"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """All runs of one launch, of every rank and call. Times are in microseconds.
+
+    `share` is that of the time of all launches, `clock` what measured it: `cuda` or `host`.
+    """
+
+    artifact: str
+    launch: int
+    kernel: str
+    kind: str
+    runs: int
+    total: float
+    share: float
+    clock: str
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.runs
+
+    def json(self) -> Json:
+        return {
+            "artifact": self.artifact,
+            "launch": self.launch,
+            "kernel": self.kernel,
+            "kind": self.kind,
+            "runs": self.runs,
+            "total_us": round(self.total, 3),
+            "mean_us": round(self.mean, 3),
+            "share": round(self.share, 6),
+            "clock": self.clock,
+        }
+
+
+def table(dump: Path) -> tuple[Timed, ...]:
+    """The launches of a dump by the time that they took, longest first; empty where none was
+    timed.
+
+    Raises `RewriterError` where the dump is not as a runtime writes it.
+    """
+    found: dict[tuple[str, int], list[tuple[RunDump, Json]]] = {}
+    for run in open_dump(dump).runs:
+        for row in _timed(run):
+            found.setdefault((run.artifact, row["launch"]), []).append((run, row))
+    totals = {
+        key: sum(row["time"]["duration_us"] for _, row in rows) for key, rows in found.items()
+    }
+    whole = sum(totals.values())
+    made = []
+    for (artifact, launch), rows in found.items():
+        run, row = rows[0]
+        facts = run.table.get(launch, {})
+        total = totals[artifact, launch]
+        made.append(
+            Timed(
+                artifact=artifact,
+                launch=launch,
+                kernel=str(row.get("kernel", facts.get("kernel", ""))),
+                kind=str(facts.get("kind", "")),
+                runs=len(rows),
+                total=total,
+                share=total / whole if whole else 0.0,
+                clock=str(row["time"].get("clock", "")),
+            )
+        )
+    return tuple(sorted(made, key=lambda timed: -timed.total))
+
+
+def lines(
+    timed: tuple[Timed, ...], name: Callable[[str], str] = lambda artifact: artifact
+) -> list[list[str]]:
+    """The table as cells; the first row is the head. `name` is what a wrapper is called in it."""
+    several = len({each.artifact for each in timed}) > 1
+    rows = [["#", "kernel", "runs", "total µs", "mean µs", "share", "clock"]]
+    rows += [
+        [
+            str(each.launch),
+            each.kernel,
+            str(each.runs),
+            f"{each.total:.1f}",
+            f"{each.mean:.1f}",
+            f"{each.share:.1%}",
+            each.clock,
+        ]
+        for each in timed
+    ]
+    if not several:
+        return rows
+    names = ["wrapper", *(name(each.artifact) for each in timed)]
+    return [[name, *row] for name, row in zip(names, rows, strict=True)]
+
+
+def write_trace(dump: Path) -> Path:
+    """Write `trace.json` into a dump, anew if there is one, and return its path.
+
+    A rank is a process of the trace, a wrapper a thread of it.
+    """
+    runs = [run for run in open_dump(dump).runs if next(_timed(run), None)]
+    first = min((_started(run) for run in runs), default=0.0)
+    tracks: dict[tuple[int, object, str], int] = {}
+    events: list[Json] = []
+    names: list[Json] = []
+    for run in runs:
+        track = (run.rank, run.facts.get("pid"), run.artifact)
+        if track not in tracks:
+            tracks[track] = len(tracks)
+            names += _names(run, tracks[track])
+        # A call counts from its own start.
+        events += _events(run, tracks[track], (_started(run) - first) * 1e6)
+    events.sort(key=lambda event: event["ts"])
+    path = dump / TRACE
+    content = {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
+    files.write(path, (json_text.encode(content) + "\n").encode(), overwrite=True)
+    return path
+
+
+def _started(run: RunDump) -> float:
+    """When a call began, in seconds of the clock."""
+    started = run.facts.get("started")
+    return float(started) if isinstance(started, (int, float)) and started < 1e12 else 0.0
+
+
+def _timed(run: RunDump) -> Iterator[Json]:
+    return (row for row in run.having("time") if "launch" in row)
+
+
+def _events(run: RunDump, track: int, offset: float) -> Iterator[Json]:
+    for row in _timed(run):
+        facts = run.table.get(row["launch"], {})
+        yield {
+            "name": str(row.get("kernel", facts.get("kernel", ""))),
+            "cat": str(facts.get("kind", "")) or "launch",
+            "ph": "X",
+            "ts": round(offset + row["time"]["start_us"], 3),
+            "dur": row["time"]["duration_us"],
+            "pid": run.rank,
+            "tid": track,
+            "args": {
+                "run": run.name,
+                "launch": row["launch"],
+                "iteration": row.get("iteration", 0),
+                "line": facts.get("line", 0),
+                "source_nodes": facts.get("source_nodes", []),
+                "origins": facts.get("origins", []),
+                "clock": row["time"].get("clock", ""),
+            },
+        }
+
+
+def _names(run: RunDump, track: int) -> Iterator[Json]:
+    """What viewers call the process and the thread."""
+    for what, name in (("process", f"rank {run.rank}"), ("thread", run.artifact)):
+        where = {"pid": run.rank, "tid": track}
+        yield {"name": f"{what}_name", "ph": "M", **where, "args": {"name": name}}

@@ -1,0 +1,245 @@
+"""Can an artifact be run on this machine, and if not, why.
+
+Everything is looked up in the artifact's text and in the installed torch; the artifact itself is
+not run. Importing this module is cheap, calling `diagnose` imports torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from rewriter.artifact.opening import OpenWrapper, open_artifact
+from rewriter.core.scan import spans
+from rewriter.execution import torch_files
+from rewriter.rebuild import build_cache, machine
+from rewriter.rebuild.types import Check
+
+_PROPERTIES = re.compile(r"DeviceProperties\(")
+_CAPABILITY = re.compile(r"\bcc=(\d+)|(?P<stop>\))")
+_INCLUDE = re.compile(r'#include "(/[^"]+)"')
+_CUBIN = re.compile(r'loadKernel\(\s*"(/[^"]+)"')
+_CUSTOM_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
+
+
+def diagnose(path: str | Path | None = None) -> list[Check]:
+    """Look at this machine, and at an artifact if one is given."""
+    artifact = open_artifact(path) if path is not None else None
+    # What is said of a package is read from files; a wrapper's imports are looked up in torch.
+    checks = list(_machine(importing=artifact is None or artifact.package is None))
+    if artifact is not None and artifact.package is not None:
+        from rewriter.rebuild.examine import examine
+
+        checks += examine(artifact)
+    elif artifact is not None and "torch" in sys.modules:
+        for wrapper in artifact.wrappers:
+            checks += _artifact(wrapper)
+    return checks
+
+
+def _machine(*, importing: bool) -> Iterator[Check]:
+    yield Check("python", f"{platform.python_version()} ({sys.executable})")
+    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
+        try:
+            yield Check(name, metadata.version(name), None if name == "triton" else True)
+        except metadata.PackageNotFoundError:
+            required = name != "triton"
+            yield Check(
+                name,
+                "not installed",
+                False if required else None,
+                f"pip install {name}" if required else "needed for wrappers with Triton kernels",
+            )
+    compiler = machine.compiler()
+    yield Check(
+        "C++ compiler",
+        compiler or "none found",
+        bool(compiler),
+        "" if compiler else "install g++, or name a compiler in CXX: CPU kernels are compiled",
+    )
+    yield _builds()
+    yield from _torch(importing=importing)
+
+
+def _torch(*, importing: bool) -> Iterator[Check]:
+    """Whether torch can be imported, and its GPU. Only where that does not tell, it is imported."""
+    installed = None if importing else machine.installed_torch()
+    # Builds for other GPUs say so in their version: their drivers are asked by torch itself.
+    others = ("rocm", "xpu")
+    if (
+        installed
+        and not any(word in installed.version for word in others)
+        and torch_files.loads(installed.root)
+    ):
+        yield Check("GPU", (installed.cuda and torch_files.gpu()) or "none", None)
+        return
+    try:
+        torch = import_module("torch")
+    except Exception as error:
+        yield Check("import torch", f"{type(error).__name__}: {error}", False, "reinstall torch")
+        return
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    yield Check("GPU", found, None)
+
+
+def _builds() -> Check:
+    """The libraries of packages that need not be compiled again."""
+    found = build_cache.look()
+    if found is None:
+        return Check("cache of builds", f"off ({build_cache.VARIABLE})", None)
+    size = f"{found.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"
+    what = f"{found.count} librar{'y' if found.count == 1 else 'ies'}, {size}, {found.directory}"
+    return Check("cache of builds", what, None)
+
+
+def _artifact(wrapper: OpenWrapper) -> Iterator[Check]:
+    text = wrapper.plain.data.decode("utf-8")
+    launches = wrapper.launches
+    kinds = sorted({launch.kind for launch in launches})
+    yield Check(wrapper.name, f"{len(launches)} launches ({', '.join(kinds) or 'none'})")
+    if wrapper.unrecognised:
+        lines = ", ".join(str(call.line) for call in wrapper.unrecognised)
+        yield Check("unrecognised calls", f"line {lines}", None, "they are not instrumented")
+    if wrapper.probes is not None:
+        exact = wrapper.probes.sha256
+        yield Check("probes", f"{', '.join(wrapper.probes.probes)}; original {exact[:16]}", None)
+    if wrapper.is_module:
+        yield _torch_interface(wrapper, text)
+    else:
+        yield Check(
+            "kind of wrapper",
+            "the source of a model compiled ahead of time",
+            None,
+            "it can be listed, instrumented and stripped; it runs as part of its package",
+        )
+    yield from _devices(wrapper, text)
+    if "async_compile.triton(" in text and wrapper.is_module:
+        yield _triton()
+    yield from _files(wrapper, text)
+    yield from _operators(text)
+    if wrapper.located.loader_globals:
+        yield Check(
+            "loader globals",
+            ", ".join(wrapper.located.loader_globals),
+            None,
+            "Inductor's loader sets them; get_args() makes random ones, --constants real ones",
+        )
+
+
+def _torch_interface(wrapper: OpenWrapper, text: str) -> Check:
+    """Whether this torch has what the wrapper imports: wrappers do not say what wrote them.
+
+    A build without the wrapper's device lacks that device's functions in any release.
+    """
+    own = [f"_{device}_" for device in wrapper.devices]
+    missing = [
+        name
+        for name in _imported(ast.parse(text))
+        if not _resolves(name) and not any(part in name for part in own)
+    ]
+    version = metadata.version("torch")
+    if missing:
+        return Check(
+            "torch interface",
+            f"torch {version} lacks {', '.join(missing)}",
+            False,
+            "the wrapper comes from another release of torch: install that one",
+        )
+    return Check("torch interface", f"torch {version} has all that the wrapper imports")
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Dotted names of torch's that the module-level statements use."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            dotted = ast.unparse(node.value)
+            if dotted.startswith("torch.") and not dotted.startswith("torch.ops."):
+                yield dotted
+
+
+def _resolves(dotted: str) -> bool:
+    parts = dotted.split(".")
+    value: Any = import_module(parts[0])
+    for position, part in enumerate(parts[1:], 2):
+        if not hasattr(value, part):
+            try:
+                import_module(".".join(parts[:position]))
+            except ImportError:
+                return False
+        value = getattr(value, part, None)
+    return value is not None
+
+
+def _devices(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
+    torch = import_module("torch")
+    for device in wrapper.devices:
+        module = getattr(torch, device, None)
+        here = bool(module) and bool(getattr(module, "is_available", lambda: False)())
+        yield Check(
+            "device",
+            f"{device}: {'available' if here else 'not on this machine'}",
+            here,
+            "" if here else "it can be listed, instrumented and stripped here, but not run",
+        )
+    if not wrapper.devices:
+        yield Check("device", "cpu")
+    capabilities = {found[1] for _, found in spans(_PROPERTIES, _CAPABILITY, text)}
+    if "cuda" in wrapper.devices and capabilities and torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        if capabilities != {str(major * 10 + minor)}:
+            yield Check(
+                "compute capability",
+                f"made for {', '.join(sorted(capabilities))}, here {major * 10 + minor}",
+                None,
+                "tile sizes were chosen for the other GPU; results may differ in the last bits",
+            )
+
+
+def _triton() -> Check:
+    try:
+        return Check("triton", metadata.version("triton"))
+    except metadata.PackageNotFoundError:
+        return Check("triton", "not installed", False, "pip install triton")
+
+
+def _files(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
+    """Files that a wrapper names by their path in the cache of the machine that compiled it.
+
+    Releases up to 2.6 include a header so; C++ wrappers for GPUs load their kernels so.
+    """
+    kernels = [("kernels", _CUBIN)] if wrapper.is_module else []  # a package brings its own
+    for what, pattern in (("headers", _INCLUDE), *kernels):
+        missing = sorted(path for path in set(pattern.findall(text)) if not Path(path).exists())
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            yield Check(
+                what,
+                f"not on this machine: {', '.join(missing[:3])}{more}",
+                False,
+                "they lie in the Inductor cache of the machine that made the wrapper",
+            )
+
+
+def _operators(text: str) -> Iterator[Check]:
+    torch = import_module("torch")
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    missing = sorted(
+        f"torch.ops.{space}.{name}"
+        for space, name in set(_CUSTOM_OPERATOR.findall(code))
+        if not name.startswith("_") and not hasattr(getattr(torch.ops, space), name)
+    )
+    if missing:
+        yield Check(
+            "custom operators",
+            f"not registered: {', '.join(missing)}",
+            None,
+            "pass `rewriter run --import MODULE` with the module that registers them",
+        )

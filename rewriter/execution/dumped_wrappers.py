@@ -1,0 +1,71 @@
+"""The copies of the wrappers that a dump holds: which of them a run called.
+
+`rewriter run` and `rewriter cache run` put a copy of each wrapper that was called beside the
+manifest, with its probes or plain. A name alone does not tell wrappers apart, so the hash that a
+run recorded has to be that of the copy without probes; in a dump of an early version, which
+recorded none, the name has to do. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+from rewriter.artifact.opening import OpenWrapper, open_artifact
+from rewriter.core import markers
+from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import MANIFEST, RunDump
+from rewriter.instrumentation import record
+from rewriter.instrumentation.types import Selection
+
+_KEPT = 64  # wrappers in memory
+
+
+def copy_of(run: RunDump) -> Path | None:
+    """The file in the dump that holds the wrapper that was called, `None` if there is none."""
+    root = run.path.absolute().parents[1]
+    name = Path(run.artifact).name
+    if not name or name == MANIFEST:
+        return None
+    try:
+        path = root / name
+        if not (path.is_file() and (root / MANIFEST).is_file()):
+            return None
+        return path if run.sha256 in ("", _hash(path, path.stat().st_mtime_ns)) else None
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def wrapper_of(run: RunDump) -> OpenWrapper | None:
+    """The wrapper that was called, `None` where the dump has no copy that can be read."""
+    path = copy_of(run)
+    return None if path is None else _open(path, path.stat().st_mtime_ns)
+
+
+def selection_of(run: RunDump) -> Selection | None:
+    """The probes that recorded a run, `None` where the copy of its wrapper does not say."""
+    wrapper = wrapper_of(run)
+    if wrapper is None or wrapper.probes is None:
+        return None
+    said = record.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
+    return None if said is None else said[1]
+
+
+@lru_cache(maxsize=_KEPT)
+def _open(path: Path, changed: int) -> OpenWrapper | None:
+    try:
+        return open_artifact(path).only
+    except (RewriterError, OSError):
+        return None  # what the record says has to do
+
+
+def plain_hash(source: bytes) -> str:
+    """The hash of a wrapper without its probes, as its first inserted line has it."""
+    header = markers.find_header(source)
+    return hashlib.sha256(source).hexdigest() if header is None else header.sha256
+
+
+@lru_cache(maxsize=_KEPT)
+def _hash(path: Path, changed: int) -> str:
+    return plain_hash(path.read_bytes())

@@ -1,0 +1,85 @@
+"""How a program ended."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from rewriter.core.types import Json
+
+_ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How a program ended: its exit code, `None` if a signal or the time limit ended it.
+
+    `message` is the text of the exception, where it raised one, or says what the time limit was.
+    `timed_out` and `interrupted` say that this command ended it: at its time limit, or because it
+    was given that signal itself.
+    """
+
+    code: int | None
+    signal: int = 0
+    timed_out: bool = False
+    message: str = ""
+    interrupted: int = 0
+
+    @classmethod
+    def of(cls, code: int) -> ExitStatus:
+        """From the code of a process that ended by itself, negative for a signal."""
+        return cls(code) if code >= 0 else cls(None, signal=-code)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was this command that ended it."""
+        return self.timed_out or self.interrupted != 0
+
+    def __str__(self) -> str:
+        """In a line."""
+        if self.interrupted:
+            by = f" by {_signal_name(self.interrupted)}"
+            return "interrupted" + by * (self.interrupted != signal.SIGINT)
+        if self.timed_out:
+            return first_line(self.message) or "stopped at the time limit"
+        if self.signal:
+            return f"signal {_signal_name(self.signal)}"
+        return first_line(self.message) or f"exit code {self.code}"
+
+    @property
+    def note(self) -> str:
+        """What is worth knowing of this way to end, if anything."""
+        if self.stopped:
+            return ""
+        if self.signal == signal.SIGKILL:
+            return (
+                "SIGKILL comes from outside: where memory runs out, the system sends it, and "
+                "`dmesg` says so."
+            )
+        if any(word in self.message.lower() for word in _ALLOCATION):
+            return (
+                "An allocation failed: the launch may only be the one that asked last. Sizes of "
+                "what it reads and writes are above."
+            )
+        return ""
+
+    def json(self) -> Json:
+        return {
+            "code": self.code,
+            "signal": _signal_name(self.signal) if self.signal else "",
+            "timed_out": self.timed_out,
+            "interrupted": _signal_name(self.interrupted) if self.interrupted else "",
+            "message": self.message,
+        }
+
+
+def first_line(text: str) -> str:
+    """The first line of a text that is not empty."""
+    return text.strip().partition("\n")[0]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return str(number)

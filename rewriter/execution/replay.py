@@ -1,0 +1,191 @@
+"""A call that a dump recorded, to be run once more: its wrapper, its inputs, what it returned.
+
+The wrapper is the copy in the dump without its probes, whose hash has to be the one that the call
+recorded. Nothing is executed or loaded here: `rewriter/runtime/host/` makes the
+inputs of what was saved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.artifact.opening import Artifact, OpenWrapper, wrapper_in
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.dump import dataflow
+from rewriter.dump.reading import EVENTS, MANIFEST, RunDump, open_dump
+from rewriter.execution.dumped_wrappers import copy_of
+from rewriter.locate.types import Launch
+
+_LISTED = 8
+_SCALARS = ("int", "float", "bool", "complex", "str")
+# Operators, and kernels named after them, whose results depend on the state of a generator.
+_RANDOM = re.compile(
+    r"(?:\b|_)(?:rand|randn|randint|randperm|dropout|bernoulli|multinomial|rrelu)(?:\b|_)"
+    r"|inductor_(?:seeds?|random)|philox|aten\.(?:normal|uniform|exponential|geometric)"
+)
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call. `inputs` are in the order of the wrapper's: each with `file`, `shape`, `stride` and
+    `device`, or with `type` and `value`; empty for `None`. `outputs` are what it returned, with
+    `file` or `sha256`; `None` where that is not known. `random` are launches that draw random
+    numbers: the state of the generators was not recorded."""
+
+    run: RunDump
+    artifact: Artifact
+    inputs: tuple[Json, ...]
+    outputs: tuple[Json | None, ...]
+    random: tuple[str, ...] = ()
+
+
+def is_dump(path: str | Path) -> bool:
+    """Whether a path is a dump or a part of one, and no artifact."""
+    path = Path(path)
+    if not path.is_dir():
+        return False
+    if (path / EVENTS).is_file():
+        return True
+    roots = (path, *path.absolute().parents[:1])
+    return any((root / MANIFEST).is_file() for root in roots) and any(
+        next(path.glob(f"{pattern}/{EVENTS}"), None) for pattern in ("run*", "rank*/run*")
+    )
+
+
+def open_call(path: str | Path) -> RecordedCall:
+    """The call that a path names: `DUMP/rank0/run6`, or a dump that holds one.
+
+    Raises `RewriterError` where there are several, or where the record does not hold what it takes.
+    """
+    found = open_dump(path)
+    if len(found.runs) > 1:
+        names = ", ".join(run.name for run in found.runs[:_LISTED])
+        more = ", …" if len(found.runs) > _LISTED else ""
+        raise RewriterError(
+            "several-calls",
+            f"{path} holds {len(found.runs)} calls: {names}{more}",
+            hint=f"Name one, such as {found.runs[0].path}.",
+        )
+    (run,) = found.runs
+    wrapper = _wrapper(run)
+    entry = wrapper.located.entries[0] if wrapper.located.entries else None
+    if entry is None or not wrapper.is_module:
+        raise RewriterError(
+            "not-runnable",
+            f"{run.path}: {run.artifact} was compiled ahead of time: it runs only as part of its "
+            "package",
+            hint="`rewriter run MODEL.pt2 --args FILE.pt` runs that on inputs saved by torch.save; "
+            f"those of this call are in {run.path / 'inputs'}.",
+        )
+    rows = list(run.events())
+    return RecordedCall(
+        run,
+        Artifact(wrapper.path, (wrapper,)),
+        tuple(_inputs(run, entry.inputs, rows)),
+        tuple(_outputs(run, entry.name, rows, wrapper.launches)),
+        tuple(
+            f"#{launch.index} {launch.kernel}"
+            for launch in wrapper.launches
+            if _RANDOM.search(" ".join((launch.kernel, *launch.origins)))
+        ),
+    )
+
+
+def _wrapper(run: RunDump) -> OpenWrapper:
+    """The wrapper as it was before it had probes."""
+    copy = copy_of(run)
+    data = copy.read_bytes() if copy is not None else b""
+    opened = wrapper_in(copy, copy.name, data) if copy is not None else None
+    if copy is None or opened is None:
+        raise RewriterError(
+            "no-wrapper-source",
+            f"{run.path}: the dump holds no copy of the wrapper as it was called, {run.artifact}",
+            hint="Dumps of `rewriter run` have one; record the call once more.",
+        )
+    plain = opened.restored.source
+    if run.sha256 and hashlib.sha256(plain).hexdigest() != run.sha256:
+        raise RewriterError(
+            "corrupt-dump",
+            f"{copy}: without its probes it is not the wrapper that was called",
+            hint="Copy the dump again, or run the program once more.",
+        )
+    wrapper = wrapper_in(copy, copy.name, plain)
+    assert wrapper is not None
+    return wrapper
+
+
+def _inputs(run: RunDump, names: tuple[str, ...], rows: list[Json]) -> Iterator[Json]:
+    """What makes each input of the call."""
+    given = {row["arg"]: row for row in rows if row.get("phase") == "inputs" and "arg" in row}
+    tensors = [row for row in given.values() if "dtype" in row]
+    unsaved = [row["arg"] for row in tensors if not _is_there(run, row)]
+    if (names and not given) or unsaved:
+        what = f"{', '.join(unsaved[:_LISTED])} of the inputs" if unsaved else "the inputs"
+        call = run.facts.get("call")
+        # Of a program with many calls this one is enough; it is counted as `--calls` counts.
+        only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""
+        raise RewriterError(
+            "no-saved-inputs",
+            f"{run.path}: {what} of the call {'was' if len(unsaved) == 1 else 'were'} not saved",
+            hint="Record it with `--probe save`, without --kernels, --launches and --when after: "
+            f"`rewriter run --probe save{only} -- COMMAND`, or `rewriter run FILE --probe save`.",
+        )
+    for name in names:
+        row = given.get(name, {})  # no value is recorded of `None`
+        if "dtype" in row:
+            kept: Json = {
+                key: row[key] for key in ("dtype", "shape", "stride", "device") if key in row
+            }
+            yield {**kept, "file": str((run.path / row["file"]).absolute())}
+        elif row and row.get("type") not in _SCALARS:
+            raise RewriterError(
+                "no-saved-inputs",
+                f"{run.path}: the input {name} is a {row.get('type')}, which no file holds",
+                hint="`rewriter run FILE --args` takes inputs that torch.save wrote.",
+            )
+        else:
+            yield {key: row[key] for key in ("type", "value") if key in row}
+
+
+def _outputs(
+    run: RunDump, entry: str, rows: list[Json], launches: Sequence[Launch]
+) -> Iterator[Json | None]:
+    """What was recorded of each value that the call returned, after it was written last."""
+    last = _last_written(run, rows)
+    writers = {x.buffer: launch.index for launch in launches for x in launch.args if x.role != "in"}
+    for name in run.facts.get("outputs", {}).get(entry, ()):
+        row = last.get(name)
+        if row is None or row.get("arg") != name or "dtype" not in row:
+            yield None
+            continue
+        if row.get("launch", -1) < writers.get(name, -1):
+            # Written once more, which --roles, --tensors or --when kept out of the record.
+            yield None
+            continue
+        known: Json = {key: row[key] for key in ("shape", "stride", "sha256") if key in row}
+        if _is_there(run, row):
+            known["file"] = str((run.path / row["file"]).absolute())
+        yield known if {"file", "sha256"} & known.keys() else None
+
+
+def _last_written(run: RunDump, rows: list[Json]) -> Mapping[str, Json]:
+    """By buffer: the row of the launch that wrote it last, or that of an input."""
+    last: dict[str, Json] = {}
+    for row in rows:
+        if "arg" not in row or "time" in row:
+            continue
+        if row["phase"] == "inputs":
+            last[row["arg"]] = row
+        elif row["phase"] == "after" and row.get("role") != "in":
+            memory = run.table.get(row["launch"], {}).get("buffers", {})
+            last[memory.get(row["arg"], dataflow.variable(row["arg"]))] = row
+    return last
+
+
+def _is_there(run: RunDump, row: Json) -> bool:
+    return "file" in row and (run.path / row["file"]).is_file()

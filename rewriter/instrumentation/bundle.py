@@ -1,0 +1,196 @@
+"""The text of the C++ runtime: what is pasted into an instrumented C++ wrapper, once.
+
+The sources are ordinary C++ files in `rewriter/runtime/cpp/`; a probe is one file in its `probes/`
+that defines a class of the probe's name. They are put together by following their includes, so
+that a wrapper holds only what its probes need. An include of `formats/text.h` stands for that of
+the wrapper's format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rewriter.core.errors import FAILED, RewriterError
+
+# Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
+# are those of Python whatever the wrapper is compiled with.
+_BEGIN = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("Og", "no-fast-math")
+#endif
+"""
+_END = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+"""
+
+# The interface is shared between the two files when the bodies are compiled apart. The wrapper's
+# table and lines find it in the namespace without linkage either way.
+_SHARE = """\
+#ifdef INDUCTOR_REWRITER_APART
+namespace { namespace inductor_rewriter {} }
+namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {
+using namespace inductor_rewriter;
+#else
+namespace {
+namespace inductor_rewriter {
+#endif
+"""
+_SHARED = """\
+#ifdef INDUCTOR_REWRITER_APART
+}  // namespace inductor_rewriter_apart
+namespace {
+namespace inductor_rewriter {
+using namespace inductor_rewriter_apart;
+#endif
+}  // namespace inductor_rewriter
+}  // namespace
+"""
+_IF_BODIES = "#if !defined(INDUCTOR_REWRITER_APART) || defined(INDUCTOR_REWRITER_BODIES)\n"
+_END_IF = "#endif\n"
+_APART = """\
+// The runtime of a wrapper that is compiled with INDUCTOR_REWRITER_APART.
+#ifndef INDUCTOR_REWRITER_APART
+#define INDUCTOR_REWRITER_APART
+#endif
+#define INDUCTOR_REWRITER_BODIES
+"""
+
+SOURCES = Path(__file__).resolve().parent.parent / "runtime" / "cpp"
+_INTERFACE = SOURCES / "interface.h"
+_CALL = SOURCES / "call.h"
+
+_LOCAL = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
+_OPEN = "\nnamespace {\nnamespace inductor_rewriter {\n"
+_CLOSE = "}  // namespace inductor_rewriter\n}  // namespace\n"
+
+
+def text(probes: Sequence[str], format: str) -> str:
+    """The runtime with these probes and this format (text or upstream), as C++17.
+
+    It needs the include directories of torch, and nothing else of the file that it is pasted
+    into; the table of launches follows it. It holds no triple quotes, since it may be pasted into
+    a string of a Python file, but it does hold backslashes.
+
+    As it is, the namespaces have no linkage. Where the macro INDUCTOR_REWRITER_APART is defined,
+    only the interface is compiled, and the library needs what `apart` returns, too.
+    """
+    shared = _collect(_INTERFACE, {}, format)
+    parts = dict(shared)
+    for name in probes:
+        path = SOURCES / "probes" / f"{name}.h"
+        if not path.is_file():
+            raise RewriterError(
+                "probe-invalid",
+                f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
+                "cannot have it",
+                hint="See CONTRIBUTING.md for what a probe's file holds.",
+                code=FAILED,
+            )
+        _collect(path, parts, format)
+    _collect(_CALL, parts, format)
+    call = parts.pop(_CALL)
+    parts = {path: part for path, part in parts.items() if path not in shared}
+
+    includes = _includes(shared.values())
+    more = [line for line in _includes([*parts.values(), call]) if line not in includes]
+    return "\n".join(
+        [
+            "".join([*includes, _IF_BODIES, *more, _END_IF]),
+            _BEGIN,
+            _share(shared.values()),
+            _IF_BODIES,
+            *(_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts.values()),
+            _factory(probes),
+            _share([call]),
+            _END_IF,
+            _END,
+        ]
+    )
+
+
+def apart(probes: Sequence[str], format: str) -> str:
+    """A file of its own with the bodies of `text(probes, format)`.
+
+    It goes with a wrapper that is compiled with -DINDUCTOR_REWRITER_APART, into the same library
+    and with the same flags: the two share types. What they share is hidden, so that other
+    libraries may have a runtime of their own.
+    """
+    return _APART + text(probes, format)
+
+
+def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]:
+    """Add a file after those that it includes, each once; those of a format by its name."""
+    source = path.read_text("utf-8").replace('formats/text.h"', f'formats/{format}.h"')
+    for name in _LOCAL.findall(source):
+        found = (path.parent / name).resolve()
+        if found not in parts:
+            _collect(found, parts, format)
+    part = _LOCAL.sub("", source).replace("#pragma once\n", "")
+    if _OPEN not in part or not part.endswith(_CLOSE):
+        raise RewriterError(
+            "probe-invalid",
+            f"rewriter/runtime/cpp/{path.relative_to(SOURCES)} does not open and close its "
+            "namespaces as the files that it is put together with",
+            hint="See CONTRIBUTING.md for what a probe's file holds.",
+            code=FAILED,
+        )
+    parts[path.resolve()] = part
+    return parts
+
+
+def _comment(part: str) -> str:
+    head = part.split(_OPEN, 1)[0]
+    return "".join(line for line in head.splitlines(keepends=True) if line[:2] == "//")
+
+
+def _body(part: str) -> str:
+    return part.split(_OPEN, 1)[1].removesuffix(_CLOSE)
+
+
+def _share(parts: Iterable[str]) -> str:
+    return _SHARE + "".join("\n" + _comment(part) + _body(part) for part in parts) + _SHARED
+
+
+def _includes(parts: Iterable[str]) -> list[str]:
+    heads = (part.split(_OPEN, 1)[0] for part in parts)
+    return list(dict.fromkeys(line for head in heads for line in _directives(head)))
+
+
+def _directives(head: str) -> list[str]:
+    """The includes of the system; directives that depend on one another stay together."""
+    result: list[str] = []
+    depth = 0
+    for line in head.splitlines(keepends=True):
+        if not line.startswith("#"):
+            continue
+        inside = depth > 0
+        depth += line.startswith("#if")
+        depth -= line.startswith("#endif")
+        if inside:
+            result[-1] += line
+        else:
+            result.append(line)
+    return result
+
+
+def _factory(probes: Sequence[str]) -> str:
+    made = "".join(
+        f'  if (name == "{name}") return std::make_unique<{name.title().replace("_", "")}>();\n'
+        for name in probes
+    )
+    return (
+        "// The probes of this file.\n"
+        "namespace {\n"
+        "namespace inductor_rewriter {\n\n"
+        "inline std::unique_ptr<Probe> make_probe(const std::string& name) {\n"
+        f"{made}"
+        "  return nullptr;\n"
+        "}\n\n"
+        "}  // namespace inductor_rewriter\n"
+        "}  // namespace\n"
+    )

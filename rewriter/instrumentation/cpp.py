@@ -1,0 +1,113 @@
+"""Probes in C++: calls of the runtime that is put into the file, once, as C++ source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rewriter.core.types import Json, Phase
+from rewriter.instrumentation import bundle
+from rewriter.instrumentation.dialect import Header, expression
+from rewriter.locate.cpp.embedded import Embedded
+from rewriter.locate.types import Argument
+
+_SPACE = "inductor_rewriter"
+_VIEW = re.compile(
+    r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
+    r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
+)
+
+
+@dataclass(frozen=True)
+class Cpp:
+    """Lines of C++, for the place in a file where `text` stands."""
+
+    text: Embedded
+    comment: str = "//"
+    packer: str = ""
+
+    def begin(self, variable: str, *, checks: bool = False) -> str:
+        return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
+
+    def inputs(self, variable: str, names: Sequence[str]) -> str:
+        return f"{variable}.inputs({', '.join(names)});"
+
+    def around(
+        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+    ) -> str:
+        # A view as the arguments that make it: temporaries with destructors take long to compile.
+        values = [
+            _VIEW.sub(rf"{variable}.view(\1)", expression(argument, phase))
+            for argument in arguments
+        ]
+        return f"{variable}.{phase}({', '.join([str(launch), *values])});"
+
+    def header(
+        self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
+    ) -> Header:
+        return Header(
+            block=(
+                *bundle.text(options["probes"], options["format"]).splitlines(),
+                *_table(options, launches, inputs),
+            )
+        )
+
+    def encode(self, line: str) -> str:
+        return self.text.encode(line)
+
+
+def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
+    yield "// What is known of each launch."
+    yield f"namespace {{ namespace {_SPACE} {{"
+    yield f"const Options options{{{', '.join(_literal(value) for value in _options(options))}}};"
+    yield "const Row rows[] = {"
+    for row in launches:
+        yield f"    {{{', '.join(_literal(value) for value in _row(row))}}},"
+    yield "};"
+    given = _literal("; ".join(f"in {name}" for name in inputs) or None)
+    yield f"Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, {given});"
+    yield "}}"
+
+
+def _options(options: Json) -> Iterator[str | bool | int | None]:
+    """In the order of `Options` in rewriter/runtime/cpp/interface.h."""
+    for key in ("artifact", "sha256", "version"):
+        yield options[key]
+    yield ",".join(options["probes"])
+    yield options["when"] or ""
+    yield options["format"]
+    yield options["values"]
+    yield "; ".join(
+        " ".join([scope, *(name or "-" for name in names)])
+        for scope, names in options["outputs"].items()
+    )
+    yield "; ".join(options.get("expected", ())) or None
+    yield options.get("reads_inputs", True)
+    for key in ("label", "calls", "last"):
+        yield options[key]
+
+
+def _row(row: Json) -> Iterator[str | int | None]:
+    """In the order of `Row` in rewriter/runtime/cpp/interface.h."""
+    for key in ("launch", "kernel", "kind", "scope", "line"):
+        yield row[key]
+    yield ", ".join(row["source_nodes"])
+    yield ", ".join(row["origins"])
+    yield row["repeats"]
+    yield "; ".join(" ".join(alias) for alias in row.get("buffers", {}).items()) or None
+    for phase in ("before", "after"):
+        yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
+
+
+def _literal(value: str | bool | int | None) -> str:
+    if value is None:
+        return "nullptr"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # The text may stand in a Python string, which three quotes would end.
+    escaped = escaped.replace("\r", "\\r").replace("'''", "\\'\\'\\'")
+    return f'"{escaped}"'

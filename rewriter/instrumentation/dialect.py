@@ -1,0 +1,62 @@
+"""How probes are written in a language. Each language's folder has an implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rewriter.core.types import Json, Phase
+from rewriter.locate.types import Argument
+
+
+@dataclass(frozen=True)
+class Header:
+    """What goes in once, in front of the first entry.
+
+    `marked` are lines that carry a mark each, `block` is text that stands between two marks.
+    """
+
+    marked: tuple[str, ...] = ()
+    block: tuple[str, ...] = ()
+
+
+class Dialect(Protocol):
+    """Lines of one language, without indent, mark and newline."""
+
+    @property
+    def comment(self) -> str:
+        """What starts a comment."""
+
+    @property
+    def packer(self) -> str:
+        """The version of zlib that packs the runtime into the header; empty if none does."""
+
+    def begin(self, variable: str, *, checks: bool = False) -> str:
+        """The line at the start of an entry: a call of the wrapper begins.
+
+        It hands over what the entry was called with if its inputs are checked and that can be had.
+        """
+
+    def inputs(self, variable: str, names: Sequence[str]) -> str:
+        """The line that hands over the inputs of a call."""
+
+    def around(
+        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+    ) -> str:
+        """The line before or after a launch."""
+
+    def header(
+        self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
+    ) -> Header:
+        """What the lines above need: the runtime, and the table of what is known of each launch."""
+
+    def encode(self, line: str) -> str:
+        """A line as the file has to hold it."""
+
+
+def expression(argument: Argument, phase: Phase) -> str:
+    """What gives an argument's value at a phase; empty where nothing does."""
+    if phase == "after" and argument.later is not None:
+        return argument.later
+    return argument.expr

@@ -1,0 +1,248 @@
+"""Turns launches and probes into insertions. Values in, values out; nothing is edited here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewriter.core import markers
+from rewriter.core.edit import Insertion
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.core.types import Format, Json, Phase
+from rewriter.instrumentation import probes
+from rewriter.instrumentation.dialect import Dialect, expression
+from rewriter.instrumentation.record import Recorded, operators_hash
+from rewriter.instrumentation.record import line as recorded_line
+from rewriter.instrumentation.types import Plan, Selection, Skipped
+from rewriter.locate.inputs import row as table_row
+from rewriter.locate.types import Argument, Expected, Launch, Located
+from rewriter.version import __version__
+
+
+def plan(
+    source: Source,
+    located: Located,
+    selection: Selection,
+    dialect: Dialect,
+    operators: Sequence[Json] = (),
+    *,
+    label: str = "",
+) -> Plan:
+    """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
+
+    One short line goes before and after each chosen launch, as its probes ask for, one at the
+    start of a call, one where the inputs of a call have names, and a header with the runtime and
+    the facts of every probed launch. `operators` are what lay beside the source; the header has
+    their hash.
+    """
+    chosen = probes.choose(located.launches, selection)
+    lines = _Lines(source, dialect)
+    phases = probes.phases(selection)
+    reads, checks = probes.asks_for_inputs(selection), probes.checks_inputs(selection)
+    reads = reads and phases.get("before", False)
+    if checks and selection.tensors is not None:
+        reads = False  # all of them are handed over to be checked
+    inputs: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
+    for entry in located.entries:
+        names = entry.inputs if checks else probes.named_inputs(entry.inputs, selection)
+        given = bool(names) and entry.inputs_at is not None and (reads or checks)
+        begin = dialect.begin(lines.variable, checks=given and checks)
+        lines.add(entry.start, entry.indent, begin, "begin")
+        if given and entry.inputs_at is not None and names == (inputs or names):
+            inputs, expected = names, entry.expected
+            line = dialect.inputs(lines.variable, inputs)
+            lines.add(entry.inputs_at, entry.indent, line, "inputs")
+    probed: list[Launch] = []
+    skipped: list[Skipped] = []
+    facts: list[Json] = []
+    for launch in chosen:
+        if launch.site.obstacle:
+            skipped.append(Skipped(launch, launch.site.obstacle))
+            continue
+        if launch.site.open_ended and "after" in phases:
+            skipped.append(Skipped(launch, f"no line can follow it: {launch.site.open_ended}"))
+        values = _values(launch, phases, selection)
+        if phases and not values:
+            continue
+        for phase, arguments in values.items():
+            lines.around(launch, phase, arguments)
+        facts.append(_facts(launch, values))
+        probed.append(launch)
+    if phases and chosen and not (probed or skipped or inputs):
+        raise probes.no_value(chosen, selection)
+    checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
+    made = Recorded(Path(source.name).name, dialect.packer, operators_hash(operators), label)
+    lines.header(located, selection, facts, inputs, checked, made)
+    return Plan(
+        lines.insertions(),
+        tuple(probed) if phases else (),
+        tuple(skipped),
+        located.unrecognised,
+        probes.unmatched(
+            located.launches, selection, (name for x in located.entries for name in x.inputs)
+        ),
+        _unchecked(located, inputs) if checks else (),
+    )
+
+
+def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Why the inputs of an entry are not handed over."""
+    if not any(entry.inputs for entry in located.entries):
+        return ("no entry gives names to any",)
+    return tuple(
+        f"no line can be put behind those of {entry.name}"
+        if entry.inputs_at is None
+        else f"those of {entry.name} are not those of the entry before it"
+        for entry in located.entries
+        if entry.inputs and (entry.inputs_at is None or entry.inputs != inputs)
+    )
+
+
+def _values(
+    launch: Launch, phases: dict[Phase, bool], selection: Selection
+) -> dict[Phase, tuple[Argument, ...]]:
+    """What each phase of a launch reads, each value once.
+
+    A phase that is left without any by what the user chose has a line only if a probe needs one.
+    """
+    chooses = selection.roles is not None or selection.tensors is not None
+    needed = probes.needed(selection)
+    result: dict[Phase, tuple[Argument, ...]] = {}
+    for phase, reads in phases.items():
+        if phase == "after" and launch.site.open_ended:
+            continue
+        readable = (
+            argument
+            for argument in launch.args
+            if reads
+            and _is_read(argument, phase, selection.format)
+            and probes.is_asked(argument, phase, selection)
+        )
+        values = tuple({argument.expr: argument for argument in readable}.values())
+        if values or phase in needed or not chooses:
+            result[phase] = values
+    return result
+
+
+def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
+    """A pure output has no value before; a literal is in the source, but upstream prints it."""
+    if argument.type == "other" or (phase == "before" and argument.role == "out"):
+        return False
+    if not expression(argument, phase):
+        return False
+    return argument.type == "tensor" or bool(argument.buffer) or style == "upstream"
+
+
+def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> Json:
+    """The row of a launch in the wrapper's table: what is known of it without running it."""
+    row: Json = {
+        "launch": launch.index,
+        "kernel": launch.kernel,
+        "kind": launch.kind,
+        "scope": launch.scope,
+        "line": launch.line,
+        "source_nodes": list(launch.source_nodes),
+        "origins": list(launch.origins),
+        "repeats": launch.repeats,
+    }
+    memory = {a.name: a.buffer for arguments in values.values() for a in arguments if _is_alias(a)}
+    if memory:
+        row["buffers"] = memory
+    for phase, arguments in values.items():
+        row[phase] = [
+            [a.role, a.name] if a.name == a.expr else [a.role, a.name, a.expr] for a in arguments
+        ]
+    return row
+
+
+def _is_alias(argument: Argument) -> bool:
+    """Whether an argument has its memory under another name: data flow goes by that."""
+    return argument.type == "tensor" and argument.name.partition(".")[0] != argument.buffer
+
+
+class _Lines:
+    """Collects lines for one file: marked, with its own line ends, in order."""
+
+    def __init__(self, source: Source, dialect: Dialect) -> None:
+        self._source = source
+        self._dialect = dialect
+        self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
+        self._insertions: list[Insertion] = []
+        name = "_rw"
+        while name.encode() in source.data:
+            name += "_"
+        self.variable = name
+
+    def add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
+        self._require_line(offset)
+        data = self._source.data
+        at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
+        text = self._mark.line(
+            self._dialect.encode(indent.decode() + line),
+            self._source.newline_at(offset),
+            at_end=at_end,
+        )
+        self._insertions.append(Insertion(offset, text, origin))
+
+    def _require_line(self, offset: int) -> None:
+        """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
+        line = self._source.line_of(offset)
+        if offset not in (self._source.line_start(line), len(self._source.data)):
+            raise RewriterError(
+                "no-place",
+                f"{self._source.name}:{line}: a probe needs a line of its own, "
+                f"and this place is in the middle of one\n"
+                f"    {self._source.line_text(line).strip()}",
+                hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
+            )
+
+    def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
+        self.add(
+            launch.site.start if phase == "before" else launch.site.end,
+            launch.site.indent,
+            self._dialect.around(self.variable, phase, launch.index, arguments),
+            f"#{launch.index} {phase} {launch.kernel}",
+        )
+
+    def header(
+        self,
+        located: Located,
+        selection: Selection,
+        facts: list[Json],
+        inputs: Sequence[str],
+        checked: Json,
+        made: Recorded,
+    ) -> None:
+        source, encode, offset = self._source, self._dialect.encode, located.header
+        self._require_line(offset)
+        sha256 = hashlib.sha256(source.data).hexdigest()
+        options = {
+            "artifact": made.artifact,
+            "sha256": sha256,
+            "version": __version__,
+            "probes": list(selection.probes),
+            "when": selection.when,
+            "format": selection.format,
+            "values": selection.values,
+            "label": made.label,
+            "calls": selection.calls,
+            "last": selection.last,
+            "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
+            **checked,
+        }
+        header = self._dialect.header(self.variable, options, facts, inputs)
+        newline = source.newline_at(offset)
+        first = markers.header_line(__version__, selection.probes, sha256)
+        text = self._mark.line(f"{self._dialect.comment} {first}", newline)
+        options_line = f"{self._dialect.comment} {recorded_line(made, selection)}"
+        text += self._mark.line(encode(options_line), newline)
+        text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
+        if header.block:
+            text += self._mark.block([encode(line) for line in header.block], newline)
+        self._insertions.insert(0, Insertion(offset, text, "header"))
+
+    def insertions(self) -> tuple[Insertion, ...]:
+        return tuple(self._insertions)

@@ -1,0 +1,165 @@
+"""Are the probes in a file what `instrument` writes?
+
+The file without its probes is instrumented again, as it says that it was, and both are compared
+byte for byte. Nothing in the file is trusted: what it says of itself only chooses what to compare
+with.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rewriter.artifact.opening import OpenWrapper, operators_beside
+from rewriter.core import edit, markers
+from rewriter.core.errors import RewriterError
+from rewriter.instrumentation import planning, probes, record
+from rewriter.instrumentation.dialect import Dialect
+from rewriter.instrumentation.record import Recorded
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.types import Wrapper
+from rewriter.version import __version__
+
+State = Literal["verified", "unverified", "changed"]
+_WIDTH = 80
+# What a standalone Python wrapper packs its runtime into: `_embedded` in python.py.
+_PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
+_PIECE = re.compile(rb"'([^'\r\n]*)'")
+
+
+@dataclass(frozen=True)
+class ProbeCheck:
+    """`verified`: every byte beyond the original is what `instrument` writes; `changed`: it is not;
+    `unverified`: that cannot be said. `reason` says why it is one of the others, `line` is the
+    first line that differs."""
+
+    state: State
+    reason: str = ""
+    line: int | None = None
+
+
+def check(wrapper: OpenWrapper) -> ProbeCheck | None:
+    """Check the probes of a wrapper; `None` where it has none."""
+    header = wrapper.probes
+    if header is None:
+        return _without_header(wrapper.source)
+    if not wrapper.restored.exact:
+        return ProbeCheck("changed", "without them it is not the file that the probes went into")
+    if header.version != __version__:
+        return ProbeCheck(
+            "unverified",
+            f"{header.version} wrote them, and this is {__version__}: that version can check them",
+        )
+    said = record.read(wrapper.source, header.tag, header.probes)
+    if said is None:
+        return ProbeCheck("unverified", "the file does not say with which options they were made")
+    made, selection = said
+    try:
+        probes.check(header.probes)
+        with_operators = _with_operators(wrapper, made)
+        if with_operators is None:
+            return ProbeCheck(
+                "unverified", "the .json with the meanings of its operators is missing, or another"
+            )
+        return _compare(with_operators, made, selection)
+    except RewriterError as error:
+        return ProbeCheck("changed", f"they cannot be made again: {error.message}")
+    except (ValueError, TypeError, AttributeError) as error:
+        return ProbeCheck("changed", f"no instrument has such options: {error}")
+
+
+def _without_header(source: bytes) -> ProbeCheck | None:
+    """Of a file without the first line of probes: `None` where it has no other line of theirs."""
+    match = record.find(source)
+    if match is None:
+        return None
+    line = len(markers.lines(source[: match.start()])) + 1
+    return ProbeCheck(
+        "changed",
+        f"line {line} is theirs, and the line that begins them is missing or edited",
+        line,
+    )
+
+
+def _with_operators(wrapper: OpenWrapper, made: Recorded) -> OpenWrapper | None:
+    """The wrapper with the operators that it was instrumented with; `None` if they are gone."""
+    if made.operators == record.operators_hash(wrapper.operators):
+        return wrapper
+    # They lie beside the file that was instrumented, unless it had none.
+    operators = operators_beside(wrapper.path.with_name(made.artifact)) if made.operators else ()
+    if made.operators != record.operators_hash(operators):
+        return None
+    return replace(wrapper, operators=operators)
+
+
+def _compare(wrapper: OpenWrapper, made: Recorded, selection: Selection) -> ProbeCheck:
+    source = wrapper.source
+    dialect = wrapper.dialect(standalone=bool(made.packed))
+    expected = _instrumented(wrapper, made, selection, dialect)
+    if expected != source and made.packed and made.packed != zlib.ZLIB_RUNTIME_VERSION:
+        from rewriter.instrumentation.python import Python, packed
+
+        # Another zlib packs the same in other bytes.
+        if (found := _packed(source)) and _unpacked(found) == _unpacked(packed()):
+            own = Python(True, runtime=found, packer=made.packed)
+            expected = _instrumented(wrapper, made, selection, own)
+    if expected == source:
+        return ProbeCheck("verified")
+    ours, theirs = markers.lines(expected), markers.lines(source)
+    pairs = enumerate(zip([*ours, b""], [*theirs, b""], strict=False), 1)
+    number, (one, other) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+    return ProbeCheck(
+        "changed",
+        f"line {number} is {_short(other, one)}, and instrument writes {_short(one, other)}",
+        number,
+    )
+
+
+def _instrumented(
+    wrapper: OpenWrapper, made: Recorded, selection: Selection, dialect: Dialect
+) -> bytes:
+    plain = replace(
+        wrapper,
+        wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
+        path=wrapper.path.with_name(made.artifact),
+    )
+    plan = planning.plan(
+        plain.plain,
+        wrapper.located,
+        selection,
+        dialect,
+        wrapper.operators,
+        label=made.label,
+    )
+    return edit.apply(plain.plain.data, plan.insertions)
+
+
+def _packed(source: bytes) -> str:
+    found = _PACKED.search(source)
+    return b"".join(_PIECE.findall(found[1])).decode("ascii", "replace") if found else ""
+
+
+def _unpacked(text: str) -> bytes | None:
+    """What was packed; `None` where the text is not as we write it."""
+    try:
+        data = base64.b85decode(text)
+        unpacker = zlib.decompressobj()
+        found = unpacker.decompress(data)
+    except (ValueError, zlib.error):
+        return None
+    whole = unpacker.eof and not unpacker.unused_data
+    return found if whole and base64.b85encode(data).decode() == text else None
+
+
+def _short(line: bytes, beside: bytes) -> str:
+    """A line, from a little before where it differs from the other one."""
+    text, other = (one.decode("utf-8", "replace") for one in (line, beside))
+    if not text:
+        return "missing"
+    same = next((i for i, (x, y) in enumerate(zip(text, other, strict=False)) if x != y), 0)
+    start = max(0, min(same, len(other)) - _WIDTH // 2) if same > _WIDTH // 2 else 0
+    piece = text[start : start + _WIDTH]
+    return f"{'…' if start else ''}{piece!r}{'…' if start + _WIDTH < len(text) else ''}"

@@ -1,0 +1,92 @@
+"""Probes in Python: calls of the runtime that the wrapper imports, or carries with it."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core.types import Json, Phase
+from rewriter.instrumentation.dialect import Header
+from rewriter.locate.types import Argument
+
+RUNTIME = Path(__file__).parent.parent / "runtime"
+
+
+@dataclass(frozen=True)
+class Python:
+    """Lines of Python. With `standalone` the header carries the runtime instead of importing it.
+
+    `runtime` is that as packed by a version of zlib, `packer`.
+    """
+
+    standalone: bool = False
+    comment: str = "#"
+    runtime: str = ""
+    packer: str = ""
+
+    def begin(self, variable: str, *, checks: bool = False) -> str:
+        return f"{variable}.begin({'args' if checks else ''})"
+
+    def inputs(self, variable: str, names: Sequence[str]) -> str:
+        return f"{variable}.inputs({', '.join(names)})"
+
+    def around(
+        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+    ) -> str:
+        values = "".join(f", {argument.expr}" for argument in arguments)
+        return f"{variable}.{phase}({launch}{values})"
+
+    def header(
+        self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
+    ) -> Header:
+        given = f", {list(inputs)!r}" if inputs else ""
+        return Header(
+            marked=(
+                *(_embedded(variable, self.runtime) if self.standalone else [_imported(variable)]),
+                f"{variable} = {variable}_attach({options!r}, [",
+                *(f"    {row!r}," for row in launches),
+                f"]{given})",
+            )
+        )
+
+    def encode(self, line: str) -> str:
+        return line
+
+
+def _imported(variable: str) -> str:
+    return f"from rewriter.runtime import attach as {variable}_attach"
+
+
+def packed() -> str:
+    """The runtime's own sources as text."""
+    return base64.b85encode(zlib.compress(_sources(), 9)).decode()
+
+
+def _sources() -> bytes:
+    modules = {
+        ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")
+        for path in sorted(RUNTIME.rglob("*.py"))
+        if path.parent.name != "host"  # which runs in processes of ours alone
+    }
+    return repr(modules).encode()
+
+
+def _embedded(variable: str, runtime: str) -> Iterator[str]:
+    """The runtime in the file, and the few lines that import it from there."""
+    sources, runtime = _sources(), runtime or packed()
+    yield f"{variable}_packed = ("
+    for start in range(0, len(runtime), 120):
+        yield f"    {runtime[start : start + 120]!r}"
+    yield ")"
+    loader = (RUNTIME / "embedded.txt").read_text("utf-8")
+    # A name of its own for each version: two standalone wrappers may meet in one process.
+    for name, value in (
+        ("PACKED", f"{variable}_packed"),
+        ("PACKAGE", f"_rewriter_runtime_{zlib.crc32(sources):08x}"),
+        ("VARIABLE", variable),
+    ):
+        loader = loader.replace(name, value)
+    yield from loader.splitlines()

@@ -1,0 +1,90 @@
+"""What an instrumented file says of how it was made, in one line: enough to make it again.
+
+The line is JSON in which all that could end a string or a comment of the file is percent-encoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import quote, unquote
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
+from rewriter.instrumentation.types import Selection
+
+_LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
+_WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
+_SAFE = '{}[]",:*-_./()+='
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How a file was made, beside the probes, which are in its first inserted line.
+
+    `artifact` is the name of the file that was instrumented; `packed` the version of zlib that
+    packed the runtime, empty where it is imported; `operators` the hash of the meanings of
+    operators that lay beside a C++ wrapper, empty if none did; `label` what prints call it.
+    """
+
+    artifact: str
+    packed: str = ""
+    operators: str = ""
+    label: str = ""
+
+
+def line(made: Recorded, selection: Selection) -> str:
+    """The line, without its comment sign and mark. What is left at its default is left out."""
+    options: Json = {name: _plain(value) for name, value in vars(made).items() if value}
+    for field in fields(Selection):
+        value = getattr(selection, field.name)
+        if field.name != "probes" and value != field.default:
+            options[field.name] = _plain(value)
+    return "Options: " + quote(json_text.encode(options, compact=True), safe=_SAFE)
+
+
+def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[Recorded, Selection] | None:
+    """What the line of a file says; `None` where there is none that could be one of ours."""
+    for match in _LINE.finditer(data):
+        if not data.startswith(tag.encode(), match.end()):
+            continue
+        try:
+            options = json_text.parse_object(unquote(match[1].decode()).encode())
+            made = {name: str(options.pop(name)) for name in vars(Recorded("")) if name in options}
+            selected = {name: _value(value) for name, value in options.items()}
+            return Recorded(**made), Selection(probes=tuple(probes), **selected)
+        except (ValueError, TypeError):
+            return None
+    return None
+
+
+def find(data: bytes) -> re.Match[bytes] | None:
+    """The first line of a file that is like this one, whatever its mark."""
+    return _WHOLE.search(data)
+
+
+def operators_hash(operators: Sequence[Json]) -> str:
+    """The hash of what operators mean; empty if nothing was there to say it."""
+    if not operators:
+        return ""
+    ordered = json.dumps(operators, sort_keys=True)  # hashed, and read by nobody
+    return hashlib.sha256(ordered.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, str):
+        # A path that is no UTF-8 has halves of surrogate pairs, which nothing can write.
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return range(*value["range"]) if "range" in value else {}
+    return tuple(_value(one) for one in value) if isinstance(value, list) else value

@@ -1,0 +1,83 @@
+"""The values of instrumenting: what was asked for, what is planned, and the result. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core.edit import Insertion
+from rewriter.core.types import Format, Role, When
+from rewriter.locate.types import Launch, Unrecognised
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which probes go where: what the command line's PROBES options say.
+
+    `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
+    `when` of `None` leaves it to each probe. `roles` are those of `--roles`, `tensors` patterns
+    over names and buffers of arguments; `None` is all. `calls` says which calls of the wrapper are
+    recorded, as `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps;
+    an empty text and 0 are all.
+    """
+
+    probes: tuple[str, ...]
+    kernels: tuple[str, ...] | None = None
+    launches: tuple[range, ...] | None = None
+    when: When | None = None
+    format: Format = "text"
+    values: bool = False
+    roles: tuple[Role, ...] | None = None
+    tensors: tuple[str, ...] | None = None
+    calls: str = ""
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A launch that was to be probed and was not, or only in part, and why."""
+
+    launch: Launch
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What instrumenting one wrapper would change.
+
+    `unmatched` are the parts of the selection that name no launch, while others do. `unchecked`
+    says which inputs were to be checked and are not, and why.
+    """
+
+    insertions: tuple[Insertion, ...]
+    probed: tuple[Launch, ...]
+    skipped: tuple[Skipped, ...]
+    unrecognised: tuple[Unrecognised, ...]
+    unmatched: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """The result of `instrument`: new bytes, and what was done to get them."""
+
+    path: Path
+    source: bytes
+    original: bytes
+    plan: Plan
+    selection: Selection
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """The result of `strip`.
+
+    `removed` counts the lines taken out; `exact` tells whether what is left has the hash that was
+    recorded when the probes went in. It is false when somebody edited the file since.
+    """
+
+    path: Path
+    source: bytes
+    instrumented: bytes
+    removed: int
+    exact: bool

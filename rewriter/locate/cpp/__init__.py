@@ -1,0 +1,1 @@
+"""Launches of wrappers in C++, which may stand in a string of a Python file."""

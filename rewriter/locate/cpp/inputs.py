@@ -1,0 +1,153 @@
+"""What a C++ wrapper was made for.
+
+AOTInductor's wrappers hold checks of their inputs since torch 2.7, which they run only where
+`AOTI_RUNTIME_CHECK_INPUTS` says so (`generate_input_output_runtime_checks` in
+torch/_inductor/codegen/cpp_wrapper_cpu.py): no symbolic sizes, no index of the device. Since 2.12
+both kinds of wrapper assert sizes and strides where an input is first used. Before, there are the
+types that pointers are cast to, and in the Python around a JIT wrapper its harness.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rewriter.locate.inputs import SYMBOL, combine, dimension
+from rewriter.locate.types import Expected
+
+_ASSERTED = re.compile(
+    r"\bassert_size_stride\(\s*(?P<name>\w+),\s*\{(?P<size>[^{}]*)\},\s*\{(?P<stride>[^{}]*)\}"
+)
+_ALIGNED = re.compile(r"\bassert_alignment\(\s*(?P<name>\w+),\s*(?P<bytes>\d{1,9})L*\s*,")
+_SYMBOL = re.compile(r"\b(?P<symbol>\w+) = (?P<name>\w+?)(?:_size\[(?P<place>\d{1,3})\])?;")
+_ITEM = re.compile(r"\baoti_torch_item_(?P<type>\w+)\(\s*inputs\[\d+\],\s*&(?P<name>\w+)\)")
+_POINTER = re.compile(r"\((?:const )?(?P<type>[\w:<>]+)\s*\*\)\((?P<name>\w+)\.data_ptr\(\)\)")
+
+# In `check_input_N`, which calls the input by its name.
+_EQUAL = re.compile(
+    r"\bif \((?P<value>\d+)L* != (?P<name>\w+)_(?P<of>size|stride)\[(?P<place>\d{1,3})\]\)"
+)
+_BOUND = re.compile(
+    r"\bif \((?P<name>\w+)_size\[(?P<place>\d{1,3})\] (?P<sign>[<>]) (?P<value>\d+)L*\)"
+)
+_DTYPE = re.compile(r"\b(?P<name>\w+)_expected_dtype = aoti_torch_dtype_(?P<dtype>\w+)\(\);")
+_DEVICE = re.compile(r"\b(?P<name>\w+)_expected_device_type = (?P<number>\d+);")
+# By number (c10::DeviceType); others that Inductor has no wrappers for.
+_DEVICES = {"0": "cpu", "1": "cuda", "12": "xpu", "13": "mps"}
+
+_TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "bool": "bool",
+    "complex<float>": "complex64",
+    "complex<double>": "complex128",
+    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+def expected(
+    checks: str, body: str, names: Sequence[str], example: dict[str, Expected]
+) -> tuple[Expected, ...]:
+    """What is known of each input of an entry.
+
+    `checks` is the text in which `check_input_N` are defined, `body` that of the entry, `example`
+    what the harness of a JIT wrapper makes.
+    """
+    asserted = {known.name: known for known in _checked(checks)}
+    inputs = frozenset(names)
+    for known in (*_asserted(body, inputs), *_numbers(body)):
+        asserted[known.name] = _merged(asserted.get(known.name), known)
+    for pointer in _POINTER.finditer(body):
+        name, dtype = pointer["name"], _TYPES.get(pointer["type"].rpartition("::")[2], "")
+        if name not in inputs:
+            continue
+        known = asserted.get(name, Expected(name, "tensor"))
+        if not known.dtype and not (name in example and example[name].dtype):
+            asserted[name] = replace(known, dtype=dtype)
+    symbols: dict[str, str] = {}
+    for match in _SYMBOL.finditer(body):
+        if match["name"] in inputs and SYMBOL.match(match["symbol"]):
+            place = f"[{match['place']}]" if match["place"] else ""
+            symbols.setdefault(match["name"] + place, match["symbol"])
+    return tuple(
+        # Where sizes have names, one of no limits is not seen in the checks.
+        replace(known, open=known.open and bool(symbols))
+        for known in combine(names, example, asserted, symbols)
+    )
+
+
+def _asserted(body: str, inputs: frozenset[str]) -> Iterator[Expected]:
+    for match in _ASSERTED.finditer(body):
+        if match["name"] not in inputs:
+            continue
+        size, stride = (_dimensions(match[part]) for part in ("size", "stride"))
+        yield Expected(match["name"], "tensor", size=size, stride=stride)
+    for match in _ALIGNED.finditer(body):
+        yield Expected(match["name"], "tensor", alignment=int(match["bytes"]))
+
+
+def _numbers(body: str) -> Iterator[Expected]:
+    """JIT wrappers get numbers as tensors: `aoti_torch_item_int64(inputs[1], &arg1_1)`."""
+    for match in _ITEM.finditer(body):
+        yield Expected(match["name"], "float" if "float" in match["type"] else "int")
+
+
+def _merged(before: Expected | None, known: Expected) -> Expected:
+    """What the checks know, and what is asserted: of that the first counts, as in Python.
+
+    An assertion names sizes, the checks have their limits.
+    """
+    if before is None or known.kind != "tensor":
+        return known
+    if known.size is None:
+        return replace(before, alignment=before.alignment or known.alignment)
+    if before.size is not None and not before.open:
+        return before
+    limits = ["".join(size.partition(":")[1:]) for size in before.size or ()]
+    if len(limits) > len(known.size):
+        limits = []  # of a tensor with more dimensions: not the one that is asserted
+    limits += [""] * (len(known.size) - len(limits))
+    size = tuple(text + limit for text, limit in zip(known.size, limits, strict=True))
+    return replace(before, size=size, stride=known.stride, open=False)
+
+
+def _checked(checks: str) -> Iterator[Expected]:
+    """What `check_input_N` compare. A dimension that is not compared may follow the last."""
+    devices = {match["name"]: match["number"] for match in _DEVICE.finditer(checks)}
+    sizes: dict[str, dict[int, str]] = {}
+    strides: dict[str, dict[int, str]] = {}
+    for match in _EQUAL.finditer(checks):
+        found = sizes if match["of"] == "size" else strides
+        found.setdefault(match["name"], {})[int(match["place"])] = match["value"]
+    limits: dict[tuple[str, int], dict[str, str]] = {}
+    for match in _BOUND.finditer(checks):
+        place = match["name"], int(match["place"])
+        limits.setdefault(place, {})[match["sign"]] = match["value"]
+    for (name, position), limit in limits.items():
+        text = f"?:{limit.get('<', '')}..{limit.get('>', '')}"
+        sizes.setdefault(name, {}).setdefault(position, text)
+    for match in _DTYPE.finditer(checks):
+        name = match["name"]
+        dim = max([*sizes.get(name, ()), *strides.get(name, ())], default=-1) + 1
+        size, stride = (
+            tuple(found.get(name, {}).get(i, "?") for i in range(dim)) for found in (sizes, strides)
+        )
+        device = _DEVICES.get(devices.get(name, ""), "")
+        yield Expected(name, "tensor", match["dtype"], device, size, stride, open=True)
+
+
+def _dimensions(text: str) -> tuple[str, ...]:
+    """The members of a braced list; calls in it have commas of their own."""
+    members, depth = [""], 0
+    for letter in text:
+        depth += (letter in "(<") - (letter in ")>")
+        if letter == "," and not depth:
+            members.append("")
+        else:
+            members[-1] += letter
+    return tuple(dimension(member) for member in members if member.strip())

@@ -1,0 +1,270 @@
+"""Finds the launches of a C++ wrapper, and what their arguments are."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import tree_sitter
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.core.types import Role
+from rewriter.locate import provenance
+from rewriter.locate.arguments import Declared, distinct, settle
+from rewriter.locate.cpp import embedded
+from rewriter.locate.cpp import grammar as grammars
+from rewriter.locate.cpp.expression import Reading
+from rewriter.locate.cpp.inputs import expected
+from rewriter.locate.cpp.outline import Body, Outline, without_templates
+from rewriter.locate.cpp.roles import RESOLVERS, Context, Operators
+from rewriter.locate.cpp.walk import Candidate, Walk
+from rewriter.locate.flow import Content, Flow
+from rewriter.locate.inputs import examples
+from rewriter.locate.python import outline as python
+from rewriter.locate.types import Argument, Entry, Expected, Launch, Located
+
+# Names that Inductor gives to what only hands a buffer on.
+_TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
+_TRITON = re.compile(
+    rb"^(?P<name>\w+) = async_compile\.triton\(\s*['\"]\w+['\"],\s*'''(?P<text>.*?)'''",
+    re.DOTALL | re.MULTILINE,
+)
+# A tensor that nothing is ever put into: it stands for none.
+_UNDEFINED = re.compile(r"var_\d+$")
+_OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d{1,5})\] = (?P<name>\w+)\.release\(\)")
+_CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+
+
+def locate(source: Source, operators: Operators = ()) -> Located:
+    """Locate every launch. Reads text only; nothing is compiled or run.
+
+    `operators` are the nodes of the `.wrapper.json` beside it. Raises `RewriterError` where the
+    C++ in the source does not end, or an entry does not parse.
+    """
+    text = embedded.of(source)
+    example = examples(_require_module(source)) if text.start else {}
+    sources = _triton_sources(source, text.start) if text.start else {}
+    shapes = grammars.load()
+    outline = Outline(source, text, shapes)
+    walk = Walk(outline, shapes)
+    builder = _Builder(Context(outline, walk, sources, operators))
+    launches: list[Launch] = []
+    entries: list[Entry] = []
+    constants: dict[str, None] = {}
+    for body in outline.bodies:
+        before = len(launches)
+        flow = None
+        for candidate, flow in walk.body(body):
+            launches.append(builder.launch(len(launches), candidate, flow))
+        constants |= dict.fromkeys(walk.names.constants)
+        if len(launches) > before and flow:
+            if entry := _entry(outline, walk, body, flow):
+                known = _expected(outline, body, entry.inputs, example)
+                entries.append(replace(entry, expected=known))
+            else:
+                launches[before:] = map(_unreachable, launches[before:])
+    return Located(
+        launches=tuple(launches),
+        unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
+        entries=tuple(entries),
+        header=outline.header,
+        loader_globals=tuple(constants),
+    )
+
+
+def count(source: Source) -> int:
+    """How many launches there are, without what they are. Raises as `locate` does."""
+    grammar = grammars.load()
+    outline = Outline(source, embedded.of(source), grammar)
+    found = set()
+    for body in outline.bodies:
+        for _, captures in tree_sitter.QueryCursor(grammar.launches).matches(body.node):
+            callee = without_templates("".join(outline.read(captures["callee"][0]).split()))
+            if grammar.effect(callee) is None:
+                found.add(captures["launch"][0].start_byte)
+    return len(found)
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Turns candidates into launches: kernel, kind, arguments, roles."""
+
+    context: Context
+
+    def launch(self, index: int, candidate: Candidate, flow: Flow) -> Launch:
+        called = RESOLVERS[candidate.shape.roles](candidate, self.context)
+        arguments: list[Argument] = []
+        used: list[tuple[str, str]] = []
+        for node, declared in called.arguments:
+            for reading in self._members(node):
+                argument = self._argument(reading, declared, candidate, flow)
+                if argument is None:
+                    continue
+                arguments.append(argument)
+                if argument.type == "tensor":
+                    used.append((reading.name, reading.expr if reading.kind == "view" else ""))
+        arguments += [Argument(text, text, "", "in", "scalar") for text in called.literals]
+        made = (*candidate.outputs.values(), *candidate.assigned)
+        arguments += [Argument(name, name, name, "out", "tensor") for name in made]
+        settled = settle(arguments, flow)
+        for name, view in used:
+            # Whatever was handed to a launch holds values now: it did before, or was written.
+            flow.write(name, view)
+        origins, nodes = provenance.read(candidate.comments)
+        return Launch(
+            index=index,
+            scope=candidate.scope,
+            kernel=called.kernel,
+            kind=candidate.shape.kind_of(called.kernel, called.source),
+            line=self.context.outline.line(candidate.call.node),
+            args=distinct(settled),
+            origins=origins,
+            source_nodes=nodes,
+            site=candidate.site,
+            repeats=candidate.repeats,
+        )
+
+    def _members(
+        self, node: tree_sitter.Node, within: frozenset[str] = frozenset()
+    ) -> Iterator[Reading]:
+        """What one argument hands over: itself, or the tensors of a list.
+
+        `within` are the lists that it is a member of.
+        """
+        walk = self.context.walk
+        for member in walk.reader.elements(node):
+            reading = walk.reader.read(member)
+            if reading.name in walk.names.lists and reading.name not in within:
+                for inner in walk.names.lists[reading.name]:
+                    yield from self._members(inner, within | {reading.name})
+            elif reading.name in walk.names.pointers:
+                pointed = walk.names.pointers[reading.name]
+                yield replace(pointed, const=reading.const)
+            else:
+                yield reading
+
+    def _argument(
+        self, reading: Reading, declared: Declared, candidate: Candidate, flow: Flow
+    ) -> Argument | None:
+        """One argument; `None` for a handle that the launch fills: it has a name of its own."""
+        name = reading.name
+        if declared.type == "other":
+            return Argument(reading.expr, reading.expr, "", "in", "other")
+        if reading.kind == "number":
+            return Argument(reading.expr, reading.expr, "", "in", "scalar")
+        known = flow.variables.get(name)
+        if reading.kind == "other" or known is None or known.type == "other":
+            return Argument(reading.expr, reading.expr, "", "in", "other")
+        if reading.address and (
+            name in candidate.outputs or (name.endswith("_handle") and known.root == name)
+        ):
+            return None
+        if _UNDEFINED.match(name) and known.content is Content.NOTHING and known.root == name:
+            return Argument(reading.expr, reading.expr, "", "in", "other")
+        if reading.kind == "arithmetic" or known.type == "scalar" or declared.type == "scalar":
+            if name in candidate.local:
+                return Argument(name, reading.expr, "", "in", "other")
+            return Argument(name, reading.expr, name, "in", "scalar")
+        view = reading.expr if reading.kind == "view" else ""
+        role: Role = "in" if reading.const else flow.role(name, declared.role, view)
+        if reading.const and known.content is Content.NOTHING:
+            role = "out"
+        shown = self._lasting(name, candidate)
+        if name in candidate.local:
+            # Around its block there is only what it was made from.
+            if shown in candidate.local:
+                return Argument(name, name, "", "in", "other")
+            expr = self.context.walk.names.made.get(name, shown)
+            if not candidate.local.isdisjoint(_WORD.findall(expr)):
+                expr = shown
+            return Argument(shown, expr, known.root, role, "tensor")
+        later = None
+        if reading.taken:
+            later = self.context.walk.names.made.get(name, "")
+        return Argument(shown, reading.expr, known.root, role, "tensor", later)
+
+    def _lasting(self, name: str, candidate: Candidate) -> str:
+        """The variable that a name stands for which only hands it on, or is gone after a block."""
+        bases = self.context.walk.names.bases
+        seen = set()
+        while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
+            if name in seen:
+                break  # made from itself: no compiler takes that
+            seen.add(name)
+            name = bases[name]
+        return name
+
+
+def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None:
+    """The entry that a body is; `flow` are its variables at its end."""
+    source = outline.source
+    statements = [node for node in body.node.named_children if node.type != "comment"]
+    if not statements:
+        return None
+    first = outline.position(statements[0].start_byte)
+    start = source.line_start(source.line_of(first))
+    indent = source.data[start:first]
+    if indent.strip() or outline.is_continued(start):
+        return None
+    inputs_at = None
+    if walk.inputs_end is not None and walk.names.inputs:
+        inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
+        if outline.is_continued(inputs_at):
+            inputs_at = None
+    inputs, outputs = tuple(walk.names.inputs), _outputs(outline, walk, body, flow)
+    return Entry(body.name, start, indent, inputs, inputs_at, outputs)
+
+
+def _unreachable(launch: Launch) -> Launch:
+    """A launch whose probes would name what nothing declares: no line can begin its entry."""
+    assert launch.site is not None
+    obstacle = launch.site.obstacle or "no line can be put at the beginning of its function"
+    return replace(launch, site=replace(launch.site, obstacle=obstacle))
+
+
+def _expected(
+    outline: Outline, body: Body, names: tuple[str, ...], example: dict[str, Expected]
+) -> tuple[Expected, ...]:
+    checks = outline.data.find(b"check_input_0(")
+    above = outline.data[checks : body.node.start_byte] if checks >= 0 else b""
+    text = outline.data[body.node.start_byte : body.node.end_byte]
+    return expected(
+        above.decode("utf-8", "replace"), text.decode("utf-8", "replace"), names, example
+    )
+
+
+def _outputs(outline: Outline, walk: Walk, body: Body, flow: Flow) -> tuple[str, ...]:
+    """The buffers in `output_handles[0] = buf3.release();`."""
+    bases = walk.names.bases
+    found = {
+        int(match["position"]): flow.get(bases.get(match["name"], match["name"])).root
+        for match in _OUTPUT.finditer(outline.read(body.node))
+    }
+    return tuple(found.get(position, "") for position in range(max(found, default=-1) + 1))
+
+
+def _require_module(source: Source) -> list[ast.stmt]:
+    """The statements of a Python file. Refuses what could not be imported, or has no `call`."""
+    module = python.parse(source)
+    if not _CALL.search(source.data):
+        raise RewriterError(
+            "truncated",
+            f"{source.name}: the file ends too early: nothing is bound to `call`",
+            hint="Expected a complete output_code.py; copy it again.",
+        )
+    return module.body
+
+
+def _triton_sources(source: Source, end: int) -> dict[str, str]:
+    """The Triton kernels that the Python above the C++ defines.
+
+    Up to torch 2.11 they stand in the module's docstring, with the code that tuned them.
+    """
+    return {
+        match["name"].decode(): match["text"].decode("utf-8", "replace")
+        for match in _TRITON.finditer(source.data, 0, end)
+    }

@@ -1,0 +1,211 @@
+"""Follows the names of a C++ wrapper: what declares, moves, views and frees them.
+
+What the statements are is declared in `grammars/cpp/data_flow.scm`, what calls do in
+`not_launches.toml`. The buffers behind the names are in `rewriter/locate/flow.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import tree_sitter
+
+from rewriter.locate.cpp.expression import Reader, Reading
+from rewriter.locate.cpp.grammar import Shape
+from rewriter.locate.cpp.outline import Outline
+from rewriter.locate.flow import Flow
+
+Captures = dict[str, list[tree_sitter.Node]]
+
+_SCALARS = re.compile(
+    r"(const )?(u?int\d*(_t)?|long|float|double|bool|size_t|half|bfloat16|c10::Sym\w+)$"
+)
+# What an entry is given: a handle; in arrayref mode a member of a tuple, or of an array of structs.
+_INPUT = re.compile(
+    r"std::move\(inputs\[|std::get<\d+>\(inputs\)|torch::aot_inductor::c_to_arrayref_tensor\b"
+)
+# Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
+_MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it is written, and what it was sorted into: a launch, or an effect."""
+
+    node: tree_sitter.Node
+    callee: str
+    arguments: tree_sitter.Node | None
+    shape: Shape | None
+    effect: str | None
+    captures: Captures
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that a statement does to a name: see `grammars/cpp/data_flow.scm`."""
+
+    start: int
+    effect: str
+    captures: Captures
+
+
+class Names:
+    """The names of one body, besides their data flow.
+
+    `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
+    tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
+    a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds.
+    """
+
+    def __init__(self, outline: Outline, reader: Reader) -> None:
+        self.pointers: dict[str, Reading] = {}
+        self.lists: dict[str, tuple[tree_sitter.Node, ...]] = {}
+        self.made: dict[str, str] = {}
+        self.bases: dict[str, str] = {}
+        self.inputs: list[str] = []
+        self.constants: list[str] = []
+        self._outline = outline
+        self._reader = reader
+
+    def apply(self, calls: Iterable[Call], changes: Iterable[Change], flow: Flow) -> None:
+        """What calls that are no launches, and statements, do to names, in file order."""
+        steps: list[tuple[int, Call | Change]] = [(call.node.start_byte, call) for call in calls]
+        steps += [(change.start, change) for change in changes]
+        for _, step in sorted(steps, key=lambda step: step[0]):
+            if isinstance(step, Call):
+                self._apply_call(step, flow)
+            else:
+                self._apply_change(step, flow)
+
+    def of(self, change: Change) -> str:
+        node = change.captures["name"][0]
+        while node.type != "identifier" and node.named_children:
+            declared = node.child_by_field_name("declarator")
+            node = declared if declared is not None else node.named_children[0]
+        return self._outline.read(node)
+
+    def _apply_call(self, call: Call, flow: Flow) -> None:
+        """What a call that is no launch does: to what it is given the address of, or first."""
+        if call.arguments is None:
+            return
+        if call.effect == "memory" and call.arguments.named_children:
+            flow.write(self._reader.read(call.arguments.named_children[0]).name)
+        arguments = call.arguments.named_children
+        for argument in arguments:
+            if argument.type != "pointer_expression" or call.effect in ("cast", "plumbing"):
+                continue
+            name = self._reader.read(argument).name
+            if call.effect == "allocation":
+                flow.allocate(name)
+            elif call.effect == "view":
+                base = self._reader.read(arguments[0])
+                flow.alias(name, base.name, reuse=False)
+                self.made.pop(name, None)
+                self.bases[name] = base.name
+            elif call.effect == "copy":
+                flow.compute(name, "tensor")
+            elif call.effect == "scalar":
+                flow.compute(name, "scalar")
+        if call.effect == "scalar" and any("inputs[" in self._outline.read(a) for a in arguments):
+            # JIT wrappers get numbers as tensors: `aoti_torch_item_int64(inputs[1], &arg1_1)`.
+            self.inputs += [
+                self._reader.read(argument).name
+                for argument in arguments
+                if argument.type == "pointer_expression"
+            ]
+
+    def _apply_change(self, change: Change, flow: Flow) -> None:
+        name = self.of(change)
+        if change.effect == "free":
+            if "reuse" in self._line_after(change.captures["name"][0]):
+                # `auto buf10 = …buf3…; buf3.reset();  // reuse`, on one line or on two.
+                for other in (other for other, base in self.bases.items() if base == name):
+                    flow.outdate(other)
+            flow.forget(name)
+        elif change.effect == "declare":
+            if _SCALARS.match(self._type(change)):
+                flow.compute(name, "scalar")
+            elif "Handle" in self._type(change):
+                flow.allocate(name)
+            else:
+                flow.compute(name, "other")
+        else:
+            self._bind(name, change, flow)
+
+    def _type(self, change: Change) -> str:
+        captured = change.captures.get("type")
+        return self._outline.read(captured[0]) if captured else ""
+
+    def _bind(self, name: str, change: Change, flow: Flow) -> None:
+        value = change.captures["value"][0]
+        text = "".join(self._outline.read(value).split())
+        declared = self._type(change)
+        if _INPUT.match(text):
+            flow.compute(name, "tensor")
+            (self.constants if self._is_optional(change) else self.inputs).append(name)
+            return
+        if text.startswith("constants_->at("):
+            flow.compute(name, "tensor")
+            return
+        if declared.startswith("ArrayRefTensor"):
+            flow.allocate(name)
+            return
+        if value.type in ("initializer_list", "compound_literal_expression"):
+            self._bind_list(name, value, flow)
+            return
+        reading = self._reader.read(value)
+        node = change.captures["name"][0]
+        if "CUdeviceptr" in declared or node.type == "pointer_declarator":
+            self.pointers[name] = reading
+            return
+        known = flow.variables.get(reading.name)
+        if reading.kind == "view":
+            line = self._line_after(value)
+            flow.alias(name, reading.name, reuse="reuse" in line, fresh="// alias" in line)
+            self.made[name] = reading.expr
+            self.bases[name] = reading.name
+        elif _SCALARS.match(declared) or reading.kind in ("number", "arithmetic"):
+            flow.compute(name, "scalar")
+            if known is not None and known.type == "tensor" and reading.kind == "variable":
+                flow.compute(name, "tensor")
+        elif reading.kind == "variable" and known is not None:
+            self._rename(name, reading.name, "reuse" in self._line_after(value), flow)
+            if node.parent is not None and node.parent.type == "assignment_expression":
+                # `buf1 = std::move(true_graph_0_buf1)`: what it was called in there is gone.
+                flow.variables[name] = replace(flow.variables[name], root=name)
+            if reading.name in self.made:
+                self.made[name] = self.made[reading.name]
+        elif reading.kind in ("variable", "other") and "AtenTensorHandle" in declared:
+            flow.compute(name, "tensor")
+        else:
+            flow.compute(name, "other")
+
+    def _is_optional(self, change: Change) -> bool:
+        """Whether it need not be used: what a JIT wrapper adds to its inputs, frozen weights."""
+        declaration = change.captures["type"][0].parent if "type" in change.captures else None
+        return declaration is not None and self._outline.read(declaration).startswith("[[maybe_")
+
+    def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
+        """`name` takes over what `old` held: a handle, or a moved buffer."""
+        root = flow.get(old).root
+        flow.alias(name, old, reuse=reuse)
+        self.bases.pop(name, None)
+        if _MADE.match(root):
+            flow.variables[name] = replace(flow.variables[name], root=name)
+        else:
+            self.bases[name] = old
+
+    def _bind_list(self, name: str, value: tree_sitter.Node, flow: Flow) -> None:
+        members = value
+        if value.type == "compound_literal_expression":
+            members = value.child_by_field_name("value") or value
+        self.lists[name] = tuple(members.named_children)
+        flow.compute(name, "other")
+
+    def _line_after(self, node: tree_sitter.Node) -> str:
+        """What follows a node on its line: `// reuse` or `// alias`."""
+        data = self._outline.data
+        end = data.find(b"\n", node.end_byte)
+        return data[node.end_byte : end if end >= 0 else len(data)].decode("utf-8", "replace")

@@ -1,0 +1,286 @@
+"""The frame of a C++ wrapper: its entries, its kernels' declarations, its includes."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import tree_sitter
+
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.scan import last_word, spans
+from rewriter.core.source import Source
+from rewriter.locate import kernels
+from rewriter.locate.cpp import lexer
+from rewriter.locate.cpp.embedded import Embedded
+from rewriter.locate.cpp.grammar import LANGUAGE, Grammar
+from rewriter.locate.cpp.tokens import require_parsable
+from rewriter.locate.kernels import Parameter
+
+# `extern "C" void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0)`, declared or defined.
+_CPP_KERNEL = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\(')
+_CLOSED = re.compile(rb"\)")
+# `static inline void call_triton_poi_fused_0(const in_ptr0_type_& in_ptr0, …)`
+_CALL = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\(")
+_OPENED = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
+# The kernel's Triton source, in a comment of its `call_` function (AOTInductor) or in a string
+# above it (`<kernel>_source`, since torch 2.12).
+_TRITON = re.compile(
+    rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
+)
+_TRITON_STRING = re.compile(rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\(")
+_STRING_END = re.compile(rb"\)TRITON\"")
+# Lines behind which another may go: none that goes on, by a backslash or in a comment.
+_INCLUDES = re.compile(
+    rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)(?:[^\r\n/]|/(?!\*))*|//[^\r\n]*)?"
+    rb"(?<!\\)\r?\n)*"
+)
+_LAST_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[^\n]*\n", re.MULTILINE)
+_LONG = re.compile(rb"\blong(?=\()")
+# Runs before the model, to fold its constants; often there is nothing in it.
+_FOLDING = "_const_run_impl"
+_CONTINUED = re.compile(rb"\\(?:\r\n|\r|\n)\Z")
+_CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
+_WORD = re.compile(rb"\w+")
+# A backslash at the end of a line joins it with the next one.
+_SPLICE = re.compile(r"\\\r?\n")
+_SPACES = re.compile(rf"(?:{_SPLICE.pattern}|\s)+")
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of an entry. `name` is the function's, without its class."""
+
+    name: str
+    node: tree_sitter.Node
+
+
+class Outline:
+    """One C++ wrapper, parsed."""
+
+    def __init__(self, source: Source, text: Embedded, grammar: Grammar) -> None:
+        self.source = source
+        self.text = text
+        self.data = text.data
+        self.grammar = grammar
+        require_parsable(source.name, text.data)
+
+    @cached_property
+    def bodies(self) -> tuple[Body, ...]:
+        """The bodies of the entries, in file order.
+
+        Raises `RewriterError` where one does not parse, or does not end, or where there is none.
+        Each is parsed by itself: the rest of a wrapper never parses without errors, and what goes
+        in elsewhere must not change what is found here.
+        """
+        found: list[Body] = []
+        if alone := _CARRIAGE_RETURN.search(self.data):
+            line = self.data.count(b"\n", 0, alone.start()) + 1
+            raise RewriterError(
+                "syntax-error",
+                f"{self.source.name}:{line}: a carriage return alone, which ends no line in C++",
+                hint="Expected a wrapper as Inductor wrote it; convert its line ends.",
+            )
+        # tree-sitter knows casts such as `bool(x)`, but not `long(x)`, as torch 2.6 writes.
+        data = _LONG.sub(b"bool", self.data)
+        for definition in lexer.definitions(self.data):
+            if definition.end < 0:
+                raise self._never_ends(definition)
+            found += self._parsed(data, definition)
+        self._require_entries({body.name for body in found})
+        return tuple(found)
+
+    def _parsed(self, data: bytes, definition: lexer.Definition) -> Iterator[Body]:
+        start, end = self._point(definition.start), self._point(definition.end)
+        span = tree_sitter.Range(start, end, definition.start, definition.end)
+        tree = tree_sitter.Parser(LANGUAGE, included_ranges=[span]).parse(data)
+        matches = tree_sitter.QueryCursor(self.grammar.scopes).matches(tree.root_node)
+        if not matches:
+            raise self._syntax_error(definition.name)
+        for _, captures in matches:
+            (name,), (body,) = captures["name"], captures["body"]
+            self._require_shallow(body)
+            if body.has_error or body.end_byte != definition.end:
+                raise self._syntax_error(_first_error(body).start_byte)
+            yield Body(without_templates(self.read(name)).split("::")[-1].strip(), body)
+
+    def _point(self, offset: int) -> tuple[int, int]:
+        """A place as tree-sitter has it: the line, from 0, and the column in bytes."""
+        line_start = self.data.rfind(b"\n", 0, offset) + 1
+        return self.data.count(b"\n", 0, offset), offset - line_start
+
+    def _require_shallow(self, body: tree_sitter.Node) -> None:
+        """Refuse what is nested deeper than a walk goes; short nodes cannot be deep."""
+        level = [body]
+        for _ in range(limits.CPP_NESTING):
+            level = [
+                child
+                for node in level
+                for child in node.named_children
+                if child.end_byte - child.start_byte > limits.CPP_NESTING
+            ]
+            if not level:
+                return
+        raise limits.too_large(
+            f"{self.source.name}:{self.line(level[0])}",
+            f"nested more than {limits.CPP_NESTING} deep",
+            str(limits.CPP_NESTING),
+        )
+
+    def _never_ends(self, definition: lexer.Definition) -> RewriterError:
+        line = self.source.line_of(self.position(definition.name))
+        name = _WORD.match(self.data, definition.name)
+        return RewriterError(
+            "truncated",
+            f"{self.source.name}:{line}: the file ends too early: "
+            f"{name.group().decode() if name else 'a function'} never ends",
+            hint="Expected a complete wrapper; copy it again.",
+        )
+
+    def _require_entries(self, found: set[str]) -> None:
+        if not found - {_FOLDING}:
+            raise RewriterError(
+                "truncated",
+                f"{self.source.name}: the file ends too early: no inductor_entry_impl, no run_impl",
+                hint="Expected a complete wrapper; copy it again.",
+            )
+
+    def read(self, node: tree_sitter.Node) -> str:
+        """The text of a node, on one line however a formatter broke it."""
+        text = self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        return _SPACES.sub(_unbroken, text) if "\n" in text or "\r" in text else text
+
+    def position(self, offset: int) -> int:
+        """The offset in the file of an offset in the C++."""
+        return self.text.position(offset)
+
+    def is_continued(self, start: int) -> bool:
+        """Whether a backslash joins the line that starts at an offset in the file to one above."""
+        return bool(_CONTINUED.search(self.source.data, max(0, start - 3), start))
+
+    def line(self, node: tree_sitter.Node) -> int:
+        """The line of the file that a node starts in."""
+        return self.source.line_of(self.position(node.start_byte))
+
+    @cached_property
+    def header(self) -> int:
+        """The offset in the file behind the includes at its top."""
+        leading = _INCLUDES.match(self.data)
+        assert leading is not None
+        included = list(_LAST_INCLUDE.finditer(self.data, 0, leading.end()))
+        return self.position(included[-1].end() if included else leading.end())
+
+    @cached_property
+    def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:
+        """The parameters of the kernels that are declared or defined here, written in C++."""
+        found = {}
+        heads = list(spans(_CPP_KERNEL, _CLOSED, self.data))
+        ends = [*(head.start() for head, _ in heads[1:]), len(self.data)]
+        for (match, end), limit in zip(heads, ends, strict=False):
+            # Of a declaration and a definition the latter tells more.
+            body = self._body_after(end.end(), limit)
+            written = self.data[match.end() : end.start()].decode("utf-8", "replace")
+            parameters = kernels.cpp(f"void kernel({written})\n{body}")
+            name = match["name"].decode()
+            if parameters is not None and (body or name not in found):
+                found[name] = parameters
+        return found
+
+    def _body_after(self, offset: int, limit: int) -> str:
+        """The text of the definition that goes on at `offset`, empty for a declaration."""
+        rest = self.data[offset : offset + 16].lstrip()
+        if not rest.startswith(b"{"):
+            return ""
+        end = self.data.find(b"\n}", offset, limit)
+        return self.data[offset : end if end >= 0 else limit].decode("utf-8", "replace")
+
+    @cached_property
+    def callers(self) -> dict[str, tuple[str, ...]]:
+        """The parameter names of each `call_<kernel>`, by kernel."""
+        return {
+            match["name"].decode(): tuple(
+                _parameter_names(self.data[match.end() : end.start()].decode("utf-8", "replace"))
+            )
+            for match, end in spans(_CALL, _OPENED, self.data)
+        }
+
+    @cached_property
+    def triton_sources(self) -> dict[str, str]:
+        """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
+        strings = list(spans(_TRITON_STRING, _STRING_END, self.data))
+        callers = list(spans(_CALL, _OPENED, self.data))
+        found = {}
+        for match in _TRITON.finditer(self.data):
+            owner, end = _last_above(strings, match.start()) or (match, match)
+            if end.end() < match.start() or owner is match:
+                owner, _ = _last_above(callers, match.start()) or (match, match)
+            text = match["text"].decode("utf-8", "replace")
+            found[owner["name"].decode()] = textwrap.dedent(text)
+        return found
+
+    def _syntax_error(self, offset: int) -> RewriterError:
+        line = self.source.line_of(self.position(offset))
+        return RewriterError(
+            "syntax-error",
+            f"{self.source.name}:{line}: this does not parse as C++\n"
+            f"    {self.source.line_text(line).strip()}",
+            hint="Expected a wrapper as Inductor wrote it; the file may be truncated.",
+        )
+
+
+def without_templates(text: str) -> str:
+    """`text` less what stands between angle brackets; the arrow of `a->b` is none."""
+    if "<" not in text:
+        return text
+    kept = []
+    depth = 0
+    for position, character in enumerate(text):
+        depth += character == "<"
+        if depth == 0:
+            kept.append(character)
+        depth -= character == ">" and depth > 0 and text[position - 1] != "-"
+    return "".join(kept)
+
+
+def _unbroken(spaces: re.Match[str]) -> str:
+    """White space as it is on one line."""
+    text = _SPLICE.sub("", spaces[0])
+    is_broken = text != spaces[0] or "\n" in text or "\r" in text
+    return " " if is_broken and text else text
+
+
+def _last_above(
+    found: list[tuple[re.Match[bytes], re.Match[bytes]]], offset: int
+) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
+    above = bisect.bisect_left(found, offset, key=lambda pair: pair[0].start())
+    return found[above - 1] if above else None
+
+
+def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:
+    while True:
+        for child in node.children:
+            if child.is_error or child.is_missing:
+                return child
+            if child.has_error:
+                node = child
+                break
+        else:
+            return node
+
+
+def _parameter_names(parameters: str) -> Iterator[str]:
+    depth = 0
+    written = ""
+    for character in parameters + ",":
+        depth += (character in "(<[{") - (character in ")>]}")
+        if character == "," and depth == 0:
+            if name := last_word(written.partition("=")[0].rstrip()):
+                yield name
+            written = ""
+        else:
+            written += character

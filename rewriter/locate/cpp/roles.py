@@ -1,0 +1,291 @@
+"""What a launch hands over, and which of it its kernel reads and writes as far as that is declared.
+
+One resolver for each value of `roles` in the grammar.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tree_sitter
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
+from rewriter.locate import kernels
+from rewriter.locate import operators as schemas
+from rewriter.locate.arguments import INPUT, UNKNOWN, Declared
+from rewriter.locate.cpp.names import Call
+from rewriter.locate.cpp.outline import Outline
+from rewriter.locate.cpp.walk import Candidate, Walk
+from rewriter.locate.kernels import Parameter
+
+Sources = Mapping[str, str]
+"""Triton sources by kernel."""
+
+Operators = Sequence[Json]
+"""The nodes of a `.wrapper.json`, in order: what the proxy executor can be asked for."""
+
+_SHIM = re.compile(r"aoti_torch_(?:(?:cpu|cuda|xpu|mps|mtia|hpu|meta|privateuse1)_)?(\w+)")
+_IN_PLACE = re.compile(r"[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
+# Calls that put one value into a box for the dispatcher or for Python.
+_BOXES = (
+    "torch::stable::detail::from",
+    "from",
+    "c10::IValue",
+    "PyCapsule_New",
+    "PyLong_FromLongLong",
+    "PyFloat_FromDouble",
+    "PyBool_FromLong",
+)
+
+
+@dataclass(frozen=True)
+class Called:
+    """A kernel, its own source where that is known, its arguments and what it declares of them.
+
+    `literals` are numbers that the launch does not spell out.
+    """
+
+    kernel: str
+    arguments: list[tuple[tree_sitter.Node, Declared]]
+    source: str = ""
+    literals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What resolvers look things up in."""
+
+    outline: Outline
+    walk: Walk
+    sources: Sources
+    operators: Operators
+    _read: dict[str, tuple[str, tuple[Parameter, ...]]] = field(default_factory=dict)
+
+    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
+        """A Triton kernel's source and parameters, as far as known; each source is read once."""
+        if kernel not in self._read:
+            source = self.outline.triton_sources.get(kernel) or self.sources.get(kernel, "")
+            self._read[kernel] = source, kernels.triton(source) or ()
+        return self._read[kernel]
+
+
+def by_signature(candidate: Candidate, context: Context) -> Called:
+    """From the parameters of the kernel, or of the function that launches it."""
+    call = candidate.call
+    nodes = _arguments(call)
+    if "kernel" in call.captures:
+        return _inline(call, nodes, context)
+    callee = context.outline.read(call.captures["callee"][0])
+    if not callee.startswith("call_"):
+        return Called(callee, _paired(nodes, context.outline.cpp_kernels.get(callee, ())))
+    kernel = callee.removeprefix("call_")
+    source, parameters = context.triton(kernel)
+    declared = {parameter.name: parameter for parameter in parameters}
+    names = context.outline.callers.get(kernel, ())
+    arguments = []
+    for position, node in enumerate(nodes):
+        name = names[position] if position < len(names) else ""
+        if parameter := declared.get(name):
+            arguments.append((node, Declared(parameter.role, parameter.type)))
+        elif name.endswith("_"):
+            # `device_idx_`, `stream_`, `kernels_`, `cubin_dir_` are no arguments of the kernel.
+            arguments.append((node, Declared("in", "other")))
+        else:
+            arguments.append((node, Declared(kernels.role_by_name(name), None)))
+    return Called(kernel, arguments, source)
+
+
+def _inline(call: Call, nodes: list[tree_sitter.Node], context: Context) -> Called:
+    """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to what is handed over."""
+    kernel = context.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
+    source, parameters = context.triton(kernel)
+    handed: tuple[tree_sitter.Node, ...] = ()
+    for node in nodes:
+        handed = handed or context.walk.names.lists.get(context.outline.read(node), ())
+    if len(parameters) != len(handed):
+        # Arguments that are 1 are compiled in, and the source does not say which.
+        parameters = ()
+    return Called(kernel, _paired(list(handed), parameters), source)
+
+
+def _paired(
+    nodes: list[tree_sitter.Node], parameters: Sequence[Parameter]
+) -> list[tuple[tree_sitter.Node, Declared]]:
+    declared = [Declared(parameter.role, parameter.type) for parameter in parameters]
+    declared += [UNKNOWN] * (len(nodes) - len(declared))
+    return list(zip(nodes, declared, strict=False))
+
+
+def by_shim(candidate: Candidate, context: Context) -> Called:
+    """From the C shim's conventions: `_out` writes its first argument, and `op_` mutates it.
+
+    What neither returns nor is named so still does something: to which argument, data flow says.
+    """
+    call = candidate.call
+    match = _SHIM.match(call.callee)
+    # mkldnn's operators have names that begin with an underscore: `mkldnn::_linear_pointwise`.
+    operator = (match[1] if match else call.callee).removeprefix("mkldnn_")
+    nodes = _arguments(call)
+    returns = any(node.type == "pointer_expression" for node in nodes)
+    arguments = []
+    for position, node in enumerate(nodes):
+        declared = INPUT
+        if operator.endswith("_out"):
+            declared = Declared("out", "tensor") if position == 0 else INPUT
+        elif _IN_PLACE.match(operator):
+            declared = Declared("inout", None) if position == 0 else INPUT
+        elif not returns:
+            declared = UNKNOWN
+        arguments.append((node, declared))
+    return Called(call.callee, arguments)
+
+
+def by_proxy(candidate: Candidate, context: Context) -> Called:
+    """`aoti_torch_proxy_executor_call_function(executor, NUMBER, n, ints, m, tensors)`.
+
+    The tensors are the operator's inputs and then its outputs, which hold nothing yet.
+    """
+    nodes = _arguments(candidate.call)
+    number = context.outline.read(nodes[1]).rstrip("Ll") if len(nodes) > 1 else ""
+    node: Json = {}
+    if re.fullmatch(r"[0-9]{1,9}", number) and int(number) < len(context.operators):
+        node = context.operators[int(number)].get("node", {})
+    target = str(node.get("target", ""))
+    kernel = _operator(*_split(target)) if target else f"proxy_executor_call_{number}"
+    tensors = list(context.walk.reader.elements(nodes[-1])) if nodes else []
+    returns = bool(node.get("outputs")) if node else False
+    literals = tuple(
+        json_text.encode(value)  # as C++ writes it, too: `true`
+        for given in node.get("inputs", ())
+        for kind, value in given.get("arg", {}).items()
+        if kind in ("as_int", "as_float", "as_bool") and _is_number(value)
+    )
+    positions = [
+        position
+        for position, given in enumerate(node.get("inputs", ()))
+        for _ in range(_tensors_in(given.get("arg", {})))
+    ]
+    return Called(
+        kernel, _by_schema(kernel, tensors, positions, returns=returns), literals=literals
+    )
+
+
+def _is_number(value: object) -> bool:
+    """Whether a number is one that C++ writes as Python does."""
+    if isinstance(value, int):
+        return abs(value) < 1 << 64
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _tensors_in(given: Json) -> int:
+    """How many tensors the executor is handed for one input; those that are none it is not."""
+    (kind, value), *_ = [*given.items(), ("", None)]
+    if kind in ("as_tensors", "as_optional_tensors"):
+        return sum("as_none" not in one for one in value)
+    if kind == "as_optional_tensor":
+        return int("as_none" not in value)
+    return int(kind == "as_tensor")
+
+
+def by_block(candidate: Candidate, context: Context) -> Called:
+    """From the block that boxes the arguments, one after the other, and hands over all of them."""
+    read, lists = context.outline.read, context.walk.names.lists
+    boxes: dict[str, list[tree_sitter.Node]] = {}
+    for call in candidate.inside:
+        arguments = _arguments(call)
+        if not arguments:
+            continue
+        if call.callee.endswith(".emplace_back"):
+            filled = call.callee.removesuffix(".emplace_back")
+        elif call.callee in ("PyTuple_SetItem", "PyList_SetItem"):
+            filled = read(arguments[0])
+        else:
+            continue
+        boxes.setdefault(filled, []).append(_unboxed(arguments[-1], context))
+    lists.update((name, tuple(nodes)) for name, nodes in boxes.items())
+    kernel = _named_in(candidate.call, read) or next(
+        filter(None, (_named_in(call, read) for call in candidate.inside)), "custom_op"
+    )
+    # `dispatch_vars.data()`, `&dispatch_stack_0`, `py_args_0`
+    given = _arguments(candidate.call)
+    handed = read(given[-1]).strip("&").removesuffix(".data()") if given else ""
+    boxed = [_unboxed(node, context) for node in lists.get(handed, ())]
+    if candidate.call.callee == "PyObject_CallObject":
+        boxed = boxed[1:]  # the first is the operator's name
+    return Called(
+        kernel, _by_schema(kernel, boxed, range(len(boxed)), returns=bool(candidate.assigned))
+    )
+
+
+def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
+    """What a box holds, or a box in a box."""
+    function = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if (
+        function is not None
+        and arguments is not None
+        and arguments.named_children
+        and context.walk.reader.callee(function) in _BOXES
+    ):
+        return _unboxed(arguments.named_children[0], context)
+    return node
+
+
+def _named_in(call: Call, read: Callable[[tree_sitter.Node], str]) -> str:
+    """The operator that a call names by strings: `"corp::scale", "out"` or `"torch.ops.…"`."""
+    strings = [read(node).strip('"') for node in _arguments(call) if node.type == "string_literal"]
+    if call.callee == "PyUnicode_FromString" and strings and strings[0].startswith("torch.ops."):
+        return strings[0]
+    if len(strings) == 2 and "::" in strings[0]:
+        return _operator(*strings)
+    return ""
+
+
+def _split(target: str) -> tuple[str, str]:
+    """`aten::median.dim` is the operator `aten::median` and its overload `dim`."""
+    space, _, rest = target.partition("::")
+    name, _, overload = rest.partition(".")
+    return f"{space}::{name}", overload
+
+
+def _operator(name: str, overload: str) -> str:
+    """As Python wrappers write it: `torch.ops.aten.median.dim`."""
+    return f"torch.ops.{name.replace('::', '.')}.{overload or 'default'}"
+
+
+def _by_schema(
+    kernel: str, nodes: list[tree_sitter.Node], positions: Iterable[int], *, returns: bool
+) -> list[tuple[tree_sitter.Node, Declared]]:
+    """`positions` are those in the operator's schema; what has none is a result."""
+    written = schemas.written(kernel.removeprefix("torch.ops."))
+    result = []
+    for node, position in itertools.zip_longest(nodes, positions):
+        if node is None:
+            break
+        if written is not None:
+            declared = Declared("inout", None) if position in written else INPUT
+        else:
+            declared = INPUT if returns else UNKNOWN
+        result.append((node, declared))
+    return result
+
+
+def _arguments(call: Call) -> list[tree_sitter.Node]:
+    if call.arguments is None:
+        return []
+    return [node for node in call.arguments.named_children if node.type != "comment"]
+
+
+Resolver = Callable[[Candidate, Context], Called]
+
+RESOLVERS: dict[str, Resolver] = {
+    "signature": by_signature,
+    "shim": by_shim,
+    "proxy": by_proxy,
+    "block": by_block,
+}

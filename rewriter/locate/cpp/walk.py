@@ -1,0 +1,377 @@
+"""Walks through the entry bodies of a C++ wrapper and sorts every call that stands in them.
+
+What to look for is declared in `grammars/cpp/`: the queries run once over each body, and the walk
+goes through the statements in order, with what was found in each. It keeps track of what the
+statements do to names, so that a launch is met together with what its arguments hold.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import tree_sitter
+
+from rewriter.locate.cpp.expression import Reader
+from rewriter.locate.cpp.grammar import Grammar, Shape
+from rewriter.locate.cpp.names import Call, Captures, Change, Names
+from rewriter.locate.cpp.outline import Body, Outline
+from rewriter.locate.flow import Flow
+from rewriter.locate.types import Site, Unrecognised
+
+_SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
+_BRANCHES = ("if_statement",)
+_LOOPS = ("while_statement", "for_statement", "do_statement", "for_range_loop")
+_HANDLE = "_handle"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch, at the moment of the walk at which it runs.
+
+    `inside` are the calls in the block that was made for it, if there is one, and `local` the names
+    that this block declares. `outputs` are handles with the names that take them over, `assigned`
+    the names that the block gives values to.
+    """
+
+    call: Call
+    shape: Shape
+    scope: str
+    site: Site
+    repeats: bool
+    inside: tuple[Call, ...]
+    local: frozenset[str]
+    outputs: dict[str, str]
+    assigned: tuple[str, ...]
+    comments: tuple[bytes, ...]
+
+
+class Walk:
+    """One walk through one wrapper, body by body. What is known of names is known within one."""
+
+    def __init__(self, outline: Outline, grammar: Grammar) -> None:
+        self.outline = outline
+        self.grammar = grammar
+        self.reader = Reader(outline, grammar)
+        self.names = Names(outline, self.reader)
+        self.unrecognised: list[Unrecognised] = []
+        self.inputs_end: int | None = None
+
+    def body(self, body: Body) -> Iterator[tuple[Candidate, Flow]]:
+        """The launches of one entry, each with its variables as they are just before it."""
+        self.names = Names(self.outline, self.reader)
+        self.inputs_end = None
+        self._used = False
+        self._inputs_known = 0
+        self._last_line = 0
+        self._scope = body.name
+        self._loops = 0
+        self._comments: list[bytes] = []
+        self._calls = self._sorted_calls(body.node)
+        self._call_starts = [call.node.start_byte for call in self._calls]
+        self._changes = self._sorted_changes(body.node)
+        self._change_starts = [change.start for change in self._changes]
+        yield from self._block(body.node, Flow(frozenset(), frozenset()), top=True)
+
+    # What the queries find.
+
+    def _sorted_calls(self, body: tree_sitter.Node) -> list[Call]:
+        launches: dict[tuple[int, int], tuple[Shape | None, Captures]] = {}
+        for pattern, captures in sorted(
+            _matches(self.grammar.launches, body), key=lambda match: match[0]
+        ):
+            node = captures["launch"][0]
+            shape = self.grammar.owners[pattern]
+            key = node.start_byte, node.end_byte
+            # The patterns are in the order of their shapes.
+            launches.setdefault(key, (shape, captures))
+        calls = []
+        for _, captures in _matches(self.grammar.calls, body):
+            node = captures["call"][0]
+            callee = self.reader.callee(captures["callee"][0])
+            effect = self.grammar.effect(callee)
+            found = launches.get((node.start_byte, node.end_byte)) if effect is None else None
+            if found is None and effect is None:
+                text = " ".join(self.outline.read(node).split())
+                self.unrecognised.append(Unrecognised(self.outline.line(node), text))
+            arguments = captures["arguments"][0] if "arguments" in captures else None
+            calls.append(
+                Call(
+                    node,
+                    callee,
+                    arguments,
+                    found and found[0],
+                    effect,
+                    found[1] if found else captures,
+                )
+            )
+        return sorted(calls, key=lambda call: call.node.start_byte)
+
+    def _sorted_changes(self, body: tree_sitter.Node) -> list[Change]:
+        changes = [
+            Change(captures["name"][0].start_byte, self.grammar.effects[pattern], captures)
+            for pattern, captures in _matches(self.grammar.data_flow, body)
+        ]
+        return sorted(changes, key=lambda change: change.start)
+
+    def _calls_in(self, node: tree_sitter.Node) -> list[Call]:
+        first = bisect.bisect_left(self._call_starts, node.start_byte)
+        last = bisect.bisect_left(self._call_starts, node.end_byte)
+        return self._calls[first:last]
+
+    def _changes_in(self, node: tree_sitter.Node) -> list[Change]:
+        first = bisect.bisect_left(self._change_starts, node.start_byte)
+        last = bisect.bisect_left(self._change_starts, node.end_byte)
+        return self._changes[first:last]
+
+    # Statements.
+
+    def _block(
+        self, block: tree_sitter.Node, flow: Flow, *, top: bool = False
+    ) -> Iterator[tuple[Candidate, Flow]]:
+        scope = self._scope
+        statements = block.named_children
+        for position, statement in enumerate(statements):
+            if statement.type == "comment":
+                self._comment(statement)
+                continue
+            launches = [call for call in self._calls_in(statement) if call.shape]
+            if top:
+                self._find_inputs_end(statement, bool(launches) or self._frees_input(statement))
+            rest = map(statements.__getitem__, range(position + 1, len(statements)))
+            if len(launches) == 1 and self._is_made_for(launches[0], statement):
+                yield from self._launch(launches[0], statement, rest, flow)
+            elif statement.type == "compound_statement":
+                yield from self._block(statement, flow)
+            elif statement.type in _BRANCHES:
+                yield from self._branch(statement, flow)
+            elif statement.type in _LOOPS:
+                yield from self._loop(statement, flow)
+            elif launches:
+                for call in launches:
+                    yield from self._launch(
+                        call,
+                        statement,
+                        (),
+                        flow,
+                        obstacle="several launches share its statement",
+                    )
+            else:
+                self._simple(statement, flow)
+        if not top:
+            self._scope = scope
+
+    def _comment(self, node: tree_sitter.Node) -> None:
+        text = self.outline.data[node.start_byte : node.end_byte]
+        if subgraph := _SUBGRAPH.match(text):
+            self._scope = subgraph[1].decode()
+        else:
+            self._comments.append(text)
+
+    def _is_made_for(self, call: Call, statement: tree_sitter.Node) -> bool:
+        """Whether a statement with one launch in it is there for that launch alone.
+
+        It is if it is no block; and so is a block that profiles it, boxes its arguments, or skips
+        an empty grid, but not the body of a subgraph.
+        """
+        if statement.type == "compound_statement":
+            return not _SUBGRAPH.search(self.outline.data, statement.start_byte, statement.end_byte)
+        if statement.type == "if_statement":
+            return (
+                call.callee == "launchKernel"
+                and statement.child_by_field_name("alternative") is None
+            )
+        return statement.type not in _LOOPS
+
+    def _branch(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+        condition = statement.child_by_field_name("condition")
+        if condition is not None:
+            yield from self._head(condition, flow)
+        calls = self._calls_in(statement)
+        if not self._changes_in(statement) and not any(call.shape for call in calls):
+            # A check: copying what is known of every name for each of them would be quadratic.
+            self.names.apply(calls, (), flow)
+            return
+        alternative = flow.branch()
+        consequence = statement.child_by_field_name("consequence")
+        otherwise = statement.child_by_field_name("alternative")
+        if consequence is not None:
+            yield from self._nested(consequence, flow)
+        if otherwise is not None:
+            yield from self._nested(otherwise, alternative)
+        flow.join(alternative)
+
+    def _loop(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+        self._loops += 1
+        for child in statement.named_children:
+            if child.type in ("compound_statement", "expression_statement"):
+                alternative = flow.branch()
+                yield from self._nested(child, flow)
+                flow.join(alternative)
+            else:
+                yield from self._head(child, flow)
+        self._loops -= 1
+
+    def _head(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+        for call in self._calls_in(node):
+            if call.shape:
+                yield from self._launch(
+                    call, node, (), flow, obstacle="it stands in the head of a block"
+                )
+
+    def _nested(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+        """The statement, or the block, that depends on a condition."""
+        if node.type == "else_clause":
+            for child in node.named_children:
+                if child.type != "comment":
+                    yield from self._nested(child, flow)
+        elif node.type == "compound_statement":
+            yield from self._block(node, flow)
+        elif node.type in _BRANCHES:
+            yield from self._branch(node, flow)
+        else:
+            launches = [call for call in self._calls_in(node) if call.shape]
+            for call in launches:
+                yield from self._launch(
+                    call, node, (), flow, obstacle="it is a branch without braces"
+                )
+            if not launches:
+                self._simple(node, flow)
+
+    def _simple(self, statement: tree_sitter.Node, flow: Flow) -> None:
+        self.names.apply(self._calls_in(statement), self._changes_in(statement), flow)
+
+    def _launch(
+        self,
+        call: Call,
+        statement: tree_sitter.Node,
+        rest: Iterable[tree_sitter.Node],
+        flow: Flow,
+        *,
+        obstacle: str = "",
+    ) -> Iterator[tuple[Candidate, Flow]]:
+        assert call.shape is not None
+        boxed = statement.type in ("compound_statement", "if_statement")
+        inside = tuple(self._calls_in(statement)) if boxed else (call,)
+        changes = self._changes_in(statement) if boxed else []
+        local: set[str] = set()
+        assigned = []
+        for change in changes:
+            name = self.names.of(change)
+            if "type" in change.captures:
+                local.add(name)
+            elif (
+                change.effect == "bind"
+                and change.start > call.node.start_byte
+                and name not in local
+            ):
+                assigned.append(name)
+        start = call.node.start_byte
+        self.names.apply(
+            (other for other in inside if other.node.start_byte < start),
+            (
+                change
+                for change in changes
+                if change.start < start
+                and change.effect != "free"
+                and self.names.of(change) in local
+            ),
+            flow,
+        )
+        outputs, end = self._taken_over(call, statement, rest)
+        yield (
+            Candidate(
+                call=call,
+                shape=call.shape,
+                scope=self._scope,
+                site=self._site(statement, end, obstacle),
+                repeats=self._loops > 0,
+                inside=inside,
+                local=frozenset(local),
+                outputs=outputs,
+                assigned=tuple(assigned),
+                comments=tuple(self._comments),
+            ),
+            flow,
+        )
+        self._comments = []
+        for name in assigned:
+            flow.compute(name, "tensor")
+        for handle in outputs:
+            flow.compute(handle, "tensor")
+        if not boxed:
+            self.names.apply((), self._changes_in(statement), flow)
+        for name in local:
+            flow.forget(name)
+
+    def _taken_over(
+        self, call: Call, statement: tree_sitter.Node, rest: Iterable[tree_sitter.Node]
+    ) -> tuple[dict[str, str], int]:
+        """`{handle: name}` for the handles that the launch fills and that are taken over behind it.
+
+        Values are there under these names only. Also the offset behind the last of them.
+        """
+        handles = set()
+        if call.arguments is not None:
+            for argument in call.arguments.named_children:
+                if argument.type == "pointer_expression":
+                    handles.add(self.outline.read(argument).lstrip("&"))
+        outputs: dict[str, str] = {}
+        end = statement.end_byte
+        if not any(handle.endswith(_HANDLE) for handle in handles):
+            return outputs, end
+        for following in rest:
+            if following.type == "comment":
+                continue
+            if following.type != "declaration":
+                break
+            taken = {
+                self.outline.read(change.captures["value"][0]).strip("()"): self.names.of(change)
+                for change in self._changes_in(following)
+                if "value" in change.captures
+            }
+            if not taken.keys() & handles:
+                break
+            outputs |= {handle: name for handle, name in taken.items() if handle in handles}
+            end = following.end_byte
+        return outputs, end
+
+    def _site(self, statement: tree_sitter.Node, end: int, obstacle: str) -> Site:
+        outline, source = self.outline, self.outline.source
+        first, last = outline.position(statement.start_byte), outline.position(end)
+        start = source.line_start(source.line_of(first))
+        stop = source.line_end(source.line_of(last))
+        before = source.data[start:first]
+        after = source.data[last:stop].strip()
+        if not obstacle and (outline.is_continued(start) or after.endswith(b"\\")):
+            obstacle = "a backslash joins its line to another"
+        if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
+            obstacle = "another statement shares its line"
+        return Site(start, stop, before if not before.strip() else b"", obstacle)
+
+    def _find_inputs_end(self, statement: tree_sitter.Node, uses: bool) -> None:
+        """Put the end of the inputs behind the last of them, on a line of its own.
+
+        What asserts something of them comes next, and must not come first.
+        """
+        known, line = self._inputs_known, self.outline.line(statement)
+        if not self._used and len(self.names.inputs) > known and line > self._last_line:
+            self.inputs_end = statement.start_byte
+            self._inputs_known = len(self.names.inputs)
+        elif uses and self.inputs_end is None:
+            self.inputs_end = statement.start_byte
+        self._used = self._used or uses
+        end = self.outline.position(statement.end_byte)
+        self._last_line = self.outline.source.line_of(end)
+
+    def _frees_input(self, statement: tree_sitter.Node) -> bool:
+        return any(
+            change.effect == "free" and self.names.of(change) in self.names.inputs
+            for change in self._changes_in(statement)
+        )
+
+
+def _matches(query: tree_sitter.Query, node: tree_sitter.Node) -> Sequence[tuple[int, Captures]]:
+    return tree_sitter.QueryCursor(query).matches(node)

@@ -1,0 +1,146 @@
+"""Follows the variables of a scope: what owns their memory, and what it holds.
+
+Inductor's buffers are named once, when something computes them. So a buffer that is already
+written under its own name when a launch writes it is being updated, not made; and one that was
+only allocated, or taken over from a dead buffer, has no value worth reading before the launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from rewriter.core.types import Role, Type
+
+# Symbolic sizes: s0, u1, ks0, ps0; and what launches compute from them.
+_SYMBOL = re.compile(r"(s|u|ks|ps|zuf|i)\d+$|.*_[xyzr]\d*_?numel$")
+
+
+class Content(Enum):
+    """What a variable's memory holds."""
+
+    NOTHING = "allocated, never written"
+    STALE = "what a buffer that is gone left there"
+    WRITTEN = "its own value"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """`root` owns the memory. `parts` are the views through which alone it was written so far;
+    empty where all of it was.
+    """
+
+    root: str
+    content: Content
+    type: Type | None
+    parts: frozenset[str] = frozenset()
+
+
+@dataclass
+class Flow:
+    """The variables at one point of a scope. Copied where control flow branches."""
+
+    tensors: frozenset[str]
+    scalars: frozenset[str]
+    variables: dict[str, Variable] = field(default_factory=dict)
+
+    def branch(self) -> Flow:
+        return Flow(self.tensors, self.scalars, dict(self.variables))
+
+    def join(self, other: Flow) -> None:
+        """Control flow comes here from `other`, too: what either has written may hold a value."""
+        for name, variable in other.variables.items():
+            mine = self.variables.get(name)
+            if mine is None or variable.content is Content.WRITTEN:
+                self.variables[name] = variable
+
+    def only(self, names: Iterable[str]) -> Flow:
+        """A copy that knows `names` alone: a copy of everything per launch would be quadratic."""
+        known = {name: self.variables[name] for name in names if name in self.variables}
+        return Flow(self.tensors, self.scalars, known)
+
+    def forget(self, name: str) -> None:
+        """`name` was deleted."""
+        self.variables.pop(name, None)
+
+    def outdate(self, name: str) -> None:
+        """What `name` holds is no value of its own: it was that of a buffer that is gone."""
+        if name in self.variables and self.variables[name].content is Content.WRITTEN:
+            self.variables[name] = replace(self.variables[name], content=Content.STALE)
+
+    def get(self, name: str) -> Variable:
+        """A variable; one that was never seen here comes from outside and is written."""
+        return self.variables.get(name) or Variable(name, Content.WRITTEN, self._outside(name))
+
+    def type_of(self, name: str) -> Type:
+        """The type of a variable; one of which nothing is known is taken for a tensor."""
+        return self.get(name).type or "tensor"
+
+    def receive(self, name: str) -> None:
+        """`name` is an input of the scope."""
+        self.variables[name] = Variable(name, Content.WRITTEN, self._outside(name))
+
+    def allocate(self, name: str) -> None:
+        self.variables[name] = Variable(name, Content.NOTHING, "tensor")
+
+    def compute(self, name: str, kind: Type | None) -> None:
+        """`name` holds a new value of its own."""
+        self.variables[name] = Variable(name, Content.WRITTEN, kind)
+
+    def alias(self, name: str, base: str, *, reuse: bool, fresh: bool = False) -> None:
+        """`name` is `base`, or a view of it; with `reuse`, `base` is dead.
+
+        With `fresh`, `name` is a part of `base` that nothing has written yet.
+        """
+        old = self.get(base)
+        content = old.content
+        if reuse and content is Content.WRITTEN:
+            content = Content.STALE
+        if fresh:
+            content = Content.NOTHING
+        kind = old.type
+        if kind is None and _SYMBOL.match(name):
+            # `s77 = arg2_1` at the top of a scope says that the input is a size.
+            kind = "scalar"
+            self.variables[base] = replace(old, type=kind)
+        self.variables[name] = Variable(old.root, content, kind)
+
+    def write(self, name: str, view: str = "") -> None:
+        """Something wrote `name`, or only what `view`, an expression over it, shows of it.
+
+        The buffer that `name` itself is a view of holds values now, too.
+        """
+        old = self.get(name)
+        partly = bool(view) and (old.content is Content.NOTHING or bool(old.parts))
+        parts = old.parts | {view} if partly else frozenset()
+        for written in {name, old.root}:
+            self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
+        self.variables[name] = replace(self.variables[name], parts=parts)
+
+    def role(self, name: str, declared: Role | None, view: str = "") -> Role:
+        """The role of an argument, from what its kernel declares and what its memory holds.
+
+        `view` is the expression over `name` that is handed over, empty for `name` itself.
+        """
+        variable = self.get(name)
+        content = variable.content
+        if view and variable.parts and view not in variable.parts and declared != "in":
+            # Another part of the buffer was written, this one was not.
+            return "out"
+        if content is Content.NOTHING:
+            # Whatever the operator is called, there is nothing yet that it could read.
+            return "out"
+        if declared == "in":
+            return "in"
+        if declared == "out":
+            return "inout" if content is Content.WRITTEN else "out"
+        return "inout"
+
+    def _outside(self, name: str) -> Type | None:
+        if name in self.tensors:
+            return "tensor"
+        if name in self.scalars or _SYMBOL.match(name):
+            return "scalar"
+        return None

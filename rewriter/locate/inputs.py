@@ -1,0 +1,172 @@
+"""What a wrapper was made for: the sizes, strides, types and devices of its inputs.
+
+Wrappers of both languages come with a harness in Python that makes example inputs; what each
+language asserts besides is read in its own folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rewriter.core import python_syntax
+from rewriter.locate.types import Expected
+
+# Functions of a wrapper that make example inputs: `get_args` since torch 2.9.
+HARNESSES = ("get_args", "benchmark_compiled_module")
+
+_UNKNOWN = "?"
+_LONG = re.compile(r"(?<=\d)L+\b")
+_CAST = re.compile(r"static_cast<[\w:]+>")
+_FLOOR = re.compile(r"\bc10::div_floor_integer\b")
+# What Inductor calls sizes, as the table in torch/utils/_sympy/symbol.py has it.
+SYMBOL = re.compile(r"(?:s|u|zu?f?)\d+$")
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
+
+
+def dimension(text: str) -> str:
+    """A size or stride of either language as the runtimes read it; `?` for what they cannot."""
+    if text.isdecimal():
+        return text
+    text = _FLOOR.sub("floor", _CAST.sub("", _LONG.sub("", text)))
+    tree = python_syntax.expression(text.strip())
+    read = None if tree is None else _arithmetic(tree)
+    return _UNKNOWN if read is None else "".join(ast.unparse(read).split())
+
+
+def _arithmetic(node: ast.expr) -> ast.expr | None:
+    """The expression with `floor(a, b)` as `a // b`; `None` where it is more than arithmetic."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int):
+        return node
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _arithmetic(node.operand)
+        return inner and ast.UnaryOp(node.op, inner)
+    operator: ast.operator = ast.FloorDiv()
+    if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
+        operator, parts = node.op, [node.left, node.right]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "floor" and len(node.args) == 2:
+        parts = node.args
+    else:
+        return None
+    left, right = map(_arithmetic, parts)
+    return left and right and ast.BinOp(left, operator, right)
+
+
+def examples(functions: Iterable[ast.stmt]) -> dict[str, Expected]:
+    """What the harness of a wrapper makes, by name: tensors by `rand_strided`, and numbers."""
+    found: dict[str, Expected] = {}
+    for function in functions:
+        if not isinstance(function, ast.FunctionDef) or function.name not in HARNESSES:
+            continue
+        for node in function.body:
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+                found[target.id] = _example(target.id, node.value, found)
+    return found
+
+
+def _example(name: str, value: ast.expr, before: dict[str, Expected]) -> Expected:
+    if isinstance(value, ast.Constant):
+        kind = type(value.value).__name__
+        return Expected(name, kind if kind in ("int", "float") else "")
+    if not isinstance(value, ast.Call):
+        return Expected(name)
+    callee = ast.unparse(value.func)
+    if callee == "rand_strided" and len(value.args) >= 2:
+        given = {keyword.arg: keyword.value for keyword in value.keywords}
+        return Expected(
+            name,
+            "tensor",
+            dtype=ast.unparse(given["dtype"]).removeprefix("torch.") if "dtype" in given else "",
+            device=_text(given.get("device")),
+            size=shape(value.args[0]),
+            stride=shape(value.args[1]),
+        )
+    if callee == "torch.as_strided" and len(value.args) >= 3:
+        base = before.get(ast.unparse(value.args[0]), Expected(name, "tensor"))
+        return replace(base, name=name, size=shape(value.args[1]), stride=shape(value.args[2]))
+    return Expected(name)
+
+
+def _text(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def shape(node: ast.expr) -> tuple[str, ...] | None:
+    """The members of a tuple or list of dimensions."""
+    if not isinstance(node, (ast.Tuple, ast.List)):
+        return None
+    return tuple(
+        str(member.value)
+        if isinstance(member, ast.Constant) and type(member.value) is int
+        else dimension(ast.unparse(member))
+        for member in node.elts
+    )
+
+
+def combine(
+    names: Sequence[str],
+    example: dict[str, Expected],
+    asserted: dict[str, Expected],
+    symbols: dict[str, str],
+) -> tuple[Expected, ...]:
+    """What is known of each input.
+
+    What is asserted goes before an example, whose dimensions are one choice of many where a wrapper
+    takes several. `symbols` are the names of sizes by the input, or by the `input[dimension]`, that
+    gives them.
+    """
+    is_dynamic = bool(symbols) or any(
+        known.kind in ("int", "float") for known in map(example.get, names) if known
+    )
+    return tuple(
+        _one(name, example.get(name), asserted.get(name), symbols, is_dynamic) for name in names
+    )
+
+
+def _one(
+    name: str,
+    example: Expected | None,
+    asserted: Expected | None,
+    symbols: dict[str, str],
+    is_dynamic: bool,
+) -> Expected:
+    found = example or asserted or Expected(name)
+    if name in symbols:
+        return replace(found, kind=found.kind or "int", symbol=symbols[name])
+    if example and is_dynamic and example.size is not None:
+        size = tuple(symbols.get(f"{name}[{i}]", _UNKNOWN) for i in range(len(example.size)))
+        found = replace(example, size=size, stride=(_UNKNOWN,) * len(size))
+    if not asserted:
+        return found
+    if asserted.size is not None:
+        # A dimension of which a range is known, or nothing, may still have a name.
+        size = tuple(
+            symbols.get(f"{name}[{i}]", _UNKNOWN) + known[1:] if known[0] == _UNKNOWN else known
+            for i, known in enumerate(asserted.size)
+        )
+        found = replace(found, size=size, open=asserted.open)
+    return replace(
+        found,
+        kind="tensor",
+        dtype=asserted.dtype or found.dtype,
+        device=found.device or asserted.device,
+        stride=found.stride if asserted.stride is None else asserted.stride,
+        alignment=asserted.alignment,
+    )
+
+
+def row(known: Expected) -> str:
+    """One input in the wrapper's table: `rewriter/runtime/expected.py` says how it reads.
+
+    >>> row(Expected("arg0_1", "tensor", "float32", "cpu", ("s0", "8"), ("8", "1")))
+    'arg0_1 tensor float32 cpu [s0,8] [8,1]'
+    """
+    if known.kind != "tensor":
+        return " ".join([known.name, known.kind or "-", known.symbol or "-"])
+    fields = [known.name, "tensor", known.dtype or "-", known.device or "-"]
+    for dimensions in (known.size, known.stride):
+        more = ("...",) if known.open else ()
+        fields.append("-" if dimensions is None else f"[{','.join((*dimensions, *more))}]")
+    return " ".join([*fields, str(known.alignment)] if known.alignment else fields)

@@ -1,0 +1,202 @@
+"""What the parameters of a kernel are, read from the kernel's own source.
+
+Triton: names and types in `triton_meta`, what is written in `mutated_arg_names` and in the names
+that Inductor gives (`in_ptr0`, `out_ptr0`, `in_out_ptr0`), and, for kernels that people wrote, in
+the stores of the source itself. C++: `const` and the same names. See torch/_inductor/codegen/
+triton.py, cpp.py and common.py (`KernelArgs`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rewriter.core import python_syntax
+from rewriter.core.scan import last_word, spans
+from rewriter.core.types import Role, Type
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter that a launch passes, in order."""
+
+    name: str
+    role: Role
+    type: Type
+
+
+def triton(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of the Triton kernel that `text` defines; `None` where it defines none."""
+    if "def " not in text:
+        return None
+    try:
+        tree = python_syntax.parse(text)
+    except (SyntaxError, python_syntax.TooDeepError):
+        return None
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and _is_launchable(function):
+            return _triton_function(function, _signature(function), _mutated(function))
+    return None
+
+
+def _is_launchable(function: ast.FunctionDef) -> bool:
+    return any("triton_meta" in _keywords(decorator) for decorator in function.decorator_list)
+
+
+def _keywords(decorator: ast.expr) -> dict[str, ast.expr]:
+    if not isinstance(decorator, ast.Call):
+        return {}
+    return {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
+
+
+def _metadata(function: ast.FunctionDef, keyword: str, key: str) -> ast.expr | None:
+    for decorator in function.decorator_list:
+        metadata = _keywords(decorator).get(keyword)
+        if isinstance(metadata, ast.Dict):
+            for name, value in zip(metadata.keys, metadata.values, strict=True):
+                if isinstance(name, ast.Constant) and name.value == key:
+                    return value
+    return None
+
+
+def _signature(function: ast.FunctionDef) -> dict[str, str]:
+    value = _metadata(function, "triton_meta", "signature")
+    if not isinstance(value, ast.Dict):
+        return {}
+    return {
+        key.value: str(kind.value) if isinstance(kind, ast.Constant) else ""
+        for key, kind in zip(value.keys, value.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+
+
+def _mutated(function: ast.FunctionDef) -> frozenset[str]:
+    value = _metadata(function, "inductor_meta", "mutated_arg_names")
+    if value is None:
+        return frozenset()
+    return frozenset(str(node.value) for node in ast.walk(value) if isinstance(node, ast.Constant))
+
+
+def _triton_function(
+    function: ast.FunctionDef, signature: dict[str, str], mutated: frozenset[str]
+) -> tuple[Parameter, ...]:
+    accesses: tuple[set[str], set[str]] | None = None
+    parameters = []
+    for name, kind in signature.items():
+        if kind == "constexpr":
+            continue
+        if not kind.startswith("*") and not kind.startswith("tensordesc"):
+            parameters.append(Parameter(name, "in", "scalar"))
+            continue
+        role = "inout" if name in mutated else role_by_name(name)
+        if role is None:
+            # Somebody's own kernel, or a template: only its body tells.
+            loaded, stored = accesses = accesses or _accesses(function)
+            role = ("inout" if name in loaded else "out") if name in stored else "in"
+        parameters.append(Parameter(name, role, "tensor"))
+    return tuple(parameters)
+
+
+def role_by_name(name: str) -> Role | None:
+    """What Inductor's own parameter names say."""
+    prefixes: tuple[tuple[str, Role], ...] = (
+        ("in_out_ptr", "inout"),
+        ("out_ptr", "out"),
+        ("in_ptr", "in"),
+    )
+    return next((role for prefix, role in prefixes if name.startswith(prefix)), None)
+
+
+def _accesses(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
+    """The parameters that reach an address of a load, and of a store or an atomic.
+
+    A name carries the parameters of what it was assigned from. Two passes, because an address may
+    be advanced at the end of a loop.
+    """
+    carried: dict[str, set[str]] = {arg.arg: {arg.arg} for arg in function.args.args}
+
+    def of(node: ast.AST) -> set[str]:
+        found: set[str] = set()
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name):
+                found |= carried.get(inner.id, set())
+        return found
+
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    for _ in range(2):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call):
+                operation = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                if operation == "load" and node.args:
+                    loaded |= of(node.args[0])
+                elif operation.startswith("atomic_") and node.args:
+                    loaded |= of(node.args[0])
+                    stored |= of(node.args[0])
+                elif operation.startswith("store") and node.args:
+                    stored |= of(node.args[0])
+                    if isinstance(node.func, ast.Attribute):
+                        # A tensor descriptor's own method: `o.store([...], value)`.
+                        stored |= of(node.func.value)
+            for target, value in _assignments(node):
+                if not any(_is_load(inner) for inner in ast.walk(value)):
+                    carried.setdefault(target, set()).update(of(value))
+    return loaded, stored
+
+
+def _is_load(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("load", "dot")
+    )
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            for inner in ast.walk(target):
+                if isinstance(inner, ast.Name):
+                    yield inner.id, node.value
+    elif (
+        isinstance(node, (ast.AugAssign, ast.AnnAssign))
+        and isinstance(node.target, ast.Name)
+        and node.value is not None
+    ):
+        yield node.target.id, node.value
+
+
+_CPP_FUNCTION = re.compile(r"(?:void|int)\s+(?P<name>\w+)\s*\(")
+_CLOSED = re.compile(r"\)")
+_ADDED_TO = re.compile(r"atomic_add\(&(\w+)\[")
+
+
+def cpp(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of the C++ kernel that `text` declares; `None` where it declares none."""
+    declared = next(
+        (
+            text[head.end() : end.start()]
+            for head, end in spans(_CPP_FUNCTION, _CLOSED, text)
+            if head["name"] == "kernel" or "_fused" in head["name"][1:]
+        ),
+        None,
+    )
+    if declared is None:
+        return None
+    added_to = set(_ADDED_TO.findall(text))
+    parameters = []
+    for written in filter(None, (part.strip() for part in declared.split(","))):
+        name = last_word(written)
+        if not name:
+            return None
+        kind = written.removesuffix(name).rstrip().removesuffix("__restrict__").rstrip()
+        if not kind.endswith("*"):
+            parameters.append(Parameter(name, "in", "scalar"))
+        elif " ".join(kind.split()).startswith("const "):
+            parameters.append(Parameter(name, "in", "tensor"))
+        else:
+            updated = name.startswith("in_") or name in added_to
+            parameters.append(Parameter(name, "inout" if updated else "out", "tensor"))
+    return tuple(parameters)

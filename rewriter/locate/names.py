@@ -1,0 +1,70 @@
+"""What the name of a kernel says of what it computes, in whatever wrapper it is launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+
+from rewriter.core.align import Keys
+
+_SUFFIX = re.compile(r"_\d+$")
+_NUMBER = re.compile(r"(?:^|_)\d+$")
+_GENERATED = re.compile(r"^(?:triton_\w+?|cpp|combo|cutlass|cuda)_fused_")
+_CONVERSION = re.compile(r"(?:^|_)_to_copy(?=_|$)|(?:^|_)convert_element_type(?=_|$)")
+_SHIM = re.compile(r"^aoti_torch_(?:cpu|cuda|xpu|mps|meta)_|^aoti_torch_")
+_OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
+
+
+def canonical(kernel: str) -> str:
+    """What a kernel computes, as far as its name says, in whatever wrapper it is launched.
+
+    >>> canonical("extern_kernels.addmm"), canonical("aoti_torch_cpu_addmm_out")
+    ('addmm', 'addmm')
+    >>> canonical("triton_poi_fused_gelu_3"), canonical("cpp_fused_gelu_0")
+    ('fused gelu', 'fused gelu')
+    >>> canonical("cpp_fused__to_copy_gelu_0"), canonical("cpp_fused__to_copy_1")
+    ('fused gelu', 'fused _to_copy')
+    >>> canonical("aten.scatter_reduce_.two"), canonical("aoti_torch_cpu_scatter_reduce_two_out")
+    ('scatter_reduce_two', 'scatter_reduce_two')
+    """
+    if _GENERATED.match(kernel):
+        # Without descriptive names (torch 2.6 and before) only the number is left.
+        fused = _NUMBER.sub("", _GENERATED.sub("", kernel))
+        # In another precision a kernel converts what it reads or writes, and computes the same.
+        return f"fused {_CONVERSION.sub('', fused).strip('_') or fused}".strip()
+    if _SHIM.match(kernel):
+        return _SHIM.sub("", kernel).removesuffix("_out")
+    if _OPERATOR.match(kernel):
+        # `scatter_reduce_.two` is `scatter_reduce_two` in the C shim.
+        name = _OPERATOR.sub("", kernel).removesuffix(".default").removesuffix(".out")
+        operator, _, overload = name.partition(".")
+        return "_".join(filter(None, (operator.rstrip("_") or operator, overload)))
+    return _SUFFIX.sub("", kernel)
+
+
+def launch_keys(
+    kernel: str,
+    kind: str,
+    shapes: Hashable,
+    source_nodes: Iterable[str],
+    origins: Iterable[str],
+    source: Hashable = None,
+) -> Keys:
+    """The keys of a launch, strictest first.
+
+    `shapes` is whatever is known of the shapes of its arguments, in their order, without what
+    differs between two configurations of one model (dtypes, devices). `source` stands for the
+    kernel's own source where that is known: its name is then only a number.
+    """
+    nodes, operators = tuple(source_nodes), tuple(origins)
+    name = canonical(kernel)
+    generated = bool(_GENERATED.match(kernel))
+    return (
+        (kernel if source is None else source, kind, shapes, nodes, operators),
+        (name, shapes, nodes, operators),
+        (name, nodes or shapes),
+        # A fused kernel's name follows from what it fuses; another's says what it does.
+        (nodes, operators, shapes) if generated and nodes else (name, shapes),
+        (nodes[-1:], generated) if nodes else (name,),
+        (name,),
+    )

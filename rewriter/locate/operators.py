@@ -1,0 +1,33 @@
+"""Which arguments an operator of PyTorch writes, from its schema or from its name."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+from rewriter.locate import grammar
+
+
+def written(name: str) -> list[int | str] | None:
+    """Positions and names of the arguments that `namespace.op.overload` writes, other than `out`.
+
+    `None` where neither its schema, as PyTorch ships it, nor its name tells: `op_` mutates its
+    first argument.
+    """
+    found = mutating_operators().get(name)
+    base = name.split(".")[1] if "." in name else name
+    if found is None and base.endswith("_") and not base.startswith("__"):
+        return [0]
+    return found
+
+
+@cache
+def mutating_operators() -> dict[str, list[int | str]]:
+    """Operators of PyTorch that write arguments other than by `out=` or by the `op_` convention.
+
+    Keys are `namespace.op.overload`; values are positions and names of the
+    arguments written. Made by `fixtures/operators.py` from torch's own schemas.
+    """
+    path = grammar.folder() / "mutating_operators.json"
+    table: dict[str, list[int | str]] = json.loads(path.read_text(encoding="utf-8"))
+    return table

@@ -1,0 +1,1 @@
+"""Launches of wrappers in Python."""

@@ -1,0 +1,181 @@
+"""Finds the launches of a Python wrapper, and what their arguments are.
+
+The walk through the scopes (`walk.py`) finds them; libcst then reads all of them at once, and the
+roles that their kernels declare meet what data flow knows of their buffers.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+import libcst as cst
+
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.core.types import Role, Type
+from rewriter.locate import grammar as grammars
+from rewriter.locate import provenance
+from rewriter.locate.arguments import Declared, distinct, settle
+from rewriter.locate.flow import Flow
+from rewriter.locate.grammar import Grammar
+from rewriter.locate.python import outline as outlines
+from rewriter.locate.python.call import (
+    Reading,
+    UnreadableCallError,
+    Written,
+    code,
+    elements,
+    parse_calls,
+    reading,
+)
+from rewriter.locate.python.inputs import expected
+from rewriter.locate.python.outline import Outline, head
+from rewriter.locate.python.roles import RESOLVERS, Called
+from rewriter.locate.python.signature import Signatures
+from rewriter.locate.python.walk import Candidate, Walk, names
+from rewriter.locate.types import Argument, Entry, Launch, Located
+
+
+def locate(source: Source) -> Located:
+    """Locate every launch. Reads text only; nothing is imported or run.
+
+    Raises `RewriterError` where the source does not parse.
+    """
+    grammar = grammars.load("python")
+    outline = outlines.read(source, grammar)
+    walk = Walk(source, outline, grammar)
+    for scope in outline.scopes:
+        walk.scope(scope)
+    found = sorted(walk.found, key=lambda candidate: candidate.offset)
+    signatures = Signatures(outline.definitions)
+    try:
+        written = parse_calls([source.call_text(candidate.call) for candidate in found])
+    except UnreadableCallError as error:
+        line = found[error.position].call.lineno
+        raise RewriterError(
+            "syntax-error",
+            f"{source.name}:{line}: the arguments of this launch cannot be read\n"
+            f"    {source.line_text(line).strip()}",
+            hint="Expected the output_code.py that torch.compile wrote.",
+        ) from error
+    launches = []
+    for index, (candidate, arguments) in enumerate(zip(found, written, strict=True)):
+        try:
+            launches.append(_launch(index, candidate, arguments, signatures, grammar))
+        except RecursionError as error:
+            # libcst nests what is a list to Python: `a and b and c`, strings in a row.
+            where = f"{source.name}:{candidate.call.lineno}"
+            bound = str(limits.PYTHON_NESTING)
+            raise limits.too_large(where, "an argument is nested too deeply", bound) from error
+    return Located(
+        tuple(launches),
+        tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
+        tuple(_entries(outline, source, walk.returned)),
+        outline.header,
+        outline.loader_globals,
+    )
+
+
+def _launch(
+    index: int,
+    candidate: Candidate,
+    arguments: tuple[Written, ...],
+    signatures: Signatures,
+    grammar: Grammar,
+) -> Launch:
+    kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
+    called = Called(candidate.callee, arguments, candidate.kept)
+    declared = RESOLVERS[candidate.shape.roles](called, signatures)
+    resolved = [
+        _argument(member, hint, candidate.flow, grammar)
+        for argument, hint in zip(arguments, declared, strict=True)
+        # A list of tensors is several arguments of the launch.
+        for member in elements(argument.value)
+    ]
+    if not any(argument.role == "out" for argument in resolved):
+        resolved += _results(candidate)
+    origins, nodes = provenance.read(candidate.comments)
+    return Launch(
+        index=index,
+        scope=candidate.scope.name,
+        kernel=kernel,
+        kind=candidate.shape.kind,
+        line=candidate.call.lineno,
+        args=distinct(settle(resolved, candidate.flow)),
+        origins=origins,
+        source_nodes=nodes,
+        site=candidate.site,
+        repeats=candidate.repeats,
+    )
+
+
+def _argument(
+    value: cst.BaseExpression, declared: Declared, flow: Flow, grammar: Grammar
+) -> Argument:
+    read = reading(value, grammar)
+    if read is None:
+        return Argument(code(value), code(value), "", "in", "other")
+    if not read.base:
+        kind: Type = "scalar" if read.kind == "number" else "other"
+        return Argument(read.expr, read.expr, "", "in", kind)
+    kind = declared.type or _type(read, flow)
+    role: Role = "in" if kind != "tensor" else flow.role(read.base, declared.role, _view(read))
+    return Argument(read.base, read.expr, flow.get(read.base).root, role, kind)
+
+
+def _view(read: Reading) -> str:
+    """A view as `walk` writes it, whatever the spacing of the source; empty for what is none."""
+    return ast.unparse(ast.parse(read.expr, mode="eval")) if read.kind == "view" else ""
+
+
+def _type(read: Reading, flow: Flow) -> Type:
+    if read.kind == "arithmetic":
+        return "scalar"
+    return flow.type_of(read.base)
+
+
+def _results(candidate: Candidate) -> Iterator[Argument]:
+    """What the statement keeps of the launch's result, by the names it is used under later."""
+    if candidate.outputs:
+        for name, expr in candidate.outputs:
+            yield Argument(name, expr, name, "out", "tensor")
+    else:
+        for target in candidate.targets:
+            yield Argument(target, target, target, "out", "tensor")
+
+
+def _entries(
+    outline: Outline, source: Source, returned: Mapping[str, tuple[str, ...]]
+) -> Iterator[Entry]:
+    for scope in outline.scopes:
+        if scope.entry:
+            first = scope.function.body[0]
+            line = outlines.first_line(first)
+            start = source.line_start(line)
+            before = source.data[start : source.position(first.lineno, first.col_offset)]
+            indent = before[: len(before) - len(before.lstrip())]
+            alone = line < first.lineno or not before.strip()
+            if alone and not source.is_continued(line):
+                inputs, inputs_at = _inputs(scope.function, source)
+                outputs = returned.get(scope.name, ())
+                known = expected(outline.module, scope.function, inputs)
+                yield Entry(scope.name, start, indent, inputs, inputs_at, outputs, known)
+            return
+
+
+def _inputs(function: outlines.Function, source: Source) -> tuple[tuple[str, ...], int | None]:
+    """The names in `arg0_1, arg1_1 = args`, and the offset of the line behind."""
+    for node in function.body:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "args"
+        ):
+            end = node.end_lineno or node.lineno
+            behind = source.data[source.position(end, node.end_col_offset or 0) :]
+            alone = not re.match(rb"[ \t]*[^\s#]", behind)
+            return tuple(names(node.targets[0])), source.line_end(end) if alone else None
+    return (), None

@@ -1,0 +1,240 @@
+"""The skeleton of a Python wrapper: its kernel definitions, its scopes, and where they stand.
+
+The standard library's `ast` gives it: it parses a whole wrapper seven times faster than libcst,
+and its positions are exact byte columns, where libcst's cost more than its parse and are wrong
+under a BOM. libcst then reads only the statements that launch something (`call.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rewriter.core import limits, python_syntax
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.locate.grammar import Grammar
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A module-level name bound to the result of a call, as kernels are.
+
+    `factory` is the callee's text, for example `async_compile.triton`.
+    """
+
+    name: str
+    factory: str
+    call: ast.Call
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The string literals among the arguments: kernel names and sources."""
+        return tuple(
+            arg.value
+            for arg in self.call.args
+            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+        )
+
+
+@dataclass(frozen=True)
+class ScopeNode:
+    """A function in which launches may stand. `entry` marks the one that a caller runs."""
+
+    name: str
+    function: Function
+    entry: bool
+
+
+@dataclass(frozen=True)
+class Outline:
+    definitions: dict[str, Definition]
+    scopes: tuple[ScopeNode, ...]
+    header: int
+    loader_globals: tuple[str, ...]
+    tensors: frozenset[str]
+    scalars: frozenset[str]
+    module: tuple[ast.stmt, ...]
+
+
+def read(source: Source, grammar: Grammar) -> Outline:
+    """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error."""
+    tree = parse(source)
+    definitions: dict[str, Definition] = {}
+    scopes: list[ScopeNode] = []
+    header = 0
+    loader_globals = []
+    inputs = _Inputs()
+    above = 0  # the last line of the statement above
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+            if isinstance(node.value, ast.Call):
+                definitions[target.id] = Definition(target.id, callee(node.value), node.value)
+            elif isinstance(node.value, ast.Constant) and node.value.value is None:
+                loader_globals.append(target.id)
+        for function, qualified in _functions(node):
+            if grammar.is_helper(function.name):
+                inputs.read(function)
+            elif _is_scope(function):
+                header = header or _line_above(source, first_line(node), above)
+                scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
+        above = node.end_lineno or node.lineno
+    _check_complete(source, tree, scopes)
+    return Outline(
+        definitions,
+        tuple(scopes),
+        header,
+        tuple(loader_globals),
+        frozenset(inputs.tensors),
+        frozenset(inputs.scalars),
+        tuple(tree.body),
+    )
+
+
+def parse(source: Source) -> ast.Module:
+    """Parse, turning a syntax error into one that shows the line and a caret."""
+    try:
+        # As text: a coding cookie is then ignored, and columns are those of the UTF-8 bytes.
+        return python_syntax.parse(source.data.decode("utf-8-sig"))
+    except SyntaxError as error:
+        raise _syntax_error(source, error) from error
+    except UnicodeDecodeError as error:
+        raise RewriterError(
+            "syntax-error",
+            f"{source.name}: Python cannot parse this file: {error}",
+            hint="Expected the output_code.py that torch.compile wrote.",
+        ) from error
+    except python_syntax.TooDeepError as error:
+        where = f"{source.name}:{error.line}" if error.line else source.name
+        raise limits.too_large(where, str(error), str(limits.PYTHON_NESTING)) from error
+
+
+def _syntax_error(source: Source, error: SyntaxError) -> RewriterError:
+    line = error.lineno or 1
+    text = source.line_text(line)
+    column = max((error.offset or 1) - 1, 0)
+    caret = "".join("\t" if c == "\t" else " " for c in text[:column]) + "^"
+    return RewriterError(
+        "syntax-error",
+        f"{source.name}:{line}: {error.msg}\n    {text}\n    {caret}",
+        hint="A wrapper is a complete Python file; this one may be truncated or edited.",
+    )
+
+
+def _check_complete(source: Source, tree: ast.Module, scopes: list[ScopeNode]) -> None:
+    """Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
+
+    A file cut between two statements parses, but lacks them.
+    """
+    for scope in scopes:
+        if scope.entry and not isinstance(_last(scope.function), ast.Return):
+            _refuse_truncated(source, scope, f"{scope.name} never returns")
+        if scope.entry and "." in scope.name and "call" not in _assigned(tree):
+            _refuse_truncated(source, scope, f"nothing makes {scope.name} the module's `call`")
+
+
+def _last(block: Function | ast.With | ast.Try) -> ast.stmt:
+    """The last statement; profiling puts a whole call under a `with`."""
+    last = block.body[-1]
+    return _last(last) if isinstance(last, (ast.With, ast.Try)) else last
+
+
+def _refuse_truncated(source: Source, scope: ScopeNode, found: str) -> None:
+    line = scope.function.end_lineno or scope.function.lineno
+    raise RewriterError(
+        "truncated",
+        f"{source.name}:{line}: the file ends too early: {found}",
+        hint="Expected a complete output_code.py; copy it again.",
+    )
+
+
+def _assigned(tree: ast.Module) -> set[str]:
+    """The names that module-level statements assign."""
+    return {
+        node.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name)
+    }
+
+
+def callee(call: ast.Call) -> str:
+    """The text of what is called, with arguments and subscripts left out: `a().b[].c`."""
+    return _path(call.func)
+
+
+def head(path: str) -> str:
+    """The name that a callee's text starts with."""
+    return path.partition(".")[0]
+
+
+def _path(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_path(node.value)}.{node.attr}"
+    if isinstance(node, ast.Subscript):
+        return f"{_path(node.value)}[]"
+    if isinstance(node, ast.Call):
+        return f"{_path(node.func)}()"
+    return "?"
+
+
+def _functions(node: ast.stmt) -> Iterator[tuple[Function, str]]:
+    if isinstance(node, Function):
+        yield node, node.name
+    elif isinstance(node, ast.ClassDef):
+        for member in node.body:
+            if isinstance(member, Function):
+                yield member, f"{node.name}.{member.name}"
+
+
+def _is_scope(function: Function) -> bool:
+    """Inductor hands a scope its inputs as one list that the scope empties, named `args`.
+
+    `write_args` in torch/_inductor/codegen/wrapper.py. A function that launches by a name only a
+    wrapper uses is one too, whatever its parameters are called.
+    """
+    names = [arg.arg for arg in function.args.args if arg.arg != "self"]
+    if names == ["args"]:
+        return True
+    return any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id == "extern_kernels" or node.attr == "run")
+        for node in ast.walk(function)
+    )
+
+
+def first_line(node: ast.stmt) -> int:
+    """The line that a statement begins in, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _line_above(source: Source, line: int, above: int) -> int:
+    """The offset of a line that others may go before: a backslash may join it to an empty one."""
+    while line - 1 > above and source.is_continued(line):
+        line -= 1
+    return source.line_start(line)
+
+
+class _Inputs:
+    """What the wrapper's own harness says of the inputs: tensors by `rand_strided`, or numbers."""
+
+    def __init__(self) -> None:
+        self.tensors: set[str] = set()
+        self.scalars: set[str] = set()
+
+    def read(self, function: Function) -> None:
+        for node in function.body:
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+                if isinstance(node.value, ast.Constant):
+                    self.scalars.add(target.id)
+                elif isinstance(node.value, ast.Call) and callee(node.value) == "rand_strided":
+                    self.tensors.add(target.id)

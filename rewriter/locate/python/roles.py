@@ -1,0 +1,96 @@
+"""Which arguments a launch reads and which it writes, before data flow has its say.
+
+One resolver for each value of `roles` in the grammar. A resolver returns, per argument as written,
+the declared role (`None`: not known) and the declared type (`None`: not known).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from rewriter.locate import operators
+from rewriter.locate.arguments import INPUT, UNKNOWN, Declared
+from rewriter.locate.kernels import Parameter
+from rewriter.locate.python.call import Written
+from rewriter.locate.python.outline import head
+from rewriter.locate.python.signature import Signatures
+
+# Keyword arguments of a Triton launch that are no argument of the kernel.
+_LAUNCH_KEYWORDS = frozenset({"stream", "grid"})
+
+
+@dataclass(frozen=True)
+class Called:
+    """A launch as its resolver sees it; `returns` tells whether the statement keeps a result."""
+
+    callee: str
+    arguments: Sequence[Written]
+    returns: bool
+
+
+def by_signature(called: Called, signatures: Signatures) -> list[Declared]:
+    """From the kernel's parameters; an argument list that does not fit them tells nothing."""
+    parameters = signatures.of(head(called.callee))
+    positional = [argument for argument in called.arguments if not argument.keyword]
+    if parameters is None or not _fits(positional, parameters):
+        parameters = ()
+    declared = iter([Declared(p.role, p.type) for p in parameters])
+    result = []
+    for argument in called.arguments:
+        if argument.keyword in _LAUNCH_KEYWORDS:
+            result.append(Declared("in", "other"))
+        elif not argument.keyword:
+            result.append(next(declared, UNKNOWN if not parameters else Declared("in", None)))
+        else:
+            result.append(INPUT)
+    return result
+
+
+def _fits(arguments: Sequence[Written], parameters: Sequence[Parameter]) -> bool:
+    """A literal number cannot be a pointer, and every parameter needs an argument."""
+    return len(arguments) >= len(parameters) and not any(
+        parameter.type == "tensor" and isinstance(argument.value, (cst.Integer, cst.Float))
+        for argument, parameter in zip(arguments, parameters, strict=False)
+    )
+
+
+def by_out(called: Called, signatures: Signatures) -> list[Declared]:
+    """`out=`, `out0=`, … are written, everything else is read."""
+    return [
+        Declared("out", "tensor") if argument.keyword.startswith("out") else INPUT
+        for argument in called.arguments
+    ]
+
+
+def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
+    """From the operator's schema where it mutates, else from how operators are named.
+
+    `op_` mutates its first argument. An operator that nobody ships a schema for and whose result
+    nobody keeps runs for its mutations: data flow decides which arguments those may be.
+    """
+    name = called.callee.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.", 1)
+    written = operators.written(name)
+    if written is not None:
+        return [
+            Declared("inout", None) if _is_written(written, position, argument) else INPUT
+            for position, argument in enumerate(called.arguments)
+        ]
+    if called.returns:
+        return [INPUT for _ in called.arguments]
+    return [UNKNOWN for _ in called.arguments]
+
+
+def _is_written(written: Sequence[int | str], position: int, argument: Written) -> bool:
+    return (argument.keyword or position) in written
+
+
+Resolver = Callable[[Called, Signatures], list[Declared]]
+
+RESOLVERS: dict[str, Resolver] = {
+    "signature": by_signature,
+    "out": by_out,
+    "schema": by_schema,
+}

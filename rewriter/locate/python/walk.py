@@ -1,0 +1,373 @@
+"""Walks through the scopes of a Python wrapper and sorts every call that stands in them.
+
+Each call is a launch, a known non-launch, or unrecognised. Along the way the walk keeps track of
+what each statement does to the variables, so that a launch is found together with what its
+variables hold at that point.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rewriter.core.source import Source
+from rewriter.core.types import Type
+from rewriter.locate.flow import Flow
+from rewriter.locate.grammar import Grammar, Shape
+from rewriter.locate.python import outline as outlines
+from rewriter.locate.python.outline import Outline, ScopeNode, callee, head
+from rewriter.locate.types import Site, Unrecognised
+
+# What the known non-launches return, where that is always the same.
+_RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
+_VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch before libcst has read it. `flow` holds its variables as they are just before it.
+
+    `kept` tells whether anything is done with its result, `targets` what it is assigned to.
+    """
+
+    call: ast.Call
+    callee: str
+    shape: Shape
+    scope: ScopeNode
+    offset: int
+    site: Site
+    repeats: bool
+    kept: bool
+    targets: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+    comments: tuple[bytes, ...]
+    flow: Flow
+
+
+@dataclass
+class Walk:
+    source: Source
+    outline: Outline
+    grammar: Grammar
+    found: list[Candidate] = field(default_factory=list)
+    unrecognised: list[Unrecognised] = field(default_factory=list)
+    returned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the buffers, by scope
+
+    def __post_init__(self) -> None:
+        self._functions = {scope.function.name for scope in self.outline.scopes}
+        self._classified: dict[tuple[str, frozenset[str | None]], Shape | str | None] = {}
+
+    def scope(self, scope: ScopeNode) -> None:
+        self._scope = scope
+        self._loops = 0
+        self._last = scope.function.lineno
+        self._elements = _Elements(scope.function)
+        flow = Flow(self.outline.tensors, self.outline.scalars)
+        self._block(scope.function.body, flow)
+
+    def _block(self, body: list[ast.stmt], flow: Flow) -> None:
+        for statement in body:
+            if isinstance(statement, (ast.If, ast.While, ast.For, ast.With, ast.Try)):
+                self._compound(statement, flow)
+            elif isinstance(statement, outlines.Function):
+                continue
+            else:
+                self._simple(statement, flow)
+
+    def _compound(
+        self, statement: ast.If | ast.While | ast.For | ast.With | ast.Try, flow: Flow
+    ) -> None:
+        headers: list[ast.expr] = []
+        if isinstance(statement, (ast.If, ast.While)):
+            headers = [statement.test]
+        elif isinstance(statement, ast.For):
+            headers = [statement.iter]
+        elif isinstance(statement, ast.With):
+            headers = [item.context_expr for item in statement.items]
+        # The head of a `while` runs each time, that of a `for` once.
+        repeats = isinstance(statement, ast.While)
+        self._loops += repeats
+        for header in headers:
+            self._calls(statement, header, flow, obstacle="it stands in the head of a block")
+        self._loops -= repeats
+        loop = isinstance(statement, (ast.While, ast.For))
+        self._loops += loop
+        if isinstance(statement, ast.With):
+            self._block(statement.body, flow)
+        else:
+            alternative = flow.branch()
+            self._block(statement.body, flow)
+            self._block(statement.orelse, alternative)
+            flow.join(alternative)
+        if isinstance(statement, ast.Try):
+            for handler in statement.handlers:
+                self._block(handler.body, flow.branch())
+            self._block(statement.finalbody, flow)
+        self._loops -= loop
+
+    def _simple(self, statement: ast.stmt, flow: Flow) -> None:
+        launches = self._calls(statement, statement, flow, obstacle="")
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                self._assign(statement, target, statement.value, flow, bool(launches))
+        elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+            if self._classify(callee(call), call) == "memory":
+                flow.write(head(callee(call)))
+        elif isinstance(statement, ast.Return):
+            self.returned[self._scope.name] = tuple(_returned(statement.value, flow))
+        elif isinstance(statement, ast.Delete):
+            for name in names(statement):
+                flow.forget(name)
+        # Whatever was handed to a launch holds values now: it did before, or was written.
+        for candidate in launches:
+            for name, view in self._uses(candidate.call):
+                if name in flow.variables:
+                    flow.write(name, view)
+
+    def _uses(self, node: ast.AST) -> Iterator[tuple[str, str]]:
+        """The variables under `node`, each with the view of it that is used, if it is one."""
+        if isinstance(node, ast.Name):
+            yield node.id, ""
+        elif isinstance(node, ast.Call) and self.grammar.effect(callee(node)) == "view":
+            yield _viewed(node), ast.unparse(node)
+        else:
+            for child in ast.iter_child_nodes(node):
+                yield from self._uses(child)
+
+    def _assign(
+        self,
+        statement: ast.Assign,
+        target: ast.expr,
+        value: ast.expr,
+        flow: Flow,
+        launches: bool,
+    ) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            received = isinstance(value, ast.Name) and value.id == "args"
+            for name in names(target):
+                if received:
+                    flow.receive(name)
+                else:
+                    flow.compute(name, None)
+            return
+        if not isinstance(target, ast.Name):
+            return
+        name = target.id
+        if launches:
+            flow.compute(name, None)
+        elif isinstance(value, ast.Name):
+            flow.alias(name, value.id, reuse=self._is_reuse(statement))
+        elif isinstance(value, ast.Subscript):
+            flow.compute(name, None)
+        elif isinstance(value, ast.Call):
+            effect = self._classify(callee(value), value)
+            if effect == "allocation":
+                flow.allocate(name)
+            elif effect == "view" and (base := _viewed(value)):
+                flow.alias(
+                    name,
+                    base,
+                    reuse=self._is_reuse(statement),
+                    fresh="# alias" in self._rest(statement),
+                )
+            else:
+                flow.compute(name, _RESULTS.get(str(effect)))
+        elif isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp)) or (
+            isinstance(value, ast.Constant) and isinstance(value.value, (int, float))
+        ):
+            flow.compute(name, "scalar")
+        else:
+            flow.compute(name, "other")
+
+    def _is_reuse(self, statement: ast.stmt) -> bool:
+        """Inductor frees what it reuses on the same line, or says so: `make_buffer_reuse`."""
+        rest = self._rest(statement)
+        return "del " in rest or "# reuse" in rest
+
+    def _rest(self, statement: ast.stmt) -> str:
+        """What follows a statement on its line.
+
+        `# alias` there marks a part of a larger buffer, such as an operand of a concatenation,
+        before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
+        """
+        last = statement.end_lineno or statement.lineno
+        offset = self.source.position(last, statement.end_col_offset or 0)
+        return self.source.data[offset : self.source.line_end(last)].decode("utf-8")
+
+    def _calls(
+        self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
+    ) -> list[Candidate]:
+        """Sort the calls under `inside`; the launches among them, as found."""
+        launches = []
+        for node in ast.walk(inside):
+            if not isinstance(node, ast.Call):
+                continue
+            path = callee(node)
+            verdict = self._classify(path, node)
+            if isinstance(verdict, Shape):
+                launches.append(self._candidate(statement, node, path, verdict, flow, obstacle))
+            elif verdict is None:
+                text = " ".join(self.source.call_text(node).split())
+                self.unrecognised.append(Unrecognised(node.lineno, text))
+        if launches:
+            self._last = (statement.end_lineno or statement.lineno) + 1
+            self.found += launches
+        return launches
+
+    def _classify(self, path: str, call: ast.Call) -> Shape | str | None:
+        """A launch shape, the group of a known non-launch, or `None`."""
+        key = path, frozenset(keyword.arg for keyword in call.keywords)
+        if key not in self._classified:
+            self._classified[key] = (
+                match_shape(path, call, self.outline, self.grammar)
+                or self.grammar.effect(path)
+                or ("scope" if path in self._functions else None)
+            )
+        return self._classified[key]
+
+    def _candidate(
+        self,
+        statement: ast.stmt,
+        call: ast.Call,
+        path: str,
+        shape: Shape,
+        flow: Flow,
+        obstacle: str,
+    ) -> Candidate:
+        targets = _targets(statement)
+        return Candidate(
+            call=call,
+            callee=path,
+            shape=shape,
+            scope=self._scope,
+            offset=self.source.position(call.lineno, call.col_offset),
+            site=self._site(statement, obstacle),
+            repeats=self._loops > 0 or not _runs_once(self._scope),
+            kept=not (isinstance(statement, ast.Expr) and statement.value is call),
+            targets=targets,
+            outputs=self._elements.of(targets[0], statement) if len(targets) == 1 else (),
+            comments=self._comments(statement),
+            flow=flow.only(names(call)),
+        )
+
+    def _site(self, statement: ast.stmt, obstacle: str) -> Site:
+        source = self.source
+        last = statement.end_lineno or statement.lineno
+        start, end = source.line_start(statement.lineno), source.line_end(last)
+        before = source.data[start : source.position(statement.lineno, statement.col_offset)]
+        after = source.data[source.position(last, statement.end_col_offset or 0) : end].strip()
+        if not obstacle and source.is_continued(statement.lineno):
+            obstacle = "a backslash joins its line to another"
+        if not obstacle and (before.strip() or (after and not after.startswith(b"#"))):
+            obstacle = "another statement shares its line"
+        return Site(
+            start,
+            end,
+            before if not before.strip() else b"",
+            obstacle,
+            "it is part of a return" if isinstance(statement, ast.Return) else "",
+        )
+
+    def _comments(self, statement: ast.stmt) -> tuple[bytes, ...]:
+        """The comment lines between the previous launch and this one."""
+        if self._last > statement.lineno:
+            # They share a line, which may be the last of the file.
+            return ()
+        start = self.source.line_start(self._last)
+        between = self.source.data[start : self.source.line_start(statement.lineno)]
+        lines = (line.strip() for line in between.splitlines())
+        return tuple(line for line in lines if line.startswith(b"#"))
+
+
+def _runs_once(scope: ScopeNode) -> bool:
+    """A subgraph may be called again in the same run; the entry and graph partitions are not."""
+    return scope.entry or scope.name.startswith("partition_")
+
+
+class _Elements:
+    """Where a scope takes the elements out of results: `buf8 = buf7[0]` after `buf7 = op(…)`."""
+
+    def __init__(self, function: outlines.Function) -> None:
+        self._events: dict[str, list[tuple[int, str, str]]] = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+                self._add(target.id, node.lineno, "end", "")
+                if isinstance(node.value, ast.Subscript) and (base := _subscripted(node.value)):
+                    self._add(base, node.lineno, target.id, ast.unparse(node.value))
+            elif isinstance(node, ast.Delete):
+                for name in names(node):
+                    self._add(name, node.lineno, "end", "")
+        for events in self._events.values():
+            events.sort()
+
+    def _add(self, base: str, line: int, target: str, expr: str) -> None:
+        self._events.setdefault(base, []).append((line, target, expr))
+
+    def of(self, name: str, statement: ast.stmt) -> tuple[tuple[str, str], ...]:
+        """`(variable, expression)` per element of the result that `statement` binds to `name`."""
+        later = itertools.dropwhile(
+            lambda event: event[0] <= (statement.end_lineno or 0), self._events.get(name, ())
+        )
+        return tuple(
+            (target, expr)
+            for _, target, expr in itertools.takewhile(lambda e: e[1] != "end", later)
+        )
+
+
+def match_shape(path: str, call: ast.Call, outline: Outline, grammar: Grammar) -> Shape | None:
+    """The first launch shape that the call has."""
+    definition = outline.definitions.get(head(path))
+    for shape in grammar.shapes:
+        if any(pattern.fullmatch(path) for pattern in shape.excluded):
+            continue
+        for match in shape.matches:
+            if not match.callee.fullmatch(path):
+                continue
+            if match.defined_by and (definition is None or definition.factory != match.defined_by):
+                continue
+            if match.source and not any(match.source in text for text in definition.texts):  # type: ignore[union-attr]
+                continue
+            if match.keyword and all(keyword.arg != match.keyword for keyword in call.keywords):
+                continue
+            return shape
+    return None
+
+
+def _targets(statement: ast.stmt) -> tuple[str, ...]:
+    """The variables, or elements of variables, that keep the statement's result."""
+    if not isinstance(statement, ast.Assign):
+        return ()
+    target = statement.targets[0]
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            yield inner.id
+
+
+def _viewed(call: ast.Call) -> str:
+    """The variable that a call of a view function looks at."""
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:
+        return receiver.id
+    return next((name for arg in call.args[:1] for name in names(arg) if name not in _VIEWS), "")
+
+
+def _subscripted(node: ast.expr) -> str:
+    """The name at the bottom of `buf7[0][1]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _returned(value: ast.expr | None, flow: Flow) -> Iterator[str]:
+    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`."""
+    for member in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+        while isinstance(member, ast.Call) and member.args:
+            member = member.args[0]
+        yield flow.get(member.id).root if isinstance(member, ast.Name) else ""

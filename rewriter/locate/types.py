@@ -1,0 +1,149 @@
+"""What is found in a wrapper: its launches, and the functions that a caller runs. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rewriter.core.types import Language, Role, Type
+
+KINDS = (
+    "triton",
+    "triton_user",
+    "triton_template",
+    "combo",
+    "multi_kernel",
+    "cpp",
+    "cuda",
+    "extern_out",
+    "extern_alloc",
+    "fallback",
+    "custom_op",
+    "collective",
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument or result of a launch.
+
+    `expr` is its source text, `name` the short name that prints and file names use, `buffer` the
+    variable that owns the memory once views and reuse are resolved. `later` is the text that gives
+    the value once the launch ran, where that is another than `expr`; empty if nothing does, because
+    the launch takes what it is given.
+    """
+
+    name: str
+    expr: str
+    buffer: str
+    role: Role
+    type: Type
+    later: str | None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the lines of a launch stand, in bytes from the start of the file.
+
+    `start` is the start of the statement's first line, `end` the end of its last line with its
+    newline. `obstacle` says why no line can be put around the launch; `open_ended` why none can
+    follow it (a `return`). Empty strings mean that nothing is in the way.
+    """
+
+    start: int
+    end: int
+    indent: bytes
+    obstacle: str = ""
+    open_ended: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
+
+    `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
+    or in a function that holds a subgraph.
+    """
+
+    index: int
+    scope: str
+    kernel: str
+    kind: str
+    line: int
+    args: tuple[Argument, ...]
+    origins: tuple[str, ...]
+    source_nodes: tuple[str, ...]
+    site: Site
+    repeats: bool = False
+    wrapper: str = ""
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """A call in a scope that is neither a known launch nor a known non-launch."""
+
+    line: int
+    text: str
+    wrapper: str = ""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known statically of one input of a wrapper; what is empty or `None` is not known.
+
+    `kind` is tensor, int or float. A dimension is an expression over integers and names of sizes,
+    `?` where it is not known, and may end in `:low..high`; `open` says that more dimensions may
+    follow. `symbol` is the name that a number has as a size, `alignment` a number of bytes.
+    """
+
+    name: str
+    kind: str = ""
+    dtype: str = ""
+    device: str = ""
+    size: tuple[str, ...] | None = None
+    stride: tuple[str, ...] | None = None
+    open: bool = False
+    alignment: int = 0
+    symbol: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function that a caller of the wrapper runs.
+
+    `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
+    `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
+    the buffers that it returns, in order; an empty text stands for what is none. `expected` is
+    what is known of each input, in the order of `inputs`.
+    """
+
+    name: str
+    start: int
+    indent: bytes
+    inputs: tuple[str, ...]
+    inputs_at: int | None = None
+    outputs: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
+
+
+@dataclass(frozen=True)
+class Located:
+    """Everything found in one wrapper.
+
+    `header` is the offset at which module-level lines may be put: before the first scope.
+    `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
+    """
+
+    launches: tuple[Launch, ...]
+    unrecognised: tuple[Unrecognised, ...]
+    entries: tuple[Entry, ...]
+    header: int
+    loader_globals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """One source inside an artifact, as bytes. `name` is its path inside the artifact."""
+
+    name: str
+    source: bytes
+    language: Language = "python"

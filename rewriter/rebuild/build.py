@@ -1,0 +1,370 @@
+"""Runs compiler and linker for the recipes of a package, in a directory that goes away again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from threading import Event
+
+from rewriter.artifact.package.library import CONSTANTS, CONSTANTS_END, Library
+from rewriter.artifact.package.model import Model
+from rewriter.artifact.package.pack import sha256
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.rebuild import build_cache
+from rewriter.rebuild.machine import look
+from rewriter.rebuild.recipe import Flags, Recipe
+
+# The dynamic linker puts the library's own directory in its place. As part of the name, other than
+# as a search path, it keeps two packages apart whose libraries have one name.
+ORIGIN = "$ORIGIN"
+
+RESULT = "out.so"
+
+_PRELUDE = "appended_weights.h"
+# Weights behind the original library are still there. The wrapper looks for them behind the library
+# that it is in itself, `_get_constants_start` of torch/csrc/inductor/aoti_runtime/model_base.h.
+_PRELUDE_TEXT = f"""\
+#include <dlfcn.h>
+#include <cstdint>
+extern "C" uint8_t {CONSTANTS}[];
+#define dladdr(address, info) dladdr({CONSTANTS}, info)
+"""
+_ALIGNMENT = 0x4000  # of weights behind a library, ibid.
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)$", re.M
+)
+_MORE = 3  # errors that are shown
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to build for one model: its recipe, the source with probes, and the original library.
+
+    `runtime` is a source of its own that is compiled at the same time, and `defines` what the
+    wrapper is compiled with for that.
+    """
+
+    recipe: Recipe
+    source: bytes
+    library: Library
+    runtime: str = ""
+    defines: tuple[str, ...] = ()
+
+    @property
+    def links(self) -> bool:
+        """Whether the result needs the original library."""
+        return self.recipe.route == "link"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. `source` is the file that its messages are about."""
+
+    about: str
+    command: tuple[str, ...]
+    folder: Path
+    source: Path | None = None
+
+
+@dataclass
+class _Run:
+    """What runs now, so that all of it can be stopped."""
+
+    stopped: Event = field(default_factory=Event)
+    processes: set[subprocess.Popen[str]] = field(default_factory=set)
+
+
+Report = Callable[[str], None]
+
+
+def build(
+    jobs: Mapping[str, Job], scratch: Path, report: Report, spare: Callable[[], None]
+) -> dict[str, Path]:
+    """Build the library of each job; returns their files in `scratch` by the same names.
+
+    `spare` is called once a core has nothing to compile: what is done then delays nothing.
+    Raises `RewriterError` with the line that does not compile. Everything that was started has
+    ended by then.
+    """
+    folders = {name: scratch / str(number) for number, name in enumerate(jobs)}
+    compiles: list[Step] = []
+    links: list[Step] = []
+    keys: dict[str, str] = {}
+    for name, job in jobs.items():
+        folders[name].mkdir()
+        steps = compile_steps(job, folders[name])
+        linking = link_step(job, folders[name])
+        if build_cache.directory() is not None:
+            key = _key(job, [*steps, linking], folders[name])
+            if (found := build_cache.find(key)) is not None:
+                (folders[name] / RESULT).write_bytes(found)
+                (folders[name] / RESULT).chmod(0o755)
+                report(f"{linking.about}: built before, nothing to compile")
+                continue
+            keys[name] = key
+        compiles += map(_listing_headers, steps)
+        links.append(linking)
+        if job.links:
+            (folders[name] / ORIGIN).mkdir()
+            os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
+    _run_all(compiles, report, spare)
+    _run_all(links, report, spare)
+    for name, job in jobs.items():
+        if not (folders[name] / RESULT).is_file():
+            raise RewriterError(
+                "link-failed",
+                f"the compiler said nothing and wrote no library of {job.recipe.model.name}",
+                hint="Nothing was written. Name another compiler in CXX.",
+                code=FAILED,
+            )
+        if name in keys:
+            _keep(keys[name], folders[name])
+        if not job.links and job.recipe.model.weights == "behind the library":
+            _append_weights(job.library, folders[name] / RESULT)
+    return {name: folder / RESULT for name, folder in folders.items()}
+
+
+def _key(job: Job, steps: Sequence[Step], folder: Path) -> str:
+    """What a build is known by: everything but the headers that its compiler will read."""
+    here = look()
+    read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
+    read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
+    return build_cache.key(
+        [[part.replace(str(folder), ".") for part in step.command] for step in steps],
+        [sha256(path) for path in (*read, *([job.library.path] if job.links else []))],
+        # Flags may ask for code for the processor at hand.
+        f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
+    )
+
+
+def _listing_headers(step: Step) -> Step:
+    """A compilation that also tells which headers it read."""
+    if step.source is None or step.source.suffix == ".s":
+        return step
+    return replace(step, command=(*step.command, "-MD", "-MF", f"{step.source.name}.d"))
+
+
+def _keep(key: str, folder: Path) -> None:
+    """Keep a library that was just linked, if the compiler told what it is made of."""
+    rules = [source.with_name(f"{source.name}.d") for source in folder.glob("*.cpp")]
+    if rules and all(path.is_file() for path in rules):
+        found = [
+            build_cache.headers_in(path.read_text("utf-8", "replace"), folder) for path in rules
+        ]
+        build_cache.keep(key, folder / RESULT, [path for headers in found for path in headers])
+
+
+def beside(model: Model) -> str:
+    """Where the original library lies when the new one is linked to it.
+
+    The linker writes into the result what it is called by, so it has to lie there like this.
+    """
+    return f"{ORIGIN}/{PurePosixPath(model.original_library).name}"
+
+
+def compile_steps(job: Job, folder: Path) -> list[Step]:
+    """Write the sources of a job into its directory; returns how they are compiled there."""
+    recipe = job.recipe
+    assert recipe.wrapper is not None
+    name = recipe.model.name
+    source = folder / PurePosixPath(recipe.model.wrapper).name
+    source.write_bytes(job.source)
+    flags = recipe.wrapper
+    extra = list(job.defines)
+    if job.links and recipe.model.weights == "behind the library":
+        (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
+        extra += ["-include", _PRELUDE]
+    steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
+    if job.runtime:
+        runtime = folder / "runtime.cpp"
+        runtime.write_text(job.runtime, encoding="utf-8")
+        plain = _without_header(flags)
+        steps.append(_compile(f"the probes of {name}", plain, runtime, "runtime.o"))
+    for number, (member, kernel_flags) in enumerate(recipe.kernels):
+        kernel = folder / PurePosixPath(member).name
+        kernel.write_bytes(recipe.model.kernels[member])
+        about = f"the kernels of {name}"
+        steps.append(_compile(about, kernel_flags, kernel, f"kernel{number}.o"))
+    if not job.links:
+        constants = _write_constants(job.library, folder)
+        steps.append(_compile(f"the weights of {name}", flags, constants, "constants.o"))
+    return steps
+
+
+def _compile(
+    about: str, flags: Flags, source: Path, target: str, extra: Sequence[str] = ()
+) -> Step:
+    # Paths of the directory that goes away must not be in the result.
+    places = f"-ffile-prefix-map={source.parent}=."
+    arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
+    command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
+    return Step(about, command, source.parent, source)
+
+
+def _without_header(flags: Flags) -> Flags:
+    """The flags less a precompiled header."""
+    build_cache = []
+    parts = iter(flags.arguments)
+    for part in parts:
+        if part == "-include":
+            next(parts)
+        else:
+            build_cache.append(part)
+    return replace(flags, arguments=tuple(build_cache))
+
+
+def link_step(job: Job, folder: Path) -> Step:
+    """How the objects of a job become its library."""
+    recipe = job.recipe
+    flags = recipe.link or recipe.wrapper
+    assert flags is not None
+    objects = ["wrapper.o", *(["runtime.o"] if job.runtime else [])]
+    if job.links:
+        objects.append(beside(recipe.model))
+        options = [part for part in flags.arguments if part.startswith("-flto")]
+    else:
+        objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
+        options = list(flags.arguments)
+    command = (flags.compiler, "-shared", "-fPIC", "-o", RESULT, *objects, *options)
+    return Step(f"the library of {recipe.model.name}", command, folder)
+
+
+def _write_constants(library: Library, folder: Path) -> Path:
+    """A source that puts the constants of a library where a new one has them."""
+    found = library.constants
+    assert found is not None
+    with library.path.open("rb") as file:
+        file.seek(found.offset)
+        (folder / "constants.bin").write_bytes(file.read(found.size))
+    source = folder / "constants.s"
+    source.write_text(
+        f'.section {found.section},"a{"w" if found.writable else ""}",@progbits\n'
+        ".balign 64\n"
+        f".globl {CONSTANTS}\n"
+        f"{CONSTANTS}:\n"
+        '.incbin "constants.bin"\n'
+        f".globl {CONSTANTS_END}\n"
+        f"{CONSTANTS_END}:\n"
+        '.section .note.GNU-stack,"",@progbits\n'
+    )
+    return source
+
+
+def _append_weights(library: Library, target: Path) -> None:
+    """Put the weights that stand behind a library behind a new one, as the loader maps them."""
+    found = library.constants
+    assert found is not None
+    with library.path.open("rb") as source, target.open("ab") as output:
+        source.seek(found.offset)
+        size = int.from_bytes(source.read(8), "little")
+        output.write(b" " * (-output.tell() % _ALIGNMENT))
+        source.seek(library.path.stat().st_size - size)
+        shutil.copyfileobj(source, output, 1 << 20)
+
+
+def _run_all(steps: Sequence[Step], report: Report, spare: Callable[[], None]) -> None:
+    """Run commands side by side; the first failure stops the others and is raised."""
+    state = _Run()
+    workers = max(1, min(len(steps), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(_run, step, state, report) for step in steps]
+        try:
+            if len(steps) < (os.cpu_count() or 1):
+                spare()
+            for one in as_completed(running):
+                one.result()
+                spare()
+        except BaseException:
+            state.stopped.set()
+            for process in tuple(state.processes):
+                # The compiler proper is a child of the one that was started.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def _run(step: Step, state: _Run, report: Report) -> None:
+    if state.stopped.is_set():
+        return
+    code, said = _execute(step, state)
+    if code and "-include" in step.command and "internal compiler error" in said:
+        # g++ 12 crashes on some wrappers with a precompiled header, and not without.
+        report(f"the compiler crashed with the precompiled header; {step.about} again without")
+        plain = _without_header(Flags(step.command[0], step.command[1:])).arguments
+        code, said = _execute(replace(step, command=(step.command[0], *plain)), state)
+    if state.stopped.is_set():
+        return
+    if code:
+        raise _failed(step, code, said)
+    report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
+
+
+def _execute(step: Step, state: _Run) -> tuple[int, str]:
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
+    try:
+        process = subprocess.Popen(
+            step.command,
+            cwd=step.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 127, f"{step.command[0]}: {error.strerror}"
+    state.processes.add(process)
+    _, said = process.communicate()
+    state.processes.discard(process)
+    return process.returncode, said
+
+
+def _failed(step: Step, code: int, said: str) -> RewriterError:
+    """The first errors of a compiler with the lines that they are about."""
+    if step.source is None:
+        lines = [line for line in said.splitlines() if line.strip()]
+        return RewriterError(
+            "link-failed",
+            f"{step.about} does not link (exit code {code}):\n    " + "\n    ".join(lines[-_MORE:]),
+            hint="Nothing was written. `rewriter doctor` compares the package with this machine.",
+            code=FAILED,
+        )
+    errors = list(_ERROR.finditer(said))
+    shown = [_shown(match, step, said) for match in errors[:_MORE]]
+    if not shown:
+        shown = [line for line in said.splitlines() if line.strip()][-_MORE:] or ["(no message)"]
+    more = f"\n    and {len(errors) - _MORE} more" if len(errors) > _MORE else ""
+    return RewriterError(
+        "compile-failed",
+        f"{step.about} does not compile (exit code {code}):\n    " + "\n    ".join(shown) + more,
+        hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
+        "`rewriter instrument FILE --no-rebuild` writes the sources and a build script.",
+        code=FAILED,
+    )
+
+
+def _shown(match: re.Match[str], step: Step, said: str) -> str:
+    """An error with the line of the source that it is about, or that it comes from."""
+    assert step.source is not None
+    file, number = match["file"], int(match["line"])
+    text = f"{Path(file).name}:{number}: {match['what']}"
+    if Path(file).name != step.source.name:
+        # In a header: what of the source led there stands in front of it, if it is said at all.
+        before = said[: match.start()]
+        places = re.findall(rf"\b{re.escape(step.source.name)}:(\d+)", before)
+        if not places:
+            return text
+        number = int(places[-1])
+        text += f"\n    from {step.source.name}:{number}:"
+    lines = step.source.read_text("utf-8", "replace").splitlines()
+    return f"{text}\n        {lines[number - 1].strip()}" if number <= len(lines) else text

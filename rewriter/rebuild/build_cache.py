@@ -1,0 +1,205 @@
+"""Libraries that were built before, under the user's cache directory: nothing is compiled twice.
+
+A library is found again by everything that it is made of: sources, commands, the original library,
+the compiler and the programs that it starts, torch, and every header that was read. Which headers
+those are is known once they were read (the compiler's own list), so that an entry names them with
+the hashes of their contents. Its file is named by the hash of what it holds: one that was damaged,
+or written by half, is not taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rewriter.artifact.package.pack import sha256
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.version import __version__
+
+VARIABLE = "REWRITER_CACHE_DIR"
+LIMIT = 256 << 20  # bytes of all libraries; one may have a quarter
+_PROGRAMS = ("cc1plus", "as", "ld", "collect2")
+# What compilers and linkers read from the environment.
+_ENVIRONMENT = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "LD_LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "LD_RUN_PATH",
+    "SOURCE_DATE_EPOCH",
+    "CCC_OVERRIDE_OPTIONS",
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is in the cache of builds."""
+
+    directory: Path
+    count: int
+    size: int
+
+
+def directory() -> Path | None:
+    """Where builds are kept: in `REWRITER_CACHE_DIR`, or the user's; `None` if it is off."""
+    named = os.environ.get(VARIABLE, "")
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named).absolute() / "builds"
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()
+    # Nobody's home: a path that starts with ~ would be one of the working directory.
+    return base / "rewriter" / "builds" if base.is_absolute() else None
+
+
+def look() -> Kept | None:
+    """What is kept, for `doctor`."""
+    place = directory()
+    if place is None:
+        return None
+    files = list(_libraries(place))
+    return Kept(place, len(files), sum(size for _, size, _ in files))
+
+
+def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: str) -> str:
+    """What a build is known by, apart from the headers that it reads.
+
+    `contents` are the hashes of what it reads otherwise, `versions` those of torch.
+    """
+    compilers = sorted({command[0] for command in commands if command})
+    facts = {
+        "version": __version__,
+        "torch": versions,
+        "commands": [list(command) for command in commands],
+        "contents": list(contents),
+        "compilers": [_identity(compiler) for compiler in compilers],
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def find(wanted: str) -> bytes | None:
+    """The library of a build, if it is kept, whole, and made of the headers that are there now."""
+    place = directory()
+    if place is None:
+        return None
+    for entry in sorted(place.glob(f"{wanted}-*.json")):
+        try:
+            facts = json_text.parse_object(limits.read(entry, limits.JSON_BYTES))
+            headers, digest = facts["headers"], facts["sha256"]
+            if any(sha256(Path(path)) != known for path, known in headers.items()):
+                continue
+            file = place / f"{digest}.so"
+            found = file.read_bytes()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RewriterError):
+            continue  # damaged, or removed meanwhile: it is built again
+        if hashlib.sha256(found).hexdigest() != digest:
+            continue
+        with contextlib.suppress(OSError):
+            os.utime(file)  # the oldest go first
+        return found
+    return None
+
+
+def keep(wanted: str, library: Path, headers: Sequence[Path]) -> None:
+    """Keep a library that was built; where that fails, it is built again the next time."""
+    place = directory()
+    if place is None:
+        return
+    try:
+        if library.stat().st_size > LIMIT // 4:
+            return
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        data = library.read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        known = {str(path): sha256(path) for path in sorted(set(headers))}
+        facts = json.dumps({"sha256": digest, "headers": known}, sort_keys=True).encode()
+        _write(place / f"{digest}.so", data)
+        _write(place / f"{wanted}-{hashlib.sha256(facts).hexdigest()[:16]}.json", facts)
+        _trim(place)
+    except OSError:
+        return  # no room, or not ours to write in
+
+
+def headers_in(rules: str, folder: Path) -> list[Path]:
+    """The files that a compiler says it read (`-MD`), less those of the directory that goes."""
+    words = rules.replace("\\\n", " ").replace("\\ ", "\0").split()
+    paths = [Path(word.replace("\0", " ").replace("$$", "$")) for word in words]
+    found = [folder / path for path in paths if not str(path).endswith(":")]
+    return [path for path in found if folder not in path.parents]
+
+
+@cache
+def _identity(compiler: str) -> list[str]:
+    """A compiler and the programs that it starts: versions, and files as they are now."""
+    found = [_asked(compiler, "--version")]
+    paths = [compiler, *(_asked(compiler, f"-print-prog-name={name}") for name in _PROGRAMS)]
+    for path in paths:
+        with contextlib.suppress(OSError):
+            # A program of no compiler's own is said by its name alone.
+            real = Path(shutil.which(path.strip()) or path.strip()).resolve(strict=True)
+            about = real.stat()
+            found.append(f"{real} {about.st_size} {about.st_mtime_ns}")
+    return found
+
+
+def _asked(compiler: str, option: str) -> str:
+    try:
+        done = subprocess.run(
+            [compiler, option], capture_output=True, text=True, check=False, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _libraries(place: Path) -> Iterator[tuple[Path, int, int]]:
+    """Each library with its size and when it was last of use."""
+    for path in place.glob("*.so"):
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            yield path, about.st_size, about.st_mtime_ns
+
+
+def _trim(place: Path) -> None:
+    """Remove the oldest libraries beyond the limit, and what names one that is gone."""
+    files = sorted(_libraries(place), key=lambda one: one[2])
+    size = sum(one[1] for one in files)
+    if size <= LIMIT:
+        return
+    for path, bytes_, _ in files:
+        if size <= LIMIT:
+            break
+        path.unlink(missing_ok=True)
+        size -= bytes_
+    left = {path.stem for path, _, _ in _libraries(place)}
+    for entry in place.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RewriterError):
+            if json_text.parse_object(limits.read(entry, limits.JSON_BYTES))["sha256"] not in left:
+                entry.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all; whoever else writes it writes the same."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,169 @@
+"""Checks a patched package before it is handed over: it loads, and loads what was built."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter.artifact.package.library import Library, provided
+from rewriter.core import json_text
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.rebuild.machine import Machine
+
+_NO_OPERATOR = re.compile(
+    r"Could not find schema for|No such operator|not registered|Cannot find the operator"
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What loading a model needs, and the file name of the library that has to run then.
+
+    The name is empty where the loader compiles it.
+    """
+
+    device: str
+    library: str
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A process that imports torch while the package is built, and then loads it.
+
+    Torch's loader unpacks it to the directory for temporary files, and leaves it there where it
+    fails; hence that is `folder`.
+    """
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    @staticmethod
+    def start(folder: Path) -> Loading:
+        home = str(Path(__file__).parent.parent.parent)
+        program = (
+            f"import sys; sys.path[0] = {home!r}; "
+            "from rewriter.runtime.host.package import script; script()"
+        )
+        return Loading(
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "TMPDIR": str(folder)},
+            ),
+            folder,
+        )
+
+    def stop(self) -> None:
+        """End the process, if it has not ended."""
+        self.process.kill()
+        self.process.communicate()
+
+    def load(
+        self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
+    ) -> tuple[str, str]:
+        """Load these models. Raises `RewriterError` where one does not load, or another library.
+
+        Returns `loaded`, or `linked` and why not: a device or a custom operator that is not here
+        says nothing of the package.
+        """
+        spec = {
+            "package": str(package),
+            "models": {name: expected.device for name, expected in models.items()},
+            "imports": list(imports),
+        }
+        out, err = self.process.communicate(json_text.encode(spec) + "\n")
+        code = self.process.returncode
+        if code:
+            how = (err.strip().splitlines() or ["no message"])[-1]
+            if code < 0:
+                how = f"signal {signal.Signals(-code).name}"
+            raise _failed(f"the process that loaded it ended: {how}")
+        # What a library prints when it is loaded may come first.
+        answer = json_text.parse_object(out.splitlines()[-1].encode())
+        if problem := answer.get(""):
+            raise RewriterError(
+                "bad-import",
+                f"cannot check the package: {problem['import']}",
+                hint="Pass a module that can be imported from here, or the path of a Python file.",
+            )
+        notes = [_judge(name, expected, answer[name]) for name, expected in models.items()]
+        note = "; ".join(dict.fromkeys(filter(None, notes)))
+        return ("linked" if note else "loaded"), note
+
+
+def load(
+    loading: Loading,
+    package: Path,
+    original: Path,
+    models: Mapping[str, Expected],
+    imports: Sequence[str],
+) -> tuple[str, str]:
+    """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads."""
+    try:
+        return loading.load(package, models, imports)
+    except RewriterError as error:
+        if error.slug != "check-failed":
+            raise
+        again = Loading.start(loading.folder)
+        try:
+            again.load(original, models, imports)
+        except RewriterError:
+            raise RewriterError(
+                "check-failed",
+                f"{error.message}; without probes it does not load either",
+                hint="Nothing was written. The package is broken, or not for this machine; "
+                "--no-check patches it all the same.",
+                code=FAILED,
+            ) from error
+        finally:
+            again.stop()
+        raise
+
+
+def _judge(model: str, expected: Expected, said: Mapping[str, Any]) -> str:
+    """Why a model was not loaded, if that is no fault of its own; raises if it is."""
+    if "lacking" in said:
+        return f"there is no {said['lacking']} here"
+    if "error" in said:
+        if _NO_OPERATOR.search(said["error"]):
+            found = said["error"].partition(". ")[0]
+            return f"{found}; --import MODULE registers custom operators"
+        raise _failed(f"the model {model} does not load: {said['error']}")
+    loaded = [Path(path).name for path in said["libraries"]]
+    if not loaded or (expected.library and expected.library not in loaded):
+        found = ", ".join(loaded) or "no library"
+        raise _failed(f"the model {model} runs {found}, not {expected.library or 'its own'}")
+    return ""
+
+
+def link_check(built: Library, original: Library, machine: Machine) -> None:
+    """Check that something provides each symbol that a new library wants.
+
+    Either its original wants it as well, or gives it, or torch does; the linker has looked for
+    those of the C and C++ libraries, whose symbols have versions.
+    """
+    unknown = built.wants - original.wants - original.exports
+    if machine.torch is not None:
+        unknown -= provided(sorted((machine.torch.root / "lib").glob("libtorch*.so")), unknown)
+    if unknown:
+        raise _failed(f"nothing provides {', '.join(sorted(unknown)[:3])}")
+
+
+def _failed(found: str) -> RewriterError:
+    return RewriterError(
+        "check-failed",
+        f"the patched package is no good: {found}",
+        hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
+        "--no-check writes it all the same.",
+        code=FAILED,
+    )

@@ -1,0 +1,71 @@
+"""What `rewriter doctor` says of a package: what is in it, and what building it again would do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rewriter.artifact.opening import Artifact
+from rewriter.artifact.package.library import Library
+from rewriter.artifact.package.model import Model
+from rewriter.core.errors import RewriterError
+from rewriter.rebuild import patch, preflight, recipe
+from rewriter.rebuild.machine import Machine, look
+from rewriter.rebuild.types import Check
+
+
+def examine(artifact: Artifact) -> Iterator[Check]:
+    """Look at each model. Nothing is compiled or loaded; what stands in the way is a check."""
+    package = artifact.package
+    assert package is not None
+    machine = look()
+    if package.manifest is not None:
+        probes = ", ".join(package.manifest.get("probes", ()))
+        yield Check(
+            "probes", f"{probes}; below is the original", None, "`rewriter strip` takes them out"
+        )
+    with (
+        patch.plain(artifact, may_replace=True) as original,
+        tempfile.TemporaryDirectory(prefix="rewriter-") as scratch,
+    ):
+        assert original.package is not None
+        for number, (model, wrapper) in enumerate(
+            zip(original.package.models, original.wrappers, strict=True)
+        ):
+            launches = wrapper.launches
+            kinds = ", ".join(sorted({launch.kind for launch in launches})) or "none"
+            yield Check(
+                f"model {model.name}",
+                f"{model.device}; {len(launches)} launches ({kinds}); weights {model.weights}",
+            )
+            if wrapper.unrecognised:
+                lines = ", ".join(str(call.line) for call in wrapper.unrecognised)
+                yield Check(
+                    "unrecognised calls", f"line {lines}", None, "they are not instrumented"
+                )
+            if operators := sorted({x.kernel for x in launches if x.kind == "custom_op"}):
+                found = ", ".join(operators)
+                hint = "whoever loads the package registers them; --import MODULE does it here"
+                yield Check("custom operators", found, None, hint)
+            try:
+                library = patch.extract_library(
+                    original.package, model, Path(scratch) / f"{number}.so"
+                )
+            except RewriterError as error:
+                yield Check("library", error.message, False, error.hint, error.slug)
+                continue
+            yield from preflight.checks(model, library, machine)
+            yield from _route(model, library, machine)
+
+
+def _route(model: Model, library: Library | None, machine: Machine) -> Iterator[Check]:
+    try:
+        chosen = recipe.choose(model, library, machine)
+    except RewriterError as error:
+        yield Check("route", error.message, False, error.hint, error.slug)
+        return
+    yield Check("route", f"{chosen.route}: {chosen.why}")
+    for note in chosen.notes:
+        what, _, about = note.partition(": ")
+        yield Check(what, about, None)

@@ -1,0 +1,403 @@
+"""Puts probes into a package and takes them out again: locate, plan, apply, build, pack, check."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rewriter.artifact.opening import Artifact, open_artifact
+from rewriter.artifact.package import library, pack
+from rewriter.artifact.package.container import Overlay
+from rewriter.artifact.package.library import Library
+from rewriter.artifact.package.model import Model, Package
+from rewriter.artifact.package.pack import Changes
+from rewriter.core import edit, files, limits
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.labels import labels
+from rewriter.core.types import Json
+from rewriter.instrumentation import api, bundle
+from rewriter.instrumentation.probes import NO_MATCH, chosen_text
+from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.rebuild import build, preflight, recipe
+from rewriter.rebuild.build import Report
+from rewriter.rebuild.check import Expected, Loading, link_check, load
+from rewriter.rebuild.machine import Machine, look
+from rewriter.rebuild.recipe import Recipe
+from rewriter.rebuild.types import Route
+from rewriter.version import __version__
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One model of a package with the result of instrumenting its wrapper."""
+
+    model: Model
+    result: Instrumented
+
+
+@dataclass(frozen=True)
+class Built:
+    """A patched package: how each model was built, and what checking the result said.
+
+    `check` is `loaded`, `linked` (it was not loaded, `note` says why) or `skipped`.
+    """
+
+    recipes: tuple[Recipe, ...]
+    check: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done for one model. `original` is its library, unpacked, if it has one."""
+
+    probed: Probed
+    recipe: Recipe
+    original: Library | None
+
+    @property
+    def name(self) -> str:
+        return self.probed.model.name
+
+
+def patch(
+    package: str | Path | Artifact,
+    output: str | Path,
+    selection: Selection | None = None,
+    *,
+    route: Route | None = None,
+    check: bool = True,
+    imports: Sequence[str] = (),
+    replace: bool = False,
+    overwrite: bool = False,
+    report: Report = lambda text: None,
+) -> Built:
+    """Put probes into a package: build it again with them, check it, and write it to `output`.
+
+    `rewriter.open(path, models=…)` chooses models, `rewriter.select()` makes the selection.
+    `imports` are modules that register custom operators, for the check. `report` is told what was
+    done.
+
+    Raises `RewriterError`, before any work, where this machine cannot build the package.
+    """
+    artifact = package if isinstance(package, Artifact) else api.open(package)
+    with plain(artifact, may_replace=replace) as original:
+        probed = instrument(original, selection or api.select())
+        folder = _package(original).is_folder
+        with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
+            return rebuild(
+                original,
+                probed,
+                temporary,
+                route=route,
+                check=check,
+                imports=imports,
+                report=report,
+            )
+
+
+def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
+    """Write a package without its probes to `output`; whether it is exactly the original."""
+    artifact = api.open(package)
+    folder = _package(artifact).is_folder
+    with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
+        return strip(_package(artifact), temporary)
+
+
+def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
+    """Put probes into the wrappers of a package. Nothing is built or written.
+
+    The launches that a selection asks for may be in some of the models only; those without any
+    stay as they are.
+    """
+    package = _package(artifact)
+    both = package.models, artifact.wrappers
+    results = []
+    missed: RewriterError | None = None
+    among = labels([(x.graph, model.name) for model, x in zip(*both, strict=True)])
+    for model, wrapper, label in zip(*both, among, strict=True):
+        try:
+            made = api.instrument_wrapper(wrapper, selection, label=label)
+            results.append(Probed(model, made))
+        except RewriterError as error:
+            if error.slug not in NO_MATCH:
+                raise
+            missed = error
+    if missed and not results:
+        raise missed
+    return tuple(results)
+
+
+@contextmanager
+def plain(artifact: Artifact, *, may_replace: bool) -> Iterator[Artifact]:
+    """The artifact without probes: itself, or for the time being what it was patched from."""
+    package = _package(artifact)
+    probed = [wrapper for wrapper in artifact.wrappers if wrapper.probes is not None]
+    if package.manifest is None and not probed:
+        yield artifact
+        return
+    if not may_replace:
+        names = ", ".join((package.manifest or {}).get("probes", ())) or "probes"
+        raise RewriterError(
+            "already-instrumented",
+            f"{artifact.path} is instrumented already (with {names})",
+            hint="Pass --replace to exchange its probes, or `rewriter strip` it first.",
+        )
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        original = Path(scratch) / artifact.path.name
+        if not strip(package, original):
+            raise RewriterError(
+                "edited-since",
+                f"{artifact.path} was changed after it was instrumented: "
+                "without its probes it is not the package that it was made from",
+                hint="`rewriter strip` it, look at the result, and instrument that.",
+            )
+        yield open_artifact(original, tuple(model.name for model in package.models))
+
+
+def rebuild(
+    artifact: Artifact,
+    probed: Sequence[Probed],
+    output: Path,
+    *,
+    route: Route | None = None,
+    check: bool = True,
+    runs_here: bool | None = None,
+    imports: Sequence[str] = (),
+    report: Report = lambda text: None,
+) -> Built:
+    """Build the models with probes and write the package to `output`, which must not exist yet.
+
+    `runs_here` (by default, if it is checked) refuses what this processor could not run. Raises
+    `RewriterError` before any work where this machine cannot build it. What `output` holds after
+    an error is of no use.
+    """
+    package = _package(artifact)
+    machine = look()
+    runs_here = check if runs_here is None else runs_here
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+        scratch = Path(folder)
+        plans = list(_plans(package, probed, machine, scratch, route, runs_here=runs_here))
+        loading: Loading | None = None
+
+        def start_loading() -> None:
+            nonlocal loading
+            if loading is None and check and not package.is_folder:
+                loading = Loading.start(scratch)
+
+        try:
+            jobs = {plan.name: _job(plan) for plan in plans if plan.original}
+            built = build.build(jobs, scratch, report, start_loading)
+            start_loading()
+            if check:
+                for plan in plans:
+                    if plan.original:
+                        new = library.read(built[plan.name], "the new library")
+                        link_check(new, plan.original, machine)
+            _write(package, output, plans, built, scratch)
+            if loading is None:
+                note = "a directory is not loaded" if check else ""
+                return Built(_recipes(plans), "linked" if check else "skipped", note)
+            report("loading the package")
+            models = {one.model.name: _expected(one.model) for one in probed}
+            said, note = load(loading, output, package.path, models, imports)
+            return Built(_recipes(plans), said, note)
+        finally:
+            if loading is not None:
+                loading.stop()
+
+
+def _plans(
+    package: Package,
+    probed: Sequence[Probed],
+    machine: Machine,
+    scratch: Path,
+    route: Route | None,
+    *,
+    runs_here: bool,
+) -> Iterator[_Plan]:
+    """How each model is built, with its library unpacked. Refuses before anything is compiled."""
+    for number, one in enumerate(probed):
+        original = extract_library(package, one.model, scratch / f"original{number}.so")
+        found = preflight.checks(one.model, original, machine, runs_here=runs_here)
+        preflight.require(found, package, one.model)
+        yield _Plan(one, recipe.choose(one.model, original, machine, route), original)
+
+
+def _recipes(plans: Sequence[_Plan]) -> tuple[Recipe, ...]:
+    return tuple(plan.recipe for plan in plans)
+
+
+def extract_library(package: Package, model: Model, to: Path) -> Library | None:
+    """Copy the library of a model out of its package and read it; None if it has none."""
+    if model.library is None:
+        return None
+    package.container.extract(model.library, to)
+    return library.read(to, f"{package.path}: {model.library}")
+
+
+def _job(plan: _Plan) -> build.Job:
+    assert plan.original is not None
+    return job(plan.probed, plan.recipe, plan.original)
+
+
+def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
+    """What to compile for a model: its wrapper, and the probes apart from it."""
+    selection = probed.result.selection
+    return build.Job(
+        recipe=chosen,
+        source=probed.result.source,
+        library=original,
+        runtime=bundle.apart(selection.probes, selection.format),
+        defines=("-DINDUCTOR_REWRITER_APART",),
+    )
+
+
+def _expected(model: Model) -> Expected:
+    return Expected(model.device, PurePosixPath(model.library or "").name)
+
+
+def changes(
+    probed: Sequence[Probed], sources: Mapping[str, Path], libraries: Mapping[str, Path]
+) -> Changes:
+    """What happens to the members of a package; files are given by the names of the models."""
+    with_library = [one.model for one in probed if one.model.library is not None]
+    return Changes(
+        replaced={one.model.wrapper: sources[one.model.name] for one in probed},
+        renamed={str(model.library): model.original_library for model in with_library},
+        added=[
+            (str(model.library), libraries[model.name], model.original_library)
+            for model in with_library
+        ],
+    )
+
+
+def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
+    """What the manifest says of a package, beside how to restore it."""
+    selection = probed[0].result.selection
+    return {
+        "tool": f"inductor-rewriter {__version__}",
+        "probes": list(selection.probes),
+        "when": selection.when,
+        "output_format": selection.format,
+        "values": selection.values,
+        "calls": selection.calls,
+        "last": selection.last,
+        "chosen": chosen_text(selection),
+        "models": {
+            one.model.name: {
+                "wrapper": one.model.wrapper,
+                "library": one.model.library,
+                "original_library": one.model.original_library if one.model.library else None,
+                "route": route,
+                "launches": [launch.index for launch in one.result.plan.probed],
+            }
+            for one, route in zip(probed, routes, strict=True)
+        },
+    }
+
+
+def _write(
+    package: Package,
+    output: Path,
+    plans: Sequence[_Plan],
+    libraries: Mapping[str, Path],
+    scratch: Path,
+) -> None:
+    """Write the patched package, and make sure that the original can be had back from it."""
+    probed = [plan.probed for plan in plans]
+    sources = {}
+    for number, one in enumerate(probed):
+        sources[one.model.name] = scratch / f"{number}.cpp"
+        sources[one.model.name].write_bytes(one.result.source)
+    made = changes(probed, sources, libraries)
+    fields = manifest(probed, [plan.recipe.route for plan in plans])
+    if package.is_folder:
+        pack.patch_folder(package.path, output, package.root, made, fields)
+        return
+    pack.patch(package.path, output, package.root, made, fields)
+    if not pack.restore(output, package.root):
+        raise RewriterError(
+            "verification-failed",
+            f"{package.path}: stripping the patched package would not give back the original",
+            hint="Nothing was written. Please report this with the package.",
+            code=FAILED,
+        )
+
+
+def strip(package: Package, output: Path) -> bool:
+    """Write a package without its probes to `output`; whether it is exactly the original.
+
+    Where somebody changed or packed it again since, the members are what they were before, and
+    the changes stay.
+    """
+    if package.is_sources:
+        return _strip_sources(package, output)
+    if package.manifest is not None and not package.is_folder:
+        if pack.restore(package.path, package.root, output):
+            return True
+        output.unlink(missing_ok=True)
+    _strip_members(package, output)
+    original = (package.manifest or {}).get("original")
+    return package.is_folder and isinstance(original, dict) and pack.hashes(output) == original
+
+
+def _strip_sources(package: Package, output: Path) -> bool:
+    """The package beside the sources is the original, if the sources are those of that package."""
+    assert isinstance(package.container, Overlay)
+    assert package.manifest is not None
+    original = package.container.original
+    shutil.copyfile(original.path, output)
+    return bool(pack.sha256(output) == package.manifest["original"].get("sha256")) and all(
+        edit.strip(model.source).source == original.read(model.wrapper, limits.WRAPPER_BYTES)
+        for model in package.models
+    )
+
+
+def _strip_members(package: Package, output: Path) -> None:
+    """Undo by name what was done to each member."""
+    models = (package.manifest or {}).get("models", {})
+    undo = {
+        about["original_library"]: about["library"]
+        for about in models.values()
+        if about.get("original_library") in package.container.names
+    }
+    dropped = set(undo.values()) | {package.root + pack.MANIFEST, package.root + pack.DIRECTORY}
+    wrappers = {model.wrapper: edit.strip(model.source) for model in package.models}
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        members = []
+        for number, name in enumerate(package.container.names):
+            if name in dropped and name not in undo:
+                continue
+            file = Path(scratch) / str(number)
+            if name in wrappers:
+                file.write_bytes(wrappers[name].source)
+            else:
+                package.container.extract(name, file)
+            members.append((undo.get(name, name), file))
+        if package.is_folder:
+            pack.write_folder(output, members)
+        else:
+            pack.write(output, members)
+
+
+def copy_zip(package: Package, output: Path) -> None:
+    """Write a package as a `.pt2` file, also one that was unpacked."""
+    if package.is_folder:
+        pack.write(output, [(name, package.path / name) for name in package.container.names])
+    else:
+        shutil.copyfile(package.path, output)
+
+
+def _package(artifact: Artifact) -> Package:
+    if artifact.package is None:
+        raise RewriterError(
+            "not-a-package",
+            f"{artifact.path} is no package",
+            hint="rewriter.instrument and rewriter.strip are for wrappers in files of their own.",
+        )
+    return artifact.package

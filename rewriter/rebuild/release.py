@@ -1,0 +1,212 @@
+"""Which releases of torch may have compiled a package: no part of it says so.
+
+The exported functions, the wrapper's text, the compile command and the metadata each bound the
+minor release, by what `grammars/aoti_interface.toml` holds. Where they disagree the stronger one
+counts, in that order, and one that contradicts itself does not count: a package that was built in
+an unusual way gives a wide range rather than a wrong one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rewriter.locate import grammar
+from rewriter.locate.cpp import tokens
+
+Release = tuple[int, int]
+
+_DEFINITION = re.compile(r"^(?:AOTIRuntimeError|const char\*)\s+(AOTInductor\w+)\(", re.MULTILINE)
+_INCLUDE = re.compile(r"^#include <torch/csrc/inductor/([\w/]+\.h)>", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The minor releases, `(2, N)`, from `first` to `last`, that may have made a package.
+
+    `last` is None where nothing excludes releases to come. `evidence` says what bounds the range,
+    as parts of a sentence about the package.
+    """
+
+    first: Release
+    last: Release | None
+    evidence: tuple[str, ...] = ()
+
+    def admits(self, release: Release, *, development: bool = False) -> bool:
+        """Whether `release` may have made the package.
+
+        A `development` build, as 2.14.0a0 or 2.14.0.dev2026…, comes before its release and may
+        still be like the one before.
+        """
+        least = (release[0], release[1] - 1) if development else release
+        return self.first <= release and (self.last is None or least <= self.last)
+
+    def __str__(self) -> str:
+        first = f"torch {_name(self.first)}"
+        if self.last is None:
+            return f"{first} or later"
+        return first if self.first == self.last else f"{first} to {_name(self.last)}"
+
+    @property
+    def explained(self) -> str:
+        """The range and what bounds it: `torch 2.13: it exports … (since 2.13) and …`."""
+        return f"{self}: it {' and '.join(self.evidence)}" if self.evidence else str(self)
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """Something seen, and the first or the last release that has it."""
+
+    text: str
+    since: Release | None = None
+    until: Release | None = None
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One entry of `[[text]]`."""
+
+    place: str
+    what: str
+    pattern: re.Pattern[str]
+    since: Release | None
+    until: Release | None
+
+    def sign(self, verb: str) -> _Sign:
+        said = f"since {_name(self.since)}" if self.since else f"until {_name(self.until)}"
+        return _Sign(f"{verb} {self.what} ({said})", self.since, self.until)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """`grammars/aoti_interface.toml`. The tables map names to the first release that has them."""
+
+    oldest: Release
+    functions: dict[str, Release]
+    optional: dict[str, Release]
+    headers: dict[str, Release]
+    metadata: dict[str, Release]
+    texts: tuple[_Text, ...]
+
+
+def releases(
+    exports: Collection[str], wrapper: str, command: str, metadata: Mapping[str, str]
+) -> Releases:
+    """The releases that what a package holds fits.
+
+    `exports` are the names of the dynamic symbols that its library defines, none for a package
+    without one; `wrapper` is the text of its C++ wrapper, `command` the command that compiled it,
+    and `metadata` its metadata. Each may be empty.
+    """
+    facts = _facts()
+    code = tokens.code(wrapper)
+    first, lower = facts.oldest, ""
+    last: Release | None = None
+    upper = ""
+    for signs in (
+        _interface(set(exports), "exports"),
+        _interface(set(_DEFINITION.findall(code)), "defines"),
+        _written(code),
+        _arguments(command),
+        _known(metadata, facts.metadata, "has the metadata"),
+    ):
+        for sign in _consistent(signs):
+            if sign.since and first < sign.since and (last is None or sign.since <= last):
+                first, lower = sign.since, sign.text
+            elif sign.until and first <= sign.until and (last is None or sign.until < last):
+                last, upper = sign.until, sign.text
+    return Releases(first, last, tuple(filter(None, (lower, upper))))
+
+
+def _consistent(signs: Iterable[_Sign]) -> list[_Sign]:
+    """`signs`, or none of them where no release has them all."""
+    found = list(signs)
+    since = [sign.since for sign in found if sign.since]
+    until = [sign.until for sign in found if sign.until]
+    return [] if since and until and max(since) > min(until) else found
+
+
+def _interface(names: Collection[str], verb: str) -> Iterator[_Sign]:
+    """By the functions of the interface that are there, and the next that are not.
+
+    Nothing follows from a missing function unless those are there that every release has: not
+    every library exports the interface, nor has every wrapper its text.
+    """
+    facts = _facts()
+    yield from _known(names, facts.functions | facts.optional, verb)
+    every = {name for name, since in facts.functions.items() if since == facts.oldest}
+    if not every <= set(names):
+        return
+    present = max(since for name, since in facts.functions.items() if name in names)
+    later = [(since, name) for name, since in facts.functions.items() if since > present]
+    if later:
+        since, name = min(later)
+        text = f"{verb} no {name} (since {_name(since)})"
+        yield _Sign(text, until=(since[0], since[1] - 1))
+
+
+def _written(code: str) -> Iterator[_Sign]:
+    """By the text of a wrapper without its comments and literals."""
+    facts = _facts()
+    yield from _known(_INCLUDE.findall(code), facts.headers, "includes")
+    for text in facts.texts:
+        if text.place == "wrapper" and text.pattern.search(code):
+            yield text.sign("has in its wrapper")
+
+
+def _arguments(command: str) -> Iterator[_Sign]:
+    """By the arguments of the compiler."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an open quote
+        return
+    for text in _facts().texts:
+        if text.place == "command" and any(map(text.pattern.fullmatch, words)):
+            yield text.sign("was compiled with")
+
+
+def _known(names: Iterable[str], table: Mapping[str, Release], verb: str) -> Iterator[_Sign]:
+    for name in sorted(set(names)):
+        if name in table:
+            yield _Sign(f"{verb} {name} (since {_name(table[name])})", since=table[name])
+
+
+@cache
+def _facts() -> _Facts:
+    declared = grammar.read(grammar.folder() / "aoti_interface.toml")
+    return _Facts(
+        oldest=_release(declared["oldest"]),
+        functions=_table(declared["functions"]),
+        optional=_table(declared["optional"]),
+        headers=_table(declared["headers"]),
+        metadata=_table(declared["metadata"]),
+        texts=tuple(_text(entry) for entry in declared["text"]),
+    )
+
+
+def _text(entry: dict[str, Any]) -> _Text:
+    since, until = entry.get("since"), entry.get("until")
+    return _Text(
+        place=entry["place"],
+        what=entry["what"],
+        pattern=re.compile(entry["pattern"], re.MULTILINE),
+        since=_release(since) if since else None,
+        until=_release(until) if until else None,
+    )
+
+
+def _table(declared: dict[str, list[str]]) -> dict[str, Release]:
+    return {name: _release(since) for since, names in declared.items() for name in names}
+
+
+def _release(text: str) -> Release:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _name(release: Release | None) -> str:
+    return ".".join(map(str, release or ()))

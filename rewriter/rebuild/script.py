@@ -1,0 +1,138 @@
+"""Writes the sources of a patched package with a build script, for a machine that can build it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from rewriter.artifact.opening import Artifact
+from rewriter.artifact.package import pack
+from rewriter.artifact.package.model import Model, Package
+from rewriter.core import json_text
+from rewriter.core.errors import RewriterError
+from rewriter.rebuild import build, patch, recipe
+from rewriter.rebuild.build import Step
+from rewriter.rebuild.patch import Probed
+from rewriter.rebuild.recipe import Recipe
+from rewriter.rebuild.types import Route
+from rewriter.version import __version__
+
+NAME = "build.sh"
+
+# What recipe.portable makes of an include directory.
+_DIRECTORY = re.compile(r"(?:-I|-isystem)\$(?:TORCH|CUDA_HOME)(?=/)")
+
+_HEAD = """\
+#!/bin/sh
+# Builds the package with probes out of the sources beside this file; inductor-rewriter {version}
+# wrote it, and need not be installed. Run it where the package runs, with the torch that made it:
+#
+#     sh {name} [OUTPUT.pt2]
+#
+# PYTHON names the Python that has torch, CXX the compiler, CUDA_HOME the CUDA toolkit. What the
+# linker says of _binary_constants_bin_start is of no consequence.
+set -eu
+name={package}
+output=$(realpath -m "${{1:-$(dirname "$0")/../$name}}")
+cd "$(dirname "$0")"
+: "${{PYTHON:=python3}}" "${{CXX:=g++}}" "${{CUDA_HOME:=/usr/local/cuda}}"
+TORCH=$("$PYTHON" -c '
+import importlib.util
+print(*importlib.util.find_spec("torch").submodule_search_locations)')
+"""
+_BUILD = """
+echo {about}
+mkdir -p {folder}/{origin}
+"$PYTHON" {pack} extract {library} {folder}/{beside}
+cd {folder}
+{commands}
+cd ../..
+"""
+_TAIL = """
+"$PYTHON" {pack} pack "$output"
+echo "$output"
+"""
+
+
+def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
+    """Write the directory. It has the package in it, so that `strip` gives that back."""
+    package = artifact.package
+    assert package is not None
+    folder.mkdir()
+    patch.copy_zip(package, folder / pack.ORIGINAL)
+    packer = Path(pack.__file__)
+    shutil.copyfile(packer, folder / packer.name)
+    name = shlex.quote(f"{artifact.path.stem}.instrumented.pt2")
+    text = _HEAD.format(version=__version__, name=NAME, package=name)
+    sources, libraries = {}, {}
+    for one in probed:
+        place = Path("models") / one.model.name
+        (folder / place).mkdir(parents=True)
+        sources[one.model.name] = place / PurePosixPath(one.model.wrapper).name
+        libraries[one.model.name] = place / build.RESULT
+        if one.model.library is None:
+            (folder / sources[one.model.name]).write_bytes(one.result.source)
+        else:
+            text += _commands(one.model, place, _steps(package, one, folder / place))
+    changes = patch.changes(probed, sources, libraries)
+    routes: list[Route] = ["link" if one.model.library else "sources" for one in probed]
+    content = {
+        "format": pack.FORMAT,
+        "version": pack.VERSION,
+        "manifest": patch.manifest(probed, routes),
+        "root": package.root,
+        "replaced": {member: str(file) for member, file in changes.replaced.items()},
+        "renamed": changes.renamed,
+        "added": [[member, str(file), after] for member, file, after in changes.added],
+        "original": {"sha256": pack.sha256(folder / pack.ORIGINAL)},
+    }
+    (folder / pack.SOURCES).write_text(json_text.encode(content, indent=2) + "\n", encoding="utf-8")
+    text += _TAIL.format(pack=packer.name)
+    (folder / NAME).write_text(text, encoding="utf-8")
+    (folder / NAME).chmod(0o755)
+
+
+def _steps(package: Package, probed: Probed, folder: Path) -> list[Step]:
+    """Write the sources of a model; returns how they are compiled and linked.
+
+    Raises where the package's own library cannot be linked to.
+    """
+    model = probed.model
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
+        library = patch.extract_library(package, model, Path(scratch) / "library.so")
+    assert library is not None
+    if found := recipe.obstacle("link", model, library):
+        raise RewriterError(
+            "no-route",
+            f"{package.path}: model {model.name!r}: {found}",
+            hint="A build script only links. Where the package runs, `rewriter instrument FILE "
+            "--route full` may build it.",
+        )
+    flags = recipe.compile_flags(model.command("Compile"), recipe.portable, header=False)
+    job = patch.job(probed, Recipe(model, "link", "", flags), library)
+    return [*build.compile_steps(job, folder), build.link_step(job, folder)]
+
+
+def _commands(model: Model, place: Path, steps: Sequence[Step]) -> str:
+    lines = [" ".join(['"$CXX"', *map(_quoted, step.command[1:])]) for step in steps]
+    return _BUILD.format(
+        about=shlex.quote(f"building the model {model.name}"),
+        folder=shlex.quote(str(place)),
+        origin=shlex.quote(build.ORIGIN),
+        beside=shlex.quote(build.beside(model)),
+        pack=Path(pack.__file__).name,
+        library=shlex.quote(str(model.library)),
+        commands="\n".join(lines),
+    )
+
+
+def _quoted(part: str) -> str:
+    """An argument for the shell, in which the script's own directories are expanded, no more."""
+    if part.startswith("-ffile-prefix-map="):
+        return '"-ffile-prefix-map=$PWD=."'
+    found = _DIRECTORY.match(part)
+    return f'"{found[0]}"{shlex.quote(part[found.end() :])}' if found else shlex.quote(part)

@@ -1,0 +1,24 @@
+"""The values of a rebuild: the routes to it, and the checks before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+# How a package is built again; in the order in which they are tried.
+Route = Literal["link", "full", "sources"]
+ROUTES: tuple[Route, ...] = get_args(Route)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `ok` of `None` means: worth knowing, and no obstacle.
+
+    `error` is the name of the error that a command stops with where `ok` is false.
+    """
+
+    name: str
+    found: str
+    ok: bool | None = True
+    hint: str = ""
+    error: str = ""

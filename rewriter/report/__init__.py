@@ -1,0 +1,1 @@
+"""From a dump or a comparison to one self-contained page, or the same as JSON."""

@@ -1,0 +1,505 @@
+// The table of launches: sorts, filters, turns pages, opens details. Everything is in the page.
+// What comes from the dump reaches the document as text only, never as markup.
+"use strict";
+
+(() => {
+  const ROWS = 100; // on one page of the table
+  const COMPARES = byId("timeline").dataset.compares === "1";
+  const SVG = "http://www.w3.org/2000/svg";
+
+  // The order of fields is that of rewriter/report/encode.py.
+  const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
+  let shared = null; // what all runs have in common
+
+  const body = document.querySelector(".launches tbody");
+  const heads = [...document.querySelectorAll(".launches thead th")];
+  const numeric = new Set(heads.filter((th) => th.classList.contains("number")).map((th) => th.dataset.key));
+
+  function byId(id) {
+    return document.getElementById(id);
+  }
+
+  function make(tag, text, kind) {
+    const element = document.createElement(tag);
+    if (text !== undefined) element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
+  }
+
+  // A word from right to left leaves the order of the others alone.
+  const LEFTWARDS = /(\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]\S*)/u;
+
+  function isolated(tag, text) {
+    const element = make(tag);
+    text.split(LEFTWARDS).forEach((part, at) => {
+      const word = at % 2 ? make("bdi", part) : part;
+      if (at % 2) word.dir = "ltr";
+      element.append(word);
+    });
+    return element;
+  }
+
+  function draw(tag, attributes, text) {
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  }
+
+  // Reading the data.
+
+  function load(number) {
+    shared ??= JSON.parse(byId("shared").textContent);
+    const word = (index) => shared.strings[index];
+    state.run = number;
+    const launches = JSON.parse(byId(`run-${number}`).textContent);
+    state.launches = launches.map(([fact, iteration, readings, difference], position) => {
+      const [index, kernel, kind, scope, line, nodes, origins, source] = shared.facts[fact];
+      const launch = { position, index, iteration, kernel: word(kernel), kind: word(kind), scope: word(scope) };
+      launch.line = line;
+      launch.source = source;
+      launch.nodes = word(nodes);
+      launch.origins = word(origins);
+      launch.label = index === null ? launch.kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
+      launch.readings = readings.map((row) => reading(row, word));
+      if (difference) launch.difference = differing(difference, word);
+      return launch;
+    });
+    state.rows = state.launches.flatMap(rowsOf);
+    state.rows.forEach((row, order) => (row.order = order));
+  }
+
+  function reading(row, word) {
+    const [label, statistics, value, file, sha256, bins] = row;
+    const [phase, role, name, type, expr, device, dump, numel, magnitude] = shared.labels[label];
+    const [min, max, mean, std, nan, inf] = statistics || [];
+    const found = statistics ? { numel, min, max, mean, std, nan: nan || 0, inf: inf || 0, magnitude } : {};
+    return {
+      ...found,
+      phase: word(phase), role: word(role), name: word(name), type: word(type),
+      expr: word(expr), device: word(device), dump,
+      value: value || "", file: file || "", sha256: sha256 || "", bins: bins || null,
+    };
+  }
+
+  function differing(row, word) {
+    const [how, inputs, blame, moved, only, other, reasons, producers, tensors] = row;
+    return {
+      state: word(how), inputs: word(inputs), blame: word(blame), moved, only, other: word(other),
+      reasons: reasons.map(word), producers: producers.map(word),
+      tensors: tensors.map(([name, phase, written, its, basis, note, error, allowed, estimated, type, metrics]) => ({
+        name: word(name), phase: word(phase), written, state: word(its), basis: word(basis), note: word(note),
+        error, allowed, estimated, type: word(type), metrics: metrics ? measured(metrics) : null,
+      })),
+    };
+  }
+
+  function measured([absolute, relative, ...rest]) {
+    const names = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol", "nanA", "nanB", "inf"];
+    return { absolute, relative, ...Object.fromEntries(names.map((name, at) => [name, rest[at]])) };
+  }
+
+  // One row for each tensor that a launch wrote; one for all inputs of the call.
+  function rowsOf(launch) {
+    const row = (cells) => ({ launch, kernel: launch.kernel, kind: launch.kind, nodes: launch.nodes, ...cells });
+    if (launch.difference) {
+      const { tensors, ...how } = launch.difference;
+      const said = (how.only ? `only in ${how.only}` : how.state) + (how.blame ? `, ${how.blame}` : "");
+      const written = tensors.filter((tensor) => tensor.written);
+      if (launch.index === null) {
+        const error = Math.max(...written.map((tensor) => tensor.error ?? 0), 0);
+        return [row({ name: counted(written.length), state: said, error, differs: Boolean(how.blame) })];
+      }
+      const rows = written.map((tensor) => row({
+        name: tensor.name, type: tensor.type, error: tensor.error, allowed: tensor.allowed,
+        mismatched: tensor.metrics ? tensor.metrics.mismatched : tensor.basis === "tensors" ? 0 : null,
+        state: tensor.state === how.state ? said : tensor.state,
+        // An error may begin within the tolerance.
+        differs: how.blame === "culprit" || (tensor.state !== "equal" && tensor.state !== "unknown"),
+      }));
+      return rows.length ? rows : [row({ state: said, differs: Boolean(how.only || how.blame) })];
+    }
+    if (launch.index === null) {
+      const sum = (key) => launch.readings.reduce((total, value) => total + (value[key] || 0), 0);
+      return [row({ name: counted(launch.readings.length), nan: sum("nan"), inf: sum("inf") })];
+    }
+    const results = launch.readings.filter((r) => r.phase === "after" && r.role !== "in" && r.type.endsWith("]"));
+    return results.length ? results.map((r) => row(r)) : [row({})];
+  }
+
+  function counted(values) {
+    return `${values} ${values === 1 ? "value" : "values"}`;
+  }
+
+  // Numbers as Python's ".4g" writes them.
+  function number(value) {
+    if (value === null || value === undefined) return "-";
+    if (typeof value === "string") return value;
+    if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+    const [digits, exponent] = value.toExponential(3).split("e");
+    const power = Number(exponent);
+    if (power >= -4 && power < 4) return String(Number(value.toPrecision(4)));
+    const sign = power < 0 ? "-" : "+";
+    return `${Number(digits)}e${sign}${String(Math.abs(power)).padStart(2, "0")}`;
+  }
+
+  function text(row, key) {
+    const value = row[key];
+    if (!numeric.has(key)) return value || "";
+    return value === undefined ? "" : ["nan", "inf", "mismatched"].includes(key) && value !== null
+      ? value.toLocaleString("en") : number(value);
+  }
+
+  // Sorting and filtering.
+
+  function choose() {
+    const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const only = byId("only").checked;
+    state.shown = state.rows.filter((row) => {
+      if (only && !(COMPARES ? row.differs : row.nan || row.inf)) return false;
+      if (!words.length) return true;
+      const { launch } = row;
+      row.text ??= [launch.label, launch.kernel, launch.kind, launch.scope, launch.nodes, launch.origins, row.name, row.type, row.state]
+        .join(" ").toLowerCase();
+      return words.every((word) => row.text.includes(word));
+    });
+    const { key, down } = state;
+    if (key !== "order" || down) {
+      const sign = down ? -1 : 1;
+      const isNumber = numeric.has(key) || key === "order";
+      const known = (value) => value !== undefined && value !== null && value !== "";
+      state.shown.sort((a, b) => {
+        const [x, y] = [a[key], b[key]];
+        if (!known(x) || !known(y)) return known(y) - known(x) || a.order - b.order; // none: always last
+        const order = isNumber ? Number(x) - Number(y) : String(x).localeCompare(String(y), "en", { numeric: true });
+        return sign * order || a.order - b.order;
+      });
+    }
+  }
+
+  function refresh() {
+    choose();
+    state.page = 0;
+    render();
+  }
+
+  function render() {
+    const pages = Math.max(1, Math.ceil(state.shown.length / ROWS));
+    state.page = Math.min(Math.max(state.page, 0), pages - 1);
+    const start = state.page * ROWS;
+    const rows = state.shown.slice(start, start + ROWS);
+    body.replaceChildren(...rows.map(rowElement));
+    const count = (n) => n.toLocaleString("en");
+    const all = count(state.rows.length);
+    const of = state.shown.length === state.rows.length ? `${all} rows` : `${count(state.shown.length)} of ${all} rows match`;
+    byId("status").textContent = rows.length ? `${of}, shown: ${count(start + 1)} to ${count(start + rows.length)}` : of;
+    byId("previous").disabled = state.page === 0;
+    byId("next").disabled = state.page === pages - 1;
+    for (const th of heads) {
+      if (th.dataset.key === state.key) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      else th.removeAttribute("aria-sort");
+    }
+  }
+
+  function rowElement(row) {
+    const tr = make("tr", undefined, "row");
+    if (row.launch.difference && row.launch.difference.blame === "culprit") tr.classList.add("blame");
+    for (const th of heads) {
+      const key = th.dataset.key;
+      if (key === "order") {
+        const head = make("th");
+        head.scope = "row";
+        const button = make("button", row.launch.label);
+        button.type = "button";
+        button.setAttribute("aria-expanded", "false");
+        button.setAttribute("aria-label", `${row.launch.label} ${row.launch.kernel}: details`);
+        head.append(button);
+        tr.append(head);
+        continue;
+      }
+      const content = text(row, key);
+      const cell = make("td", undefined, numeric.has(key) ? `${key} number` : key);
+      if ((key === "nan" || key === "inf") && row[key]) cell.classList.add("bad");
+      if (key === "state" && row.differs) {
+        const blame = row.launch.difference.blame;
+        cell.classList.add(blame === "downstream" ? "state-down" : "state-bad");
+      }
+      cell.append(["kernel", "name", "type", "nodes"].includes(key) && content ? isolated("code", content) : content);
+      tr.append(cell);
+    }
+    tr.source = row;
+    return tr;
+  }
+
+  // Details of a launch.
+
+  function toggle(tr, open = !tr.classList.contains("open")) {
+    if (open === tr.classList.contains("open")) return;
+    tr.classList.toggle("open", open);
+    tr.querySelector("button").setAttribute("aria-expanded", String(open));
+    if (!open) {
+      tr.nextElementSibling.remove();
+      return;
+    }
+    const details = make("tr", undefined, "details");
+    const cell = make("td");
+    cell.colSpan = heads.length;
+    cell.append(...detailsOf(tr.source.launch));
+    details.append(cell);
+    tr.after(details);
+  }
+
+  function* detailsOf(launch) {
+    const facts = make("dl", undefined, "facts");
+    const fact = (name, value) => {
+      if (!value) return;
+      const pair = make("div");
+      const said = make("dd");
+      said.append(isolated("code", value));
+      pair.append(make("dt", name), said);
+      facts.append(pair);
+    };
+    fact("Launch", launch.index === null ? "" : `${launch.label} ${launch.kernel}`);
+    fact("Where", launch.scope && `${launch.scope}, line ${launch.line}`);
+    fact("Kind", launch.kind);
+    fact("Source nodes", launch.nodes);
+    fact("Original ATen", launch.origins);
+    if (launch.difference) {
+      fact("In dump B", launch.difference.other);
+      fact("Inputs", launch.difference.inputs);
+      fact("Order", launch.difference.moved ? "moved" : "");
+      fact("Why", launch.difference.reasons.join("; "));
+      fact("Given wrong values by", launch.difference.producers.join(", "));
+    }
+    yield facts;
+    if (launch.difference && launch.difference.tensors.length) yield scrolled(errors(launch), "Errors");
+    if (launch.readings.length) yield scrolled(values(launch), "Values");
+    const bars = make("div", undefined, "bars");
+    for (const value of launch.readings) if (value.bins) bars.append(histogram(value));
+    if (bars.childElementCount) yield bars;
+    const source = sourceOf(launch);
+    if (source) {
+      const box = make("details");
+      const pre = make("pre");
+      pre.tabIndex = 0;
+      pre.append(make("code", source));
+      box.append(make("summary", "Kernel source"), pre);
+      yield box;
+    }
+  }
+
+  function sourceOf(launch) {
+    return shared.sources[launch.source] || "";
+  }
+
+  function scrolled(content, label) {
+    const box = make("div", undefined, "scroll");
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", label);
+    box.append(content);
+    return box;
+  }
+
+  function table(caption, columns, rows) {
+    const result = make("table");
+    const top = make("tr");
+    for (const [label, isNumber] of columns) {
+      const th = make("th", label, isNumber ? "number" : "");
+      th.scope = "col";
+      top.append(th);
+    }
+    const head = make("thead");
+    head.append(top);
+    const content = make("tbody");
+    for (const cells of rows) {
+      const tr = make("tr");
+      cells.forEach((cell, at) => {
+        const td = make("td", undefined, columns[at][1] ? "number" : "");
+        const isCode = ["Name", "Type", "File"].includes(columns[at][0]);
+        td.append(isolated(isCode && cell ? "code" : "span", cell));
+        if (["NaN", "Inf"].includes(columns[at][0]) && cell && cell !== "0") td.classList.add("bad");
+        tr.append(td);
+      });
+      content.append(tr);
+    }
+    result.append(make("caption", caption), head, content);
+    return result;
+  }
+
+  function values(launch) {
+    const some = (key) => launch.readings.some((value) => value[key]);
+    const columns = [
+      ["Dump", false, (v) => v.dump, some("dump")],
+      ["Phase", false, (v) => v.phase],
+      ["Role", false, (v) => v.role],
+      ["Name", false, (v) => v.expr || v.name],
+      ["Type", false, (v) => (v.value ? `${v.type} = ${v.value}` : v.type) + (v.magnitude ? " |x|" : "")],
+      ["Device", false, (v) => v.device],
+      ...["Min", "Max", "Mean", "Std"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : number(v[name.toLowerCase()]))]),
+      ...["NaN", "Inf"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : v[name.toLowerCase()].toLocaleString("en"))]),
+      ["File", false, (v) => v.file, some("file")],
+      ["sha256", false, (v) => v.sha256.slice(0, 16), some("sha256")],
+    ].filter((column) => column[3] !== false);
+    const rows = launch.readings.map((value) => columns.map((column) => column[2](value)));
+    const ends = { inputs: "What the call was given", outputs: "What the call returned" };
+    return table(ends[launch.label] || "What it read and wrote", columns, rows);
+  }
+
+  function errors(launch) {
+    const extreme = (found) => (found ? `${number(found[0])} at [${found[3].join(", ")}]: ${number(found[1])}, ${number(found[2])}` : "-");
+    const columns = [["Name"], ["Phase"], ["State"], ["Compared by"], ["Max |a - b|: a, b"], ["Max relative: a, b"], ["RMS", true], ["SNR (dB)", true], ["Cosine", true], ["ULP", true], ["Mismatched", true], ["atol needed", true], ["rtol needed", true], ["Note"]];
+    const rows = launch.difference.tensors.map((tensor) => {
+      const m = tensor.metrics;
+      const start = [tensor.name, tensor.phase, tensor.state, tensor.basis];
+      if (!m) {
+        const equal = tensor.basis === "tensors" ? "0, bit for bit" : "-";
+        const error = tensor.error === null ? "-" : number(tensor.error);
+        return [...start, tensor.estimated ? `about ${error}` : tensor.error ? error : equal, ...Array(8).fill(""), tensor.note];
+      }
+      const alone = [["NaN in A alone", m.nanA], ["NaN in B alone", m.nanB], ["infinities that differ", m.inf]];
+      const note = [tensor.note, ...alone.filter(([, count]) => count).map(([what, count]) => `${what}: ${count}`)];
+      const figures = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol"].map((key) => number(m[key]));
+      return [...start, extreme(m.absolute), extreme(m.relative), ...figures, note.filter(Boolean).join("; ")];
+    });
+    return table("How the values differ", columns, rows);
+  }
+
+  function histogram(value) {
+    const [low, high, counts, leftOut] = value.bins;
+    const most = Math.max(...counts);
+    const figure = make("figure");
+    const said = `${value.name}, ${value.phase}: ${counts.length} bins from ${number(low)} to ${number(high)}, at most ${most.toLocaleString("en")} elements in one`;
+    const svg = draw("svg", { viewBox: "0 0 260 88", class: "histogram", role: "img", "aria-label": said });
+    const width = 260 / counts.length;
+    counts.forEach((count, at) => {
+      if (!count) return;
+      const height = Math.max(1, (66 * count) / most);
+      svg.append(draw("rect", { x: at * width, y: 68 - height, width: Math.max(0.5, width - 0.8), height }));
+    });
+    svg.append(draw("line", { x1: 0, x2: 260, y1: 68.5, y2: 68.5 }));
+    svg.append(draw("text", { x: 0, y: 82 }, number(low)), draw("text", { x: 260, y: 82, "text-anchor": "end" }, number(high)));
+    const caption = make("figcaption");
+    caption.append(make("code", value.name), ` ${value.phase}` + (leftOut ? `, ${leftOut.toLocaleString("en")} not finite` : ""));
+    figure.append(caption, svg);
+    return figure;
+  }
+
+  // What the reader does.
+
+  function chooseRun(number) {
+    load(number);
+    let drawn = byId("timeline").dataset.undrawn === "0";
+    for (const plot of document.querySelectorAll(".run-plot")) {
+      plot.hidden = Number(plot.dataset.number) !== number;
+      drawn ||= !plot.hidden;
+    }
+    byId("undrawn").hidden = drawn;
+    const select = byId("run");
+    if (select) select.value = String(number);
+    refresh();
+  }
+
+  function show(number, position) {
+    if (number !== state.run) chooseRun(number);
+    Object.assign(state, { key: "order", down: false });
+    byId("filter").value = "";
+    byId("only").checked = false;
+    choose();
+    const at = state.shown.findIndex((row) => row.launch.position === position);
+    if (at < 0) return;
+    state.page = Math.floor(at / ROWS);
+    render();
+    const tr = body.children[at % ROWS];
+    toggle(tr, true);
+    tr.querySelector("button").focus({ preventScroll: true });
+    tr.scrollIntoView({ block: "start" });
+  }
+
+  function sort(key) {
+    // Numbers are looked through from the largest.
+    state.down = state.key === key ? !state.down : numeric.has(key);
+    state.key = key;
+    refresh();
+  }
+
+  function turn(by) {
+    state.page += by;
+    render();
+  }
+
+  function move(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const tr = event.target.closest("tr.row");
+    if (!by || !tr) return;
+    let next = tr;
+    do next = by > 0 ? next.nextElementSibling : next.previousElementSibling;
+    while (next && !next.classList.contains("row"));
+    if (!next) return;
+    event.preventDefault();
+    next.querySelector("button").focus();
+  }
+
+  for (const th of heads) {
+    const button = make("button", th.textContent);
+    button.type = "button";
+    button.addEventListener("click", () => sort(th.dataset.key));
+    th.replaceChildren(button);
+  }
+  body.addEventListener("click", (event) => {
+    const tr = event.target.closest("tr.row");
+    // Marking text is no click.
+    if (tr && (event.target.closest("button") || String(getSelection()) === "")) toggle(tr);
+  });
+  body.addEventListener("keydown", move);
+  byId("filter").addEventListener("input", refresh);
+  byId("only").addEventListener("change", refresh);
+  byId("previous").addEventListener("click", () => turn(-1));
+  byId("next").addEventListener("click", () => turn(1));
+  byId("run")?.addEventListener("change", (event) => chooseRun(Number(event.target.value)));
+  for (const button of document.querySelectorAll(".show")) {
+    const number = Number(button.dataset.number);
+    button.addEventListener("click", () => show(number, Number(button.dataset.position)));
+    button.hidden = false;
+  }
+  for (const button of document.querySelectorAll(".choose")) {
+    button.addEventListener("click", () => {
+      chooseRun(Number(button.dataset.number));
+      byId("launches").focus();
+      byId("launches").scrollIntoView();
+    });
+    button.previousElementSibling.hidden = true;
+    button.hidden = false;
+  }
+  for (const plot of document.querySelectorAll("svg.plot")) {
+    plot.addEventListener("click", (event) => {
+      const { left, right, width, count, runs } = plot.dataset;
+      const box = plot.getBoundingClientRect();
+      const scale = Math.min(box.width / width, box.height / plot.viewBox.baseVal.height);
+      const x = (event.clientX - box.left - (box.width - width * scale) / 2) / scale;
+      const at = Math.floor(((x - left) / (width - left - right)) * count);
+      if (runs) {
+        const chosen = runs.split(",")[at];
+        if (chosen !== undefined) chooseRun(Number(chosen));
+        return;
+      }
+      const launch = state.launches.filter((step) => step.index !== null)[at];
+      if (launch) show(state.run, launch.position);
+    });
+  }
+  const opened = new Set();
+  addEventListener("beforeprint", () => {
+    for (const source of document.querySelectorAll(".culprit-launch details:not([open])")) {
+      opened.add(source);
+      source.open = true;
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const source of opened) source.open = false;
+    opened.clear();
+  });
+  for (const element of document.querySelectorAll(".controls")) element.hidden = false;
+  document.querySelector("#caption .first").remove();
+  chooseRun(Number(byId("timeline").dataset.first));
+  document.documentElement.dataset.ready = "1";
+})();

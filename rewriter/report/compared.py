@@ -1,0 +1,236 @@
+"""Makes a report of a comparison of two dumps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.types import (
+    DIFFERS,
+    Comparison,
+    LaunchComparison,
+    RunComparison,
+    TensorComparison,
+)
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import Place
+from rewriter.dump.reading import RunDump
+from rewriter.report.findings import counted
+from rewriter.report.model import facts, number, of_wrappers, reading, sentence
+from rewriter.report.types import (
+    Difference,
+    Finding,
+    Launch,
+    Reading,
+    Report,
+    Run,
+    Sources,
+    TensorDifference,
+)
+
+_STATISTICS = ("min", "max", "mean", "std")
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Side:
+    """The calls of one of the two dumps, by name, and where the sources of their kernels are."""
+
+    runs: Mapping[str, RunDump] = field(default_factory=dict)
+    sources: Sources = lambda run: {}
+
+    def kernels(self, run: str) -> Mapping[str, str]:
+        return self.sources(self.runs[run]) if run in self.runs else {}
+
+    def artifact(self, run: str) -> str:
+        return self.runs[run].artifact if run in self.runs else ""
+
+
+def report(
+    comparison: Comparison, sides: tuple[Side, Side] = (Side(), Side()), verdict: str = ""
+) -> Report:
+    """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
+
+    `verdict` is said instead of what the comparison comes to by itself.
+    """
+    runs = tuple(_run(run, sides) for run in comparison.runs)
+    found = tuple(finding for run in runs for finding in run.findings)
+    found += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
+    if comparison.unpaired:
+        text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
+        found += (Finding("unpaired", "note", text),)
+    found = tuple(sorted(found, key=lambda finding: finding.severity != "finding"))
+    return Report(
+        title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
+        path=f"{comparison.a}, {comparison.b}",
+        verdict=sentence(verdict or describe.verdict(comparison)),
+        facts=_both(comparison, sides),
+        findings=found,
+        runs=runs,
+        compares=True,
+    )
+
+
+def _both(comparison: Comparison, sides: tuple[Side, Side]) -> tuple[tuple[str, str], ...]:
+    """What the manifests say: once where both say the same."""
+    called_a = [sides[0].runs[run.a] for run in comparison.runs if run.a in sides[0].runs]
+    called_b = [sides[1].runs[run.b] for run in comparison.runs if run.b in sides[1].runs]
+    a = dict(facts(of_wrappers(comparison.manifest_a, called_a)))
+    b = dict(facts(of_wrappers(comparison.manifest_b, called_b)))
+    lines = [("Dump A", str(comparison.a)), ("Dump B", str(comparison.b))]
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) == b.get(name):
+            lines.append((name, a[name]))
+        else:
+            lines += [
+                (f"{name}, {side}", of[name]) for side, of in (("A", a), ("B", b)) if name in of
+            ]
+    return tuple(lines)
+
+
+def _run(run: RunComparison, sides: tuple[Side, Side]) -> Run:
+    name = run.a if run.a == run.b else f"{run.a} and {run.b}"
+    kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
+    launches = tuple(
+        _launch(launch, at, kernels[0 if launch.a else 1]) for at, launch in enumerate(run.launches)
+    )
+    called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
+    artifact = " and ".join(filter(None, called))
+    return Run(name, artifact, "", launches, tuple(_findings(name, launches)))
+
+
+def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
+    found = []
+    both = [(launch, launch.difference) for launch in launches if launch.difference]
+    culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
+    for launch, how in culprits[:_LISTED]:
+        found.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
+    if len(culprits) > _LISTED:
+        text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
+        found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
+    ran = [launch for launch in launches if launch.index is not None]
+    differing = [
+        (launch, how)
+        for launch, how in both
+        if launch.index is not None
+        and not how.only
+        and (how.state in DIFFERS or how.inputs in DIFFERS)
+    ]
+    if differing:
+        downstream = sum(how.blame == "downstream" for _, how in differing)
+        text = f"{len(differing):,} of {counted(len(ran), 'launch', 'launches')} differ"
+        if downstream:
+            text += f", {downstream:,} of them because of what they were given"
+        text += f"; the first is {differing[0][0]}."
+        found.append(Finding("differs", "finding", text, name, differing[0][0]))
+    if alone := [launch for launch, how in both if how.only]:
+        number = counted(len(alone), "launch has", "launches have")
+        text = f"{number} no counterpart in the other dump, the first {alone[0]}."
+        found.append(Finding("unmatched", "note", text, name, alone[0]))
+    return found
+
+
+def _blamed(launch: Launch, how: Difference) -> str:
+    """What is said of a launch that went wrong, or of the inputs or outputs of the call."""
+    if launch.index is None:
+        differ = f"{launch} of the call differ"
+        why = "; ".join(reason for reason in how.reasons if reason != differ)
+        return f"{differ} ({how.state})" + (f": {why}" if why else "")
+    # An error may begin within the tolerance: then the launch itself is equal.
+    differs = f"{launch} differs ({how.state})" if how.state in DIFFERS else f"{launch}"
+    return f"{differs}: {'; '.join(how.reasons) or 'what it read is equal'}"
+
+
+def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str]) -> Launch:
+    place = compared.place
+    return Launch(
+        position=position,
+        index=place.launch,
+        iteration=place.iteration,
+        kernel=place.kernel if place.launch is not None else f"{place} of the call",
+        kind=place.kind,
+        scope=place.scope,
+        line=place.line,
+        source_nodes=place.source_nodes,
+        origins=place.origins,
+        readings=tuple(_readings(compared)),
+        difference=Difference(
+            state=compared.state,
+            inputs=compared.inputs,
+            blame=compared.blame,
+            moved=compared.moved,
+            only="" if compared.matched else "A" if compared.a else "B",
+            other=_other(compared.b) if compared.a and compared.b else "",
+            reasons=compared.reasons,
+            producers=tuple(map(str, compared.producers)),
+            tensors=(
+                *(_tensor(tensor, written=False) for tensor in compared.reads),
+                *(_tensor(tensor, written=True) for tensor in compared.results),
+            ),
+        ),
+        source=sources.get(place.kernel, ""),
+    )
+
+
+def _other(place: Place) -> str:
+    return f"{place}, line {place.line}" if place.launch is not None else str(place)
+
+
+def _readings(compared: LaunchComparison) -> list[Reading]:
+    rows = []
+    for tensor in compared.tensors:
+        if tensor.a:
+            rows.append(reading({"phase": tensor.phase, **tensor.a}, dump="A"))
+        if tensor.b:
+            rows.append(reading({"phase": tensor.phase, **tensor.b}, dump="B"))
+    return rows
+
+
+def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
+    metrics = tensor.metrics
+    error = _known(metrics.max_abs.error) if metrics and metrics.max_abs else None
+    estimated = error is None and tensor.basis == "statistics"
+    if estimated:
+        error = _statistics_error(tensor.a, tensor.b)
+    elif error is None and (tensor.state == "equal" or (metrics and metrics.identical)):
+        error = 0.0
+    return TensorDifference(
+        name=tensor.name or str(tensor.b.get("arg", "")),
+        phase=tensor.phase,
+        written=written,
+        state=tensor.state,
+        basis=tensor.basis,
+        note=tensor.note,
+        error=error,
+        allowed=_allowed(tensor),
+        estimated=estimated,
+        metrics={} if metrics is None else asdict(metrics),
+        type=reading(tensor.a or tensor.b).type,
+    )
+
+
+def _statistics_error(a: Json, b: Json) -> float | None:
+    """The largest difference between the statistics: what the error is at least, about."""
+    both = [(number(a.get(key)), number(b.get(key))) for key in _STATISTICS]
+    known = [
+        _known(abs(float(of_a) - float(of_b)))
+        for of_a, of_b in both
+        if of_a is not None and of_b is not None
+    ]
+    return max((error for error in known if error is not None), default=None)
+
+
+def _allowed(tensor: TensorComparison) -> float | None:
+    if tensor.tolerance is None:
+        return None
+    extremes = [number(tensor.b.get(key)) for key in ("min", "max")]
+    size = max((abs(float(x)) for x in extremes if x is not None), default=0.0)
+    if tensor.allowed is not None:  # by rounding: the tolerance did not decide
+        return _known(tensor.allowed * size)
+    return _known(tensor.tolerance.atol + tensor.tolerance.rtol * size)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,59 @@
+"""Counts the elements of a saved tensor in bins, for which a report imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewriter.dump.saved import is_file_of, load, mismatch
+from rewriter.report.types import Bins, Reading
+
+if TYPE_CHECKING:
+    import torch
+
+BINS = 40
+_CHUNK = 1 << 22  # elements in memory at a time, as float64
+
+
+def histogram(run: Path, reading: Reading) -> Bins | str | None:
+    """The histogram of a tensor that the dump of a run has in a file, or why there is none.
+
+    The limits are the statistics' extremes. `None` where there are none, or all elements are one
+    number, or the file is gone: a dump without its tensors still gives a report. Raises
+    `RewriterError` where the file is damaged.
+    """
+    found = reading.statistics
+    if found is None or found.minimum is None or found.maximum is None or found.magnitude is None:
+        return None
+    low, high = float(found.minimum), float(found.maximum)
+    path = run / reading.file
+    if not low < high or not is_file_of(run, path):
+        return None
+    tensor = load(path)
+    if wrong := mismatch(tensor, reading.dtype, reading.shape):
+        return wrong
+
+    import torch
+
+    counts = torch.zeros(BINS, dtype=torch.int64)
+    left_out = 0
+    # Halves: the width of a float64's whole range is no float64.
+    width = high / BINS - low / BINS
+    for part in _blocks(tensor.detach()):
+        values = (part.abs() if part.is_complex() else part).to(torch.float64)
+        finite = values[values.isfinite()]
+        left_out += values.numel() - finite.numel()
+        bins = (finite / width - low / width).floor().clamp(0, BINS - 1).to(torch.int64)
+        counts += torch.bincount(bins, minlength=BINS)
+    return Bins(low, high, tuple(counts.tolist()), left_out)
+
+
+def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The elements in pieces that fit into memory, whatever the strides, and in any order."""
+    if tensor.numel() <= _CHUNK:
+        yield tensor.reshape(-1)
+        return
+    outer = max((axis for axis in range(tensor.dim()) if tensor.shape[axis] > 1), key=tensor.stride)
+    for half in tensor.chunk(2, outer):
+        yield from _blocks(half)

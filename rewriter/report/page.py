@@ -1,0 +1,401 @@
+"""Puts a report into one HTML file that fetches nothing.
+
+What comes from a dump is untrusted: the template escapes it, JSON cannot end its `<script>`, and
+the page's own policy allows this style sheet and this script, by their hashes, and nothing else.
+Marks of the writing direction, which would put sentences and sources out of order, are shown as
+escapes; words from right to left stand by themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from rewriter.core import json_text
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.diagnosis import verdict_text
+from rewriter.diagnosis.verdict import Argument, Verdict
+from rewriter.dump.reading import RunDump, open_dump
+from rewriter.report import compared, encode, findings, plot, ranked, sources
+from rewriter.report.model import reading, sentence
+from rewriter.report.types import Launch, Report, Run
+from rewriter.version import __version__
+
+if TYPE_CHECKING:
+    from rewriter.comparison.dumps.ranks import Ranks
+    from rewriter.comparison.dumps.types import Comparison
+
+_ASSETS = Path(__file__).parent / "assets"
+_STATIC = 50  # rows in the page itself, for readers without JavaScript
+_BEGINS = {
+    "fault": "Where the device faults",
+    "unexpected": "What it was given",
+    "unfinished": "Where it ended",
+    "cut": "Where it ended",
+    "culprit": "Where the runs part",
+}
+_TITLES = {
+    "faulted": "Where the device faults",
+    "overflowed": "Where the infinities begin",
+    "made": "Where the NaN begin",
+    "wrote": "Where the NaN begin",
+    "read": "Where NaN are first seen",
+    "given": "Where the NaN came in",
+}
+_PLOTS = 20  # runs that are drawn
+_MANY = 3  # calls of a wrapper from which on they are drawn together
+_WRAPPERS = 4  # of which the calls are drawn
+_SOURCE = 200  # lines shown of the source of the launch in question
+
+
+# Unicode's explicit marks of direction, and the blocks of scripts from right to left.
+_MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_LEFTWARDS = re.compile(
+    r"((?<!\S)\S*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]\S*)"
+)
+
+
+class Column(NamedTuple):
+    """A column of the table of launches; `key` is what the script calls it."""
+
+    key: str
+    label: str
+    numeric: bool = False
+
+
+_COLUMNS = (
+    Column("order", "#"),
+    Column("kernel", "Kernel"),
+    Column("kind", "Kind"),
+    Column("nodes", "Source nodes"),
+    Column("name", "Writes"),
+    Column("type", "Type"),
+    Column("min", "Min", True),
+    Column("max", "Max", True),
+    Column("mean", "Mean", True),
+    Column("std", "Std", True),
+    Column("nan", "NaN", True),
+    Column("inf", "Inf", True),
+)
+_COMPARED = (
+    *_COLUMNS[:6],
+    Column("state", "State"),
+    Column("error", "Max |a - b|", True),
+    Column("allowed", "Allowed", True),
+    Column("mismatched", "Mismatched", True),
+)
+
+
+def page(report: Report, *, command: str = "") -> str:
+    """The page. `command` is the command line that made it."""
+    columns = _COMPARED if report.compares else _COLUMNS
+    style, script = _asset("page.css"), _asset("page.js")
+    shown = next((finding.run for finding in report.findings if finding.run), "")
+    at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
+    tables = encode.Tables()
+    drawn = _drawn(report.runs, at)
+    text = _template().render(
+        report=report,
+        runs=[_run(run, number, drawn=number in drawn) for number, run in enumerate(report.runs)],
+        calls=_calls(report),
+        names={run.name: number for number, run in enumerate(report.runs)},
+        first=at,
+        columns=columns,
+        rows=_rows(report.runs[at], columns) if report.runs else [],
+        static=_STATIC,
+        verdicts=[_verdict(report, *one) for one in report.verdicts],
+        culprit=None if report.verdicts else _culprit(report),
+        data=[_script(encode.compact(run, tables)) for run in report.runs],
+        shared=_script(tables.json()),
+        style=Markup(style),
+        script=Markup(script),
+        policy=(
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        summary=_summary(report),
+        command=command,
+        version=__version__,
+    )
+    # A name may hold half of a surrogate pair, which no file can.
+    text = text.encode("utf-8", "replace").decode()
+    return _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text)
+
+
+def comparison_page(comparison: Comparison, *, command: str = "") -> str:
+    """The page of a comparison; sources of kernels come from the wrappers that the dumps hold."""
+    report = compared.report(comparison, _sides(comparison.a, comparison.b))
+    return page(report, command=command)
+
+
+def ranks_page(ranks: Ranks, *, command: str = "") -> str:
+    """The page of the ranks of one dump."""
+    return page(ranked.report(ranks, _sides(ranks.path, ranks.path)), command=command)
+
+
+def _sides(a: Path, b: Path) -> tuple[compared.Side, compared.Side]:
+    found = sources.of_dump()
+    return compared.Side(_runs(a), found), compared.Side(_runs(b), found)
+
+
+def _runs(dump: Path) -> dict[str, RunDump]:
+    """The runs of a dump by name; none if it is not there any more."""
+    try:
+        return {run.name: run for run in open_dump(dump).runs}
+    except RewriterError:
+        return {}
+
+
+def _summary(report: Report) -> str:
+    """What and how much, in one line."""
+    facts = dict(report.facts)
+    count = sum(run.count for run in report.runs)
+    called = {run.artifact for run in report.runs if run.artifact}
+    parts = [
+        facts.get("Artifact", "") if len(called) < 2 else f"{len(called):,} wrappers",
+        f"torch {facts['torch']}" if "torch" in facts else "",
+        facts.get("Device", ""),
+        findings.counted(count, "launch", "launches"),
+        findings.counted(len(report.runs), "run", "runs") if len(report.runs) > 1 else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _drawn(runs: Sequence[Run], first: int) -> set[int]:
+    """The runs that have a plot: the one shown first, those with a finding, and then the last."""
+    faulty = (
+        number
+        for number, run in enumerate(runs)
+        if any(finding.severity == "finding" for finding in run.findings)
+    )
+    order = dict.fromkeys((first, *faulty, *reversed(range(len(runs)))))
+    return set(list(order)[:_PLOTS])
+
+
+def _calls(report: Report) -> list[Json]:
+    """Plots over the calls of a wrapper, where there are many."""
+    by_wrapper: dict[str, list[int]] = {}
+    for number, run in enumerate(report.runs):
+        by_wrapper.setdefault(run.artifact, []).append(number)
+    often = sorted(by_wrapper.items(), key=lambda item: -len(item[1]))[:_WRAPPERS]
+    found = []
+    for at, (name, numbers) in enumerate(often):
+        if report.compares or len(numbers) < _MANY:
+            continue
+        runs = [report.runs[number] for number in numbers]
+        if (made := plot.of_calls(runs, numbers, name or "the wrapper")) is not None:
+            found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
+    return found
+
+
+def _run(run: Run, number: int, *, drawn: bool) -> Json:
+    made = plot.of_run(run) if drawn else None
+    first = next((found for found in run.findings if found.severity == "finding"), None)
+    results = [
+        reading for launch in run.launches if launch.index is not None for reading in launch.results
+    ]
+    size = findings.magnitude(results)
+    return {
+        "name": run.name,
+        "artifact": run.artifact,
+        "started": run.started,
+        "count": run.count,
+        "magnitude": "-" if size is None else f"{size:.4g}",
+        "nan": findings.total(results, "nan"),
+        "inf": findings.total(results, "inf"),
+        "first": first,
+        "title": made.title if made else "",
+        "plot": Markup(plot.svg(made, f"plot-{number}")) if made else "",
+        "drawn": drawn,
+    }
+
+
+def _culprit(report: Report) -> Json | None:
+    """The launch that the first fault is about, with everything known of it."""
+    for finding in report.findings:
+        if finding.severity == "finding" and finding.launch is not None:
+            launch = finding.launch
+            lines = launch.source.splitlines()
+            return {
+                "title": _BEGINS.get(finding.kind, "Where it begins"),
+                "launch": launch,
+                "run": finding.run,
+                "values": [_value(reading) for reading in encode.distinct(launch.readings)],
+                "errors": launch.difference.tensors if launch.difference else (),
+                "source": "\n".join(lines[:_SOURCE]),
+                "cut": max(0, len(lines) - _SOURCE),
+                "lines": len(lines),
+            }
+    return None
+
+
+def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
+    """A verdict as the terminal says it, in parts."""
+    launch = next(
+        (
+            launch
+            for run in report.runs
+            if run.name == verdict.run
+            for launch in run.launches
+            if (launch.index, launch.iteration) == (verdict.launch, verdict.iteration)
+        ),
+        None,
+    )
+    facts = {
+        "Call": f"{verdict.call}, {verdict.run}" if verdict.call else verdict.run,
+        "Wrapper": verdict.artifact,
+        "Kind": verdict.kind,
+        "Where": f"{verdict.scope}, line {verdict.line}" if verdict.scope else "",
+        "Source nodes": ", ".join(verdict.source_nodes),
+        "Original ATen": ", ".join(verdict.origins),
+    }
+    lines = [] if launch is None else launch.source.splitlines()
+    return {
+        "title": _TITLES.get(verdict.state, "Where it ended"),
+        "name": verdict.label,
+        "headline": sentence(verdict.headline),
+        "facts": {name: value for name, value in facts.items() if value},
+        "arguments": [row for one in verdict.arguments for row in _argument(one)],
+        "places": verdict_text.places(verdict),
+        "notes": verdict.notes,
+        "next": following,
+        "tells": verdict.wants[1],
+        "run": verdict.run,
+        "launch": launch,
+        "source": "\n".join(lines[:_SOURCE]),
+        "cut": max(0, len(lines) - _SOURCE),
+        "lines": len(lines),
+    }
+
+
+def _argument(argument: Argument) -> Iterator[Json]:
+    """The rows of an argument: as the launch was given it, and as it left what it updates."""
+    made = reading({**argument.row, "arg": argument.name, "role": argument.role})
+    yield {
+        **_value(made),
+        "known": bool(argument.row),
+        "model": argument.model,
+        "from": verdict_text.origin(argument),
+        "before": verdict_text.history(argument.earlier, argument.row),
+    }
+    if argument.after:
+        after = _value(reading(argument.after))
+        yield {**after, "role": "afterwards", "known": True, "model": "", "from": "", "before": ""}
+
+
+def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
+    """The first rows of the table, as the script makes them."""
+    rows: list[list[tuple[Column, str]]] = []
+    for launch in run.launches:
+        for cells in _launch_rows(launch):
+            rows.append([(column, cells.get(column.key, "")) for column in columns])
+        if len(rows) >= _STATIC:
+            break
+    return rows[:_STATIC]
+
+
+def _launch_rows(launch: Launch) -> list[dict[str, str]]:
+    facts = {
+        "order": launch.label,
+        "kernel": launch.kernel,
+        "kind": launch.kind,
+        "nodes": ", ".join(launch.source_nodes),
+    }
+    results, difference = launch.results, launch.difference
+    if launch.index is None:
+        cells = {**facts, "name": findings.counted(len(results), "value", "values")}
+        return [cells if difference is None else {**cells, "state": difference.state}]
+    if difference is None:
+        return [{**facts, **_value(reading)} for reading in results] or [facts]
+    return [
+        {
+            **facts,
+            "name": tensor.name,
+            "type": tensor.type,
+            "state": tensor.state,
+            "error": number(tensor.error),
+            "allowed": number(tensor.allowed),
+            "mismatched": number(tensor.metrics.get("mismatched")),
+        }
+        for tensor in difference.tensors
+        if tensor.written
+    ] or [{**facts, "state": difference.state}]
+
+
+def _value(reading: Any) -> dict[str, str]:
+    found = reading.statistics
+    cells = {
+        "dump": reading.dump,
+        "phase": reading.phase,
+        "role": reading.role,
+        "name": reading.name,
+        "expr": reading.expr,
+        "type": reading.type,
+        "value": reading.value,
+    }
+    if found is not None:
+        cells |= {
+            "min": number(found.minimum),
+            "max": number(found.maximum),
+            "mean": number(found.mean),
+            "std": number(found.std),
+            "nan": f"{found.nan:,}",
+            "inf": f"{found.inf:,}",
+        }
+    return cells
+
+
+def number(value: float | int | None) -> str:
+    """Integers in full, floats with four significant digits, `-` for none."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def isolated(text: object) -> Markup:
+    """Text in which a word from right to left leaves the order of the others alone."""
+    parts = _LEFTWARDS.split(str(text))
+    marked = (Markup('<bdi dir="ltr">{}</bdi>').format(word) for word in parts[1::2])
+    parts[1::2] = marked
+    return Markup("").join(parts)
+
+
+def _script(value: Any) -> Markup:
+    """JSON that may stand in a `<script>`: nothing in it can end that, or begin a comment."""
+    text = json_text.encode(value, compact=True)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    # What the script reads is an escape, too.
+    return Markup(_MARKS.sub(lambda mark: f"\\\\u{ord(mark[0]):04x}", text))
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "isolated": isolated}
+    return environment.get_template("page.html.j2")

@@ -1,0 +1,79 @@
+"""Makes a report of the ranks of one dump: one finding for what matters, where a rank parts first.
+
+Launches that differ because ranks were given data of their own, or because of what differed before
+them, are in the tables and no findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rewriter.comparison.dumps import describe_ranks
+from rewriter.comparison.dumps.ranks import Ranks
+from rewriter.comparison.dumps.replica import Parting
+from rewriter.comparison.dumps.types import Comparison
+from rewriter.report import compared
+from rewriter.report.compared import Side
+from rewriter.report.types import Finding, Launch, Report, Run, Severity
+
+
+def report(found: Ranks, sides: tuple[Side, Side] = (Side(), Side())) -> Report:
+    """The report of all ranks against the reference; the rank that parts first comes first.
+
+    `sides` tell where the sources of kernels are, as for `compared.report`.
+    """
+    whole = merged(found)
+    base = compared.report(whole, sides, describe_ranks.verdict(found))
+    shown: dict[int, tuple[Run, Launch]] = {}
+    for run, its in zip(whole.runs, base.runs, strict=True):
+        for launch, made in zip(run.launches, its.launches, strict=True):
+            shown[id(launch)] = (its, made)
+    findings = tuple(_findings(found, shown))
+    of_runs = {run.name: tuple(x for x in findings if x.run == run.name) for run in base.runs}
+    kept = tuple(x for x in base.findings if x.kind in ("limit", "unpaired"))
+    return replace(
+        base,
+        findings=(*findings, *kept),
+        runs=tuple(replace(run, findings=of_runs[run.name]) for run in base.runs),
+    )
+
+
+def merged(found: Ranks) -> Comparison:
+    """Every rank against the reference, as one comparison."""
+    comparisons = found.comparisons
+    return replace(
+        comparisons[0],
+        a=comparisons[0].a if len(comparisons) == 1 else found.path,
+        runs=tuple(run for one in comparisons for run in one.runs),
+        unpaired=tuple(dict.fromkeys(name for one in comparisons for name in one.unpaired)),
+    )
+
+
+def _findings(found: Ranks, shown: Mapping[int, tuple[Run, Launch]]) -> Iterable[Finding]:
+    first = found.first
+    if first is not None and found.parted is not None:
+        text = describe_ranks.sentence(first, found.parted.rank)
+        yield _finding("culprit", "finding", text, first, shown)
+    for replica in found.replicas:
+        said = replica.first if replica is not found.parted else None
+        if said is not None:
+            text = describe_ranks.sentence(said, replica.rank)
+            yield _finding("parts", "note", text, said, shown)
+        for parting in replica.given:
+            text = describe_ranks.sentence(parting, replica.rank)
+            yield _finding("given", "note", text, parting, shown)
+        if replica.comparison is None:
+            yield Finding("apart", "note", f"Rank {replica.rank} was not compared: {replica.why}.")
+
+
+def _finding(
+    kind: str,
+    severity: Severity,
+    text: str,
+    parting: Parting,
+    shown: Mapping[int, tuple[Run, Launch]],
+) -> Finding:
+    run, launch = shown[id(parting.launch)]
+    text = text[:1].upper() + text[1:].rstrip(".") + "."
+    return Finding(kind, severity, text, run.name, launch)

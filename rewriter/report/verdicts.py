@@ -1,0 +1,39 @@
+"""What the terminal said of a program, said again from its dump: of a crash, and of NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rewriter.diagnosis import nonfinite, triage
+from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
+from rewriter.diagnosis.nonfinite import Where
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.reading import Dump, RunDump
+from rewriter.execution.dumped_wrappers import selection_of
+from rewriter.execution.exit_status import ExitStatus
+from rewriter.report.types import Finding
+
+_UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
+_ENDS = ("unfinished", "fault")  # findings that tell of a crash
+
+
+def of_dump(
+    dump: Dump, runs: Sequence[RunDump], findings: Sequence[Finding], where: Where | None
+) -> tuple[tuple[Verdict, str], ...]:
+    """The verdicts of these runs, each with the command that would tell more, empty for none."""
+    conclusion = read_conclusion(dump.path)
+    stopped = any(finding.kind in _ENDS for finding in findings)
+    if conclusion is not None:
+        stopped = conclusion.ended.code != 0
+    conclusion = conclusion or _UNKNOWN
+    found: tuple[Verdict, ...] = ()
+    if stopped:
+        chosen = replace(dump, runs=tuple(runs))
+        found += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
+    found += nonfinite.of_dump(dump, where=where, among=runs)
+    recorded = {run.name: run for run in runs}
+    return tuple(
+        (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))
+        for verdict in found
+    )

@@ -1,0 +1,1 @@
+"""Runs a wrapper, or loads a package, in a process of its own."""

@@ -1,0 +1,101 @@
+"""The inputs of a recorded call, as they were, and whether a call returns what was recorded.
+
+For `rewriter/runtime/host/wrapper.py`, in the process that runs the wrapper.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..digest import digest
+
+Load = Callable[[str], Any]
+
+
+def inputs(rows: Sequence[dict[str, Any]], load: Load) -> list[Any]:
+    """The inputs of a recorded call: values, devices and strides as they were."""
+    return [_input(row, load) for row in rows]
+
+
+def compared(
+    outputs: Sequence[Any], rows: Sequence[dict[str, Any] | None], load: Load
+) -> list[str]:
+    """For each output `equal` (bit for bit), `differs`, `unknown` where it was not recorded, or
+    `value` of what is no tensor."""
+    padded = [*rows, *[None] * (len(outputs) - len(rows))]
+    return [_compared(output, row, load) for output, row in zip(outputs, padded, strict=False)]
+
+
+def _input(row: dict[str, Any], load: Load) -> Any:
+    if not row:
+        return None
+    if "file" not in row:
+        text = row["value"]
+        return float(text) if row["type"] == "float" else ast.literal_eval(text)
+    value = load(row["file"])
+    shape, stride = tuple(row["shape"]), tuple(row.get("stride", ()))
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{row['file']}: shape {list(value.shape)}, recorded {list(shape)}")
+    return _placed(value, stride, torch.device(row["device"]))
+
+
+def _placed(value: Tensor, stride: tuple[int, ...], device: torch.device) -> Tensor:
+    """A tensor of these strides on the device. Elements that shared memory share it again."""
+    if value.layout is not torch.strided or len(stride) != value.dim() or not value.numel():
+        return value.to(device)
+    size = 1 + sum((n - 1) * step for n, step in zip(value.shape, stride, strict=True))
+    memory = torch.zeros(size, dtype=value.dtype, device=device)
+    made = memory.as_strided(value.shape, stride)
+    # Where a dimension has no stride of its own, all along it are the same element.
+    alone, source = made, value.to(device)
+    for dimension, step in enumerate(stride):
+        if step == 0 and value.shape[dimension] > 1:
+            alone, source = alone.narrow(dimension, 0, 1), source.narrow(dimension, 0, 1)
+    for target, element in _pieces(alone, source):
+        target.copy_(element)
+    return made
+
+
+def _pieces(target: Tensor, source: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Parts of two tensors in which no two elements of the first share memory."""
+    steps = sorted(
+        (step, n) for n, step in zip(target.shape, target.stride(), strict=True) if n > 1
+    )
+    reach = 0
+    for step, n in steps:
+        if step <= reach:  # such as windows over a signal: one after the other, the same values
+            at = target.stride().index(step)
+            return [
+                part
+                for i in range(target.shape[at])
+                for part in _pieces(target.select(at, i), source.select(at, i))
+            ]
+        reach += (n - 1) * step
+    return [(target, source)]
+
+
+def _is_same_view(output: Tensor, shape: list[int], stride: list[int]) -> bool:
+    """Whether an output has the elements of what was recorded, in the same order."""
+    if list(output.shape) == shape and list(output.stride()) == stride:
+        return True
+    # Both may be all of the buffer, one after the other, in other shapes.
+    recorded = torch.empty_strided(shape, stride, device="meta")
+    return (
+        output.is_contiguous() and recorded.is_contiguous() and output.numel() == recorded.numel()
+    )
+
+
+def _compared(output: Any, row: dict[str, Any] | None, load: Load) -> str:
+    if not isinstance(output, Tensor):
+        return "value"
+    if row is None or not _is_same_view(output, row["shape"], row.get("stride", [])):
+        return "unknown"
+    known = row.get("sha256") or digest(load(row["file"]))
+    if not (found := digest(output)):
+        return "unknown"  # it has no elements that can be read
+    return "equal" if found == known else "differs"

@@ -1,0 +1,271 @@
+"""Runs one wrapper in a process of its own: `script()` with the path of a specification.
+
+The parent (`rewriter/execution/runner.py`) writes the specification and reads the report, both
+JSON files:
+
+    {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
+     "imports": [modules or files], "args": path or null, "devices": [types],
+     "constants": path or null, "seed": int, "inputs": count,
+     "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/execution/replay.py`),
+     "loader_globals": [names], "report": path}
+    {"outputs": [...], "random_globals": [names], "replayed": ["equal", …]}
+    or  {"problem": slug, "message": text}
+
+Exit codes: 0 it ran, 1 the wrapper raised (the traceback is on standard error), 2 it cannot run
+like this (the report says why).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..digest import digest
+from . import recorded_values
+
+
+class ProblemError(Exception):
+    """The wrapper cannot run here, or not with these inputs. `slug` names the error."""
+
+    def __init__(self, slug: str, message: str) -> None:
+        super().__init__(message)
+        self.slug = slug
+
+
+def main(spec: dict[str, Any]) -> int:
+    """Run the wrapper as `spec` says and write the report."""
+    report: dict[str, Any]
+    try:
+        report = run(spec)
+        code = 0
+    except ProblemError as problem:
+        report = {"problem": problem.slug, "message": str(problem)}
+        code = 2
+    except Exception as error:
+        traceback.print_exc()
+        report = {"message": "".join(traceback.format_exception_only(error)).strip()}
+        code = 1
+    Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
+    return code
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load the wrapper, make its inputs, call it once, and describe what it returned."""
+    for device in spec["devices"]:
+        module = getattr(torch, device, None)
+        if module is None or not module.is_available():
+            raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
+    for name in spec["imports"]:
+        import_operators(name)
+    if spec["model"] is not None:
+        return run_package(spec)
+    module = load(Path(spec["wrapper"]))
+    constants = _load_constants(spec["constants"])
+    missing = [
+        name
+        for name in spec["loader_globals"]
+        if getattr(module, name, None) is None and name not in constants
+    ]
+    for name, value in constants.items():
+        setattr(module, name, value)
+    torch.manual_seed(spec["seed"])
+    if spec["args"] or spec["recorded"]:
+        if missing:
+            raise ProblemError(
+                "loader-globals",
+                f"the wrapper needs {', '.join(missing)}, which Inductor's loader sets "
+                "(frozen weights and constants of the model) and which are no inputs",
+            )
+        if spec["recorded"]:
+            inputs = recorded_values.inputs(spec["recorded"]["inputs"], _load_file)
+        else:
+            inputs, _ = _load_inputs(spec["args"])
+        if len(inputs) != spec["inputs"]:
+            raise ProblemError(
+                "bad-args-file",
+                f"{spec['args']}: the wrapper takes {spec['inputs']} inputs, "
+                f"the file holds {len(inputs)}",
+            )
+    else:
+        inputs = own_inputs(module)
+        for name, value in constants.items():
+            # `get_args` fills these globals with random values.
+            setattr(module, name, value)
+    torch.manual_seed(spec["seed"])
+    outputs = module.call(list(inputs))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    if not isinstance(outputs, (list, tuple)):
+        outputs = [outputs]
+    told = {"outputs": [describe(output) for output in outputs], "random_globals": missing}
+    if spec["recorded"]:
+        told["replayed"] = recorded_values.compared(
+            outputs, spec["recorded"]["outputs"], _load_file
+        )
+    return told
+
+
+def run_package(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load a model of a package, call it once, and describe what it returned."""
+    inputs, keywords = _load_inputs(spec["args"], keywords=True)
+    if spec["pickled"]:
+        # Otherwise the model has no weights, and crashes.
+        from torch.export.pt2_archive._package import load_pt2
+
+        contents = load_pt2(spec["wrapper"], load_weights_from_disk=True)
+        model = contents.aoti_runners[spec["model"]]
+    else:
+        from torch._inductor.package.package import load_package
+
+        model = load_package(spec["wrapper"], spec["model"])
+    torch.manual_seed(spec["seed"])
+    try:
+        outputs = model(*inputs, **keywords)
+    except Exception as error:
+        given = len(torch.utils._pytree.tree_leaves((inputs, keywords)))
+        if given == spec["inputs"]:
+            raise
+        raise ProblemError(
+            "bad-args-file",
+            f"{spec['args']}: the model takes {spec['inputs']} inputs, the file holds {given}: "
+            f"{error}".splitlines()[0],
+        ) from error
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
+
+
+def load(path: Path) -> ModuleType:
+    """Import the wrapper from its file, as Inductor's own loader does."""
+    # A name of its own: the file may be called torch.py, or have no suffix at all.
+    name = f"rewriter_wrapper_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    # Compile workers and Triton look the module up by name.
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except (ImportError, AttributeError) as error:
+        # Wrappers bind what they need of torch at module level; another release lacks some of it.
+        raise ProblemError("missing-module", f"the wrapper cannot be imported: {error}") from error
+    if not callable(getattr(module, "call", None)):
+        raise ProblemError("no-entry", "the wrapper has no function `call` to run")
+    return module
+
+
+def import_operators(name: str) -> None:
+    """Import what registers the wrapper's custom operators: a module, or a Python file."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        if name.endswith(".py"):
+            path = Path(name).resolve()
+            sys.path.insert(0, str(path.parent))
+            name = path.stem
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, ImportError) else repr(error)
+        raise ProblemError("bad-import", f"--import {name}: {said}") from error
+
+
+def own_inputs(module: ModuleType) -> list[Any]:
+    """The inputs that the wrapper's own benchmark harness makes: `get_args()`, since torch 2.9.
+
+    Earlier wrappers make them inside `benchmark_compiled_module`, which hands a function to
+    `print_performance`; the inputs are what that function calls `call` with.
+    """
+    if hasattr(module, "get_args"):
+        return list(module.get_args())
+    if not hasattr(module, "benchmark_compiled_module"):
+        raise ProblemError("no-inputs", "the wrapper has no get_args() to make inputs with")
+    import torch._inductor.utils as utils
+
+    captured: list[Any] = []
+    call, measure = module.call, utils.print_performance
+
+    def once(fn: Callable[[], Any], *_: Any, **__: Any) -> float:
+        fn()
+        return 0.0
+
+    try:
+        module.call = captured.extend  # type: ignore[attr-defined]
+        utils.print_performance = once  # type: ignore[assignment]
+        module.benchmark_compiled_module(times=1, repeat=1)
+    finally:
+        module.call = call  # type: ignore[attr-defined]
+        utils.print_performance = measure
+    return captured
+
+
+def describe(output: Any) -> dict[str, Any]:
+    """Type, shape and a digest of the bytes of one output: equal digests are equal bits."""
+    if not isinstance(output, torch.Tensor):
+        return {"type": type(output).__name__, "value": repr(output)}
+    from ..statistics import collect, measure
+
+    found = collect([measure(output.detach())])[0]
+    row: dict[str, Any] = {
+        "type": "tensor",
+        "dtype": str(output.dtype).removeprefix("torch."),
+        "shape": list(output.shape),
+        "device": str(output.device),
+        "sha256": digest(output),
+    }
+    if found is not None:
+        row |= {"nan": found.nan, "inf": found.inf}
+    return row
+
+
+def _load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:
+    """Positional inputs, and those by name, which only a package takes."""
+    loaded = _load_file(path)
+    if isinstance(loaded, torch.Tensor):
+        return [loaded], {}
+    if isinstance(loaded, (list, tuple)):
+        return list(loaded), {}
+    if keywords and isinstance(loaded, dict):
+        return [], loaded
+    raise ProblemError(
+        "bad-args-file",
+        f"{path}: expected a list of inputs, found {type(loaded).__name__}",
+    )
+
+
+def _load_constants(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    loaded = _load_file(path)
+    if not isinstance(loaded, dict):
+        raise ProblemError(
+            "bad-args-file",
+            f"{path}: expected a dict from names to tensors, found {type(loaded).__name__}",
+        )
+    return loaded
+
+
+def _load_file(path: str) -> Any:
+    try:
+        return torch.load(path, weights_only=True)
+    except Exception as error:
+        # Without torch's advice to load untrusted files unchecked.
+        said = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
+        raise ProblemError("bad-args-file", f"{path}: torch.load cannot read it: {said}") from error
+
+
+def script() -> None:
+    """Run the specification that the command line names."""
+    raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

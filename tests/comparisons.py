@@ -28,6 +28,7 @@ from harness import call
 from models import MODELS, Case
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.dump.dataflow import Place
+from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Launch
 
 DIFFERS = ("numeric", "non-finite", "structural")

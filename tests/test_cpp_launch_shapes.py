@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import rewriter
-from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.locate.types import Argument, Launch, Wrapper

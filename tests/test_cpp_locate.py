@@ -18,7 +18,7 @@ import pytest
 
 import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
-from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError

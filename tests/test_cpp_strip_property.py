@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import rewriter
 from artifacts import CPP_FIXTURES, get
-from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError

@@ -12,7 +12,8 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.artifact.opening import OpenWrapper, opened
+from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.wrapper_files import opened
 from rewriter.cli import main
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import markers

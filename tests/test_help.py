@@ -145,7 +145,11 @@ def test_help_imports_no_command_but_its_own() -> None:
         modules = set(json.loads(done.stdout.splitlines()[-1]))
         there = {x.removeprefix("rewriter.commands.") for x in modules if ".commands." in x}
         assert {name for name in there if not name.startswith("_")} == own
-        assert not modules & {"rewriter.artifact.opening", "rewriter.execution.runner", "rewriter.rebuild.build"}
+        assert not modules & {
+            "rewriter.artifact.opening",
+            "rewriter.execution.runner",
+            "rewriter.rebuild.build",
+        }
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in commands.SUMMARIES), ["cache", "run"]])

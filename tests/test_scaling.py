@@ -16,7 +16,7 @@ import pytest
 
 from artifacts import get
 from rewriter.artifact import graphs
-from rewriter.artifact.kernel_sources import defined, find_kernels
+from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.opening import language_of
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
@@ -26,6 +26,7 @@ from rewriter.core.source import Source
 from rewriter.locate import kernels, provenance
 from rewriter.locate.cpp import embedded, tokens
 from rewriter.locate.cpp.grammar import load
+from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.outline import Outline
 from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
@@ -44,7 +45,7 @@ def _outline(data: bytes) -> object:
 
 
 def _kernels(data: bytes) -> object:
-    from rewriter.artifact.opening import OpenWrapper
+    from rewriter.artifact.types import OpenWrapper
     from rewriter.locate.types import Wrapper
 
     return find_kernels(OpenWrapper(Wrapper("wrapper.cpp", data, "cpp"), Path("wrapper.cpp")))

@@ -8,21 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.artifact.opening import (
-    SUFFIXES,
-    Artifact,
-    OpenWrapper,
-    language_of,
-    read,
-    unsupported,
-    wrapper_in,
-)
+from rewriter.artifact.recognise import SUFFIXES, read, unsupported
 from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.trace import page as trace_page
 from rewriter.artifact.trace.types import Traced
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.wrapper_files import wrapper_in
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
+from rewriter.locate.languages import recognise
 from rewriter.locate.types import Wrapper
 
 _SEARCHED = (*SUFFIXES, *trace_page.SUFFIXES, trace_log.SUFFIX)
@@ -111,7 +106,7 @@ def _wrappers(path: Path, sources: Sequence[Traced]) -> Iterator[_Found]:
     taken: Counter[str] = Counter()
     for one in sources:
         as_file = Path(f"traced{one.suffix}")
-        language = language_of(as_file, one.text)
+        language = recognise(one.suffix, one.text)
         if language is None and not one.damage:
             continue  # a kernel that was compiled by itself
         wrapper = OpenWrapper(Wrapper(as_file.name, one.text, language or "python"), path)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rewriter.artifact.opening import unreadable
+from rewriter.artifact.recognise import unreadable
 from rewriter.cache import journal
 from rewriter.core.errors import FAILED, RewriterError
 

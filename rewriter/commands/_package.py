@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact
 from rewriter.artifact.package.model import Package
+from rewriter.artifact.types import Artifact
 from rewriter.commands._common import (
     Delivered,
     emit_json,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._common import (
     add_model_option,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._common import Delivered
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError

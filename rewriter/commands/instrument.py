@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.commands._common import (
     ARTIFACT,
     Delivered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.commands import _program, _run
 from rewriter.commands._common import (
     ARTIFACT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.commands._common import (
     ARTIFACT,
     Delivered,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.commands import _triage, _triage_program
 from rewriter.commands._common import emit_json, steps, verdict_lines
 from rewriter.commands._parser import Parser

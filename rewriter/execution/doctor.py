@@ -15,7 +15,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from rewriter.artifact.opening import OpenWrapper, open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core.scan import spans
 from rewriter.execution import torch_files
 from rewriter.rebuild import build_cache, machine

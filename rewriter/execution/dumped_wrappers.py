@@ -12,7 +12,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from rewriter.artifact.opening import OpenWrapper, open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import MANIFEST, RunDump

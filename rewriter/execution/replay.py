@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact, OpenWrapper, wrapper_in
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.artifact.wrapper_files import wrapper_in
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow

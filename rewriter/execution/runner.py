@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rewriter.artifact.opening import Artifact
+from rewriter.artifact.types import Artifact
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
 from rewriter.core.types import Json

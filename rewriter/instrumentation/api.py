@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact, OpenWrapper, open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Format, When
 from rewriter.instrumentation import planning, probes, verify
+from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
 
 
@@ -107,7 +109,7 @@ def instrument_wrapper(
                 wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."
             )
         _require_unedited(wrapper)
-    dialect = wrapper.dialect(standalone=standalone)
+    dialect = dialect_of(wrapper, standalone=standalone)
     plan = planning.plan(
         source, wrapper.located, selection, dialect, wrapper.operators, label=label
     )

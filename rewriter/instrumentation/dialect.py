@@ -1,11 +1,13 @@
-"""How probes are written in a language. Each language's folder has an implementation."""
+"""How probes are written in a language: a module of `dialects/` for each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core.types import Json, Phase
 from rewriter.locate.types import Argument
 
@@ -53,6 +55,12 @@ class Dialect(Protocol):
 
     def encode(self, line: str) -> str:
         """A line as the file has to hold it."""
+
+
+def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
+    """How probes are written in a wrapper; with `standalone`, with the runtime in it."""
+    module = import_module(f"rewriter.instrumentation.dialects.{wrapper.language}")
+    return cast(Dialect, module.dialect(wrapper.plain, standalone=standalone))
 
 
 def expression(argument: Argument, phase: Phase) -> str:

@@ -13,11 +13,12 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rewriter.artifact.opening import OpenWrapper, operators_beside
+from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import planning, probes, record
-from rewriter.instrumentation.dialect import Dialect
+from rewriter.instrumentation.dialect import Dialect, dialect_of
 from rewriter.instrumentation.record import Recorded
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Wrapper
@@ -89,7 +90,11 @@ def _with_operators(wrapper: OpenWrapper, made: Recorded) -> OpenWrapper | None:
     if made.operators == record.operators_hash(wrapper.operators):
         return wrapper
     # They lie beside the file that was instrumented, unless it had none.
-    operators = operators_beside(wrapper.path.with_name(made.artifact)) if made.operators else ()
+    operators = (
+        operators_beside(wrapper.path.with_name(made.artifact), wrapper.language)
+        if made.operators
+        else ()
+    )
     if made.operators != record.operators_hash(operators):
         return None
     return replace(wrapper, operators=operators)
@@ -97,10 +102,10 @@ def _with_operators(wrapper: OpenWrapper, made: Recorded) -> OpenWrapper | None:
 
 def _compare(wrapper: OpenWrapper, made: Recorded, selection: Selection) -> ProbeCheck:
     source = wrapper.source
-    dialect = wrapper.dialect(standalone=bool(made.packed))
+    dialect = dialect_of(wrapper, standalone=bool(made.packed))
     expected = _instrumented(wrapper, made, selection, dialect)
     if expected != source and made.packed and made.packed != zlib.ZLIB_RUNTIME_VERSION:
-        from rewriter.instrumentation.python import Python, packed
+        from rewriter.instrumentation.dialects.python import Python, packed
 
         # Another zlib packs the same in other bytes.
         if (found := _packed(source)) and _unpacked(found) == _unpacked(packed()):

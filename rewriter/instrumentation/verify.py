@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 
-from rewriter.artifact.opening import OpenWrapper
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
+from rewriter.locate.languages import language
 
 
 def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
@@ -28,15 +29,12 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         except SyntaxError as error:
             found = f"the instrumented file does not parse: line {error.lineno}: {error.msg}"
             raise _failed(wrapper, found) from error
-    if wrapper.language == "cpp":
-        from rewriter.locate.cpp.locate import count
-
-        try:
-            launches = count(Source(str(wrapper.path), instrumented))
-        except RewriterError as error:
-            raise _failed(wrapper, f"the instrumented file does not parse: {error}") from error
-        if launches != len(wrapper.located.launches):
-            raise _failed(wrapper, "the instrumented file has other launches than the original")
+    try:
+        launches = language(wrapper.language).count(Source(str(wrapper.path), instrumented))
+    except RewriterError as error:
+        raise _failed(wrapper, f"the instrumented file does not parse: {error}") from error
+    if launches not in (None, len(wrapper.located.launches)):
+        raise _failed(wrapper, "the instrumented file has other launches than the original")
 
 
 def _failed(wrapper: OpenWrapper, found: str) -> RewriterError:

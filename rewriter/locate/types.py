@@ -147,3 +147,19 @@ class Wrapper:
     name: str
     source: bytes
     language: Language = "python"
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel by the name under which it is launched, its source, and where that stands.
+
+    `start` and `end` are bytes of the plain wrapper; both 0 for a kernel of another file. `inside`
+    are lines of it, from 1, that are the source and no more: not the call that the source is given
+    to. It is empty where nothing can be told apart.
+    """
+
+    name: str
+    text: str
+    start: int = 0
+    end: int = 0
+    inside: range = range(0)

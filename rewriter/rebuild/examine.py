@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model
+from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import patch, preflight, recipe
 from rewriter.rebuild.machine import Machine, look

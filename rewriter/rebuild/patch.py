@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rewriter.artifact.opening import Artifact, open_artifact
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import library, pack
 from rewriter.artifact.package.container import Overlay
 from rewriter.artifact.package.library import Library
 from rewriter.artifact.package.model import Model, Package
 from rewriter.artifact.package.pack import Changes
+from rewriter.artifact.types import Artifact
 from rewriter.core import edit, files, limits
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels

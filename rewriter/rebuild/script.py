@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from rewriter.artifact.opening import Artifact
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Model, Package
+from rewriter.artifact.types import Artifact
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import build, patch, recipe

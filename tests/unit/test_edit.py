@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rewriter.artifact.opening import OpenWrapper
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit, markers
 from rewriter.core.edit import Insertion
 from rewriter.core.errors import FAILED, RewriterError

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from rewriter.artifact.kernel_sources import KernelSource
 from rewriter.comparison.artifacts.kernels import Kernels, pair, read
+from rewriter.locate.types import KernelSource
 
 
 def kernels(**sources: str) -> Kernels:

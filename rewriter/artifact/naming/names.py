@@ -11,8 +11,8 @@ from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.attribution import attribute
 from rewriter.artifact.naming.graph import MOST_BYTES, Graph, Node, parse
 from rewriter.artifact.naming.trace import Told
-from rewriter.artifact.opening import Artifact, OpenWrapper
 from rewriter.artifact.trace import log as trace_log
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.types import Json
 from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located

@@ -23,6 +23,7 @@ from rewriter.artifact.package.container import (
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
+from rewriter.locate.cpp.recognition import ENTRY
 
 Weights = Literal[
     "in the library", "behind the library", "in a blob", "pickled", "with the sources"
@@ -31,7 +32,7 @@ Weights = Literal[
 Step = Literal["Compile", "Link"]
 
 # What no other C++ of a package defines.
-WRAPPER = re.compile(rb"\bAOTInductorModel\w*::run_impl\b")
+
 _COMMAND = re.compile(r"^// (Compile|Link) cmd[ \t]*\r?\n// (.+)$", re.MULTILINE)
 
 
@@ -169,7 +170,7 @@ def _model(container: Container, name: str, members: tuple[str, ...], pickled: b
     total = sum(container.size(member) for member in texts)
     limits.require_size(f"{container.path}: all .cpp of {name}", total, limits.SOURCES_BYTES)
     sources = {member: container.read(member, limits.WRAPPER_BYTES) for member in texts}
-    wrappers = [member for member, source in sources.items() if WRAPPER.search(source)]
+    wrappers = [member for member, source in sources.items() if ENTRY.search(source)]
     if len(wrappers) != 1:
         found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
         raise RewriterError(

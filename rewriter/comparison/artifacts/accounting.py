@@ -11,11 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rewriter.artifact.kernel_sources import KernelSource
 from rewriter.comparison.artifacts.declared import Declared
 from rewriter.core import text_diff
 from rewriter.core.source import Source
-from rewriter.locate.types import Launch
+from rewriter.locate.types import KernelSource, Launch
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HANDLE = "_handle"

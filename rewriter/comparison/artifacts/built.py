@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rewriter.artifact.opening import OpenWrapper
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.model import Package
+from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts.packages import member_hashes
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import api, record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewriter.artifact.opening import Artifact, OpenWrapper, open_artifact
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.comparison.artifacts import built, files, packages, wrappers
 from rewriter.comparison.artifacts.pairing import paired
 from rewriter.comparison.artifacts.types import (
@@ -15,6 +16,7 @@ from rewriter.comparison.artifacts.types import (
     WrapperDifference,
 )
 from rewriter.core.errors import RewriterError
+from rewriter.locate.languages import language
 from rewriter.locate.types import Wrapper
 
 # What opening a file says that was a wrapper, and was damaged.
@@ -77,9 +79,7 @@ def _kind(artifact: Artifact) -> str:
 
 
 def _wrapper_kind(wrapper: OpenWrapper) -> str:
-    if wrapper.language == "python":
-        return "a Python wrapper"
-    return "a C++ wrapper in a Python file" if wrapper.is_module else "a C++ wrapper of AOTInductor"
+    return language(wrapper.language).description(wrapper.is_module)
 
 
 def _with_damage(

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from rewriter.artifact.kernel_sources import defined
-from rewriter.artifact.opening import Artifact, OpenWrapper, read, unreadable
-from rewriter.artifact.package.model import WRAPPER
+from rewriter.artifact.recognise import read, unreadable
 from rewriter.artifact.trace import log, page
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.comparison.artifacts.types import MemberChange
 from rewriter.core.files import BACKUP
 from rewriter.core.transaction import is_scratch
+from rewriter.locate.cpp.kernel_sources import defined
+from rewriter.locate.cpp.recognition import ENTRY
 
 _PIECE = 1 << 20
 # What running a module leaves behind.
@@ -122,7 +123,7 @@ def _kernels(wrapper: OpenWrapper) -> Sources:
     found: Sources = {}
     owners: dict[str, list[str]] = {}
     for path in sorted(wrapper.path.parent.glob("*.cpp")):
-        if path == wrapper.path or not path.is_file() or WRAPPER.search(data := read(path)):
+        if path == wrapper.path or not path.is_file() or ENTRY.search(data := read(path)):
             continue
         names = [name for name in defined(data) if name.encode() in wrapper.plain.data]
         if names:

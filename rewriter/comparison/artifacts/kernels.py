@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rewriter.artifact.kernel_sources import KernelSource
 from rewriter.comparison.artifacts.types import KernelChange
 from rewriter.core import text_diff
+from rewriter.locate.types import KernelSource
 
 # Where Inductor wrote the kernel to.
 _PATH = re.compile(r"^[ \t]*(?:#|//) kernel path: .*$", re.MULTILINE)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from rewriter.artifact.opening import Artifact, OpenWrapper
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import RewriterError
 
 # What names a run and not what was compiled: torch/_dynamo/debug_utils.py, torch/_logging.

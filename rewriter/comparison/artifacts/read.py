@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rewriter.artifact.kernel_sources import find_kernels
-from rewriter.artifact.opening import OpenWrapper
+from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.declared import Declared, declared
 from rewriter.comparison.artifacts.kernels import Kernels

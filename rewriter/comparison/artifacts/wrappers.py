@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rewriter.artifact.opening import OpenWrapper
+from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.launches import Launches
 from rewriter.comparison.artifacts.read import Extra, Read

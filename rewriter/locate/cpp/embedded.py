@@ -15,13 +15,11 @@ from functools import cache, cached_property
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
+from rewriter.locate.cpp.recognition import EMBEDDED, SUFFIXES
 from rewriter.locate.python import outline
 
 _NAME = "cpp_wrapper_src"
-# Names the string, perhaps: it may stand in another string.
-NAMED = re.compile(rb"(?:^|(?<=\r))cpp_wrapper_src\s*=(?!=)", re.MULTILINE)
-CPP_SUFFIXES = (".cpp", ".cc", ".cxx")
-_STRING = re.compile(NAMED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
+_STRING = re.compile(EMBEDDED.pattern + rb"[ \t]*\(?\s*[rRuU]?(?P<quote>'''|\"\"\")", re.MULTILINE)
 _OPENING = re.compile(rb"(?P<prefix>[rRuU]?)(?P<quote>'''|\"\"\")")
 _CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
 # A backslash and a newline join two lines; the other escapes stand for one character.
@@ -70,7 +68,7 @@ def of(source: Source) -> Embedded:
 
     Raises `RewriterError` where the file names such a string, but no such string is bound.
     """
-    if source.name.endswith(CPP_SUFFIXES) or not NAMED.search(source.data):
+    if source.name.endswith(SUFFIXES) or not EMBEDDED.search(source.data):
         return Embedded(source.data, 0, True, "\0", ((0, 0),))
     literal = _literal(source)
     offset = source.position(literal.lineno, literal.col_offset)
@@ -121,7 +119,7 @@ def _parse(source: Source) -> ast.Module:
 
 
 def _line_of_name(source: Source) -> int:
-    match = NAMED.search(source.data)
+    match = EMBEDDED.search(source.data)
     return source.line_of(match.end()) if match else 1
 
 

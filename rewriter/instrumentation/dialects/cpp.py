@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import Header, expression
+from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.types import Argument
 
@@ -55,6 +57,11 @@ class Cpp:
 
     def encode(self, line: str) -> str:
         return self.text.encode(line)
+
+
+def dialect(source: Source, *, standalone: bool) -> Cpp:
+    """How probes are written in a C++ wrapper, which always carries the runtime."""
+    return Cpp(embedded.of(source))
 
 
 def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:

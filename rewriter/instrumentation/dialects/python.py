@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation.dialect import Header
 from rewriter.locate.types import Argument
 
-RUNTIME = Path(__file__).parent.parent / "runtime"
+RUNTIME = Path(__file__).parents[2] / "runtime"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Python:
 
     def encode(self, line: str) -> str:
         return line
+
+
+def dialect(source: Source, *, standalone: bool) -> Python:
+    """How probes are written in a Python wrapper."""
+    return Python(standalone, packer=zlib.ZLIB_RUNTIME_VERSION if standalone else "")
 
 
 def _imported(variable: str) -> str:

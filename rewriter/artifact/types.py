@@ -1,0 +1,212 @@
+"""An artifact and its wrappers, as values that read themselves when asked. Nothing is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from rewriter.artifact.graphs import Graph, graph_in, graph_of
+from rewriter.artifact.package.model import Package
+from rewriter.core import edit, markers
+from rewriter.core.edit import Restored
+from rewriter.core.errors import RewriterError
+from rewriter.core.markers import Header
+from rewriter.core.source import Source
+from rewriter.core.types import Json, Language
+from rewriter.locate.languages import language
+from rewriter.locate.types import Launch, Located, Unrecognised, Wrapper
+
+_DEVICE = re.compile(
+    rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\("
+    rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class OpenWrapper:
+    """A wrapper and what was found in it. `plain` is its source without probes.
+
+    `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper: what its calls of the
+    proxy executor mean. `inside` is the log or page that holds the source, which is read only:
+    then there is no file at `path`.
+    """
+
+    wrapper: Wrapper
+    path: Path
+    operators: tuple[Json, ...] = ()
+    inside: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return self.wrapper.name
+
+    @property
+    def source(self) -> bytes:
+        return self.wrapper.source
+
+    @property
+    def language(self) -> Language:
+        """What the launches are written in; C++ may stand in a Python file: see `is_module`."""
+        return self.wrapper.language
+
+    @cached_property
+    def is_module(self) -> bool:
+        """Whether the file is a Python module, which can be imported and called."""
+        return language(self.language).is_module(self.name, self.source)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Which graph of a training run the wrapper computes, by what its entry takes."""
+        return graph_of(self.source)
+
+    @cached_property
+    def probes(self) -> Header | None:
+        """What the header says, if the wrapper is instrumented."""
+        return markers.find_header(self.source)
+
+    @cached_property
+    def restored(self) -> Restored:
+        return edit.strip(self.source)
+
+    @property
+    def removed(self) -> int:
+        """How many lines are there on account of probes."""
+        return len(markers.lines(self.source)) - len(self.restored.kept)
+
+    @cached_property
+    def plain(self) -> Source:
+        return Source(str(self.path), self.restored.source)
+
+    @cached_property
+    def located(self) -> Located:
+        """The launches of the plain source; see `launches` for lines of the file as it is."""
+        return self.locate(self.plain)
+
+    def locate(self, source: Source) -> Located:
+        """Locate the launches of a source of this wrapper's language."""
+        return language(self.language).locate(source, self.operators)
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        lines = self.restored.kept
+        return tuple(
+            replace(launch, line=lines[launch.line - 1], wrapper=self.name)
+            for launch in self.located.launches
+        )
+
+    @cached_property
+    def unrecognised(self) -> tuple[Unrecognised, ...]:
+        lines = self.restored.kept
+        return tuple(
+            replace(call, line=lines[call.line - 1], wrapper=self.name)
+            for call in self.located.unrecognised
+        )
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
+        found = _DEVICE.findall(self.plain.data)
+        return tuple(sorted({name.decode() for names in found for name in names if name}))
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file or a directory, and the wrappers in it.
+
+    `unread` are files of a directory that were not looked into, and what they are. `damaged` are
+    the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
+    wrappers, which are in the order of its models.
+    """
+
+    path: Path
+    wrappers: tuple[OpenWrapper, ...]
+    unread: tuple[tuple[str, str], ...] = ()
+    package: Package | None = None
+    damaged: tuple[tuple[str, RewriterError], ...] = ()
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every launch, wrapper by wrapper; an index counts within its wrapper."""
+        return tuple(launch for wrapper in self.wrappers for launch in wrapper.launches)
+
+    @property
+    def unrecognised(self) -> tuple[Unrecognised, ...]:
+        return tuple(call for wrapper in self.wrappers for call in wrapper.unrecognised)
+
+    @property
+    def only(self) -> OpenWrapper:
+        """The wrapper of an artifact that holds one; several are an error that names them."""
+        self.require_sound()
+        if len(self.wrappers) > 1:
+            raise self.several(
+                "Choose one: --wrapper takes a name, a pattern, or forward, backward, inference."
+            )
+        return self.wrappers[0]
+
+    def several(self, hint: str) -> RewriterError:
+        """The error of a request for one wrapper, where there are more."""
+        names = [_label(wrapper) for wrapper in self.wrappers]
+        if self.package is not None:
+            names = [model.name for model in self.package.models]
+            hint = "Pass --model with one of these names."
+        found = "\n    ".join(names)
+        return RewriterError(
+            "several-wrappers",
+            f"{self.path} holds {len(self.wrappers)} wrappers:\n    {found}",
+            hint=hint,
+        )
+
+    def choose(self, patterns: Sequence[str]) -> Artifact:
+        """Only the wrappers that a pattern matches by name or graph; all, if there is no pattern.
+
+        Raises `RewriterError` on a pattern that matches none, with what there is.
+        """
+        if not patterns:
+            return self
+        if self.package is not None:
+            raise RewriterError(
+                "idle-options",
+                f"--wrapper given, but {self.path} is a package, which has models",
+                hint="Pass --model with the name of one.",
+            )
+        chosen = [
+            {one.name for one in self.wrappers if _matches(pattern, one.name, one.graph)}
+            | {name for name, _ in self.damaged if _matches(pattern, name, graph_in(name))}
+            for pattern in patterns
+        ]
+        for pattern, names in zip(patterns, chosen, strict=True):
+            if not names:
+                there = [_label(wrapper) for wrapper in self.wrappers]
+                found = "\n    ".join([*there, *(name for name, _ in self.damaged)])
+                raise RewriterError(
+                    "no-such-wrapper",
+                    f"--wrapper {pattern!r} matches nothing in {self.path}; there is:\n    {found}",
+                    hint="Pass one of these names, a pattern such as '*forward*', or one of "
+                    "forward, backward, inference.",
+                )
+        wanted = set().union(*chosen)
+        return replace(
+            self,
+            wrappers=tuple(wrapper for wrapper in self.wrappers if wrapper.name in wanted),
+            damaged=tuple((name, error) for name, error in self.damaged if name in wanted),
+        )
+
+    def require_sound(self) -> None:
+        """Raise the error of the first wrapper that cannot be read, if there is one."""
+        for _, error in self.damaged:
+            raise error
+
+
+def _label(wrapper: OpenWrapper) -> str:
+    """A wrapper in a list of several, with its graph where the name does not tell."""
+    told = wrapper.graph == "inference" or wrapper.graph in wrapper.name
+    return wrapper.name if told else f"{wrapper.name} ({wrapper.graph})"
+
+
+def _matches(pattern: str, name: str, graph: str) -> bool:
+    return pattern == graph or fnmatchcase(name, pattern)

@@ -1,0 +1,32 @@
+"""One file as a wrapper, with what lies beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.artifact.recognise import read
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core import limits
+from rewriter.core.types import Json, Language
+from rewriter.locate import proxy_operators
+from rewriter.locate.languages import language, recognise
+from rewriter.locate.types import Wrapper
+
+
+def wrapper_in(path: Path, name: str, data: bytes) -> OpenWrapper | None:
+    """The wrapper that the text of a file holds, under a name; `None` where it holds none."""
+    written_in = recognise(path.suffix, data)
+    return None if written_in is None else opened(path, name, data, written_in)
+
+
+def opened(path: Path, name: str, data: bytes, written_in: Language) -> OpenWrapper:
+    """The wrapper that is known to be in a file, with what lies beside it."""
+    return OpenWrapper(Wrapper(name, data, written_in), path, operators_beside(path, written_in))
+
+
+def operators_beside(path: Path, written_in: Language) -> tuple[Json, ...]:
+    """The nodes of the `.json` beside a C++ wrapper; none where there is no such file."""
+    name = language(written_in).operators_file(path.name)
+    if not name or not (beside := path.with_name(name)).is_file():
+        return ()
+    return proxy_operators.read(beside, read(beside, limits.JSON_BYTES))

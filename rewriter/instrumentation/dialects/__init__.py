@@ -1,0 +1,1 @@
+"""How probes are written: a module for each language of wrappers."""

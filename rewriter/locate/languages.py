@@ -1,0 +1,80 @@
+"""The languages of wrappers, and what each provides.
+
+A language is a folder beside this file whose `language.py` has the functions of `WrapperLanguage`,
+a name in `Language` of `rewriter/core/types.py`, a line in `_NAMES` below, and a module in
+`rewriter/instrumentation/dialects/` that writes its probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Protocol, cast
+
+from rewriter.core.source import Source
+from rewriter.core.types import Json, Language
+from rewriter.locate.types import KernelSource, Located
+
+# In the order in which they are asked whether a file is theirs: C++ may stand in a Python file.
+_NAMES: tuple[Language, ...] = ("cpp", "python")
+
+
+class WrapperLanguage(Protocol):
+    """What is known of one language. A module of these functions is one."""
+
+    SUFFIXES: tuple[str, ...]  # of files that hold this language and no other
+
+    def description(self, is_module: bool) -> str:
+        """What people call such a wrapper, with its article."""
+
+    def recognises(self, suffix: str, data: bytes) -> bool:
+        """Whether the bytes of a file with this suffix are a wrapper in this language."""
+
+    def explain(self, source: Source) -> str:
+        """Why a file with a suffix of this language is no wrapper.
+
+        Raises `RewriterError` where a better answer is that it does not parse.
+        """
+
+    def is_module(self, name: str, data: bytes) -> bool:
+        """Whether the wrapper's file is a Python module, which can be imported and called."""
+
+    def operators_file(self, name: str) -> str:
+        """The name of the file beside a wrapper that says what its calls mean; empty if none."""
+
+    def locate(self, source: Source, operators: Sequence[Json]) -> Located:
+        """The launches, entries and inputs. Raises `RewriterError` where it does not parse."""
+
+    def count(self, source: Source) -> int | None:
+        """How many launches there are, if that is to be checked after a change; else `None`."""
+
+    def kernels(self, source: Source) -> Iterable[KernelSource]:
+        """The kernels whose source the wrapper holds, each name once."""
+
+
+@cache
+def language(name: Language) -> WrapperLanguage:
+    """What is known of a language."""
+    return cast(WrapperLanguage, import_module(f"rewriter.locate.{name}.language"))
+
+
+def suffixes() -> tuple[str, ...]:
+    """The suffixes of files that may be wrappers."""
+    return tuple(suffix for name in _NAMES for suffix in language(name).SUFFIXES)
+
+
+def of_suffix(suffix: str) -> WrapperLanguage:
+    """The language of files with this suffix; Python, if it is nobody's."""
+    owners = (language(name) for name in _NAMES)
+    return next((one for one in owners if suffix in one.SUFFIXES), language("python"))
+
+
+def recognise(suffix: str, data: bytes) -> Language | None:
+    """The language of the launches in a file; `None` where it is no wrapper."""
+    for name in _NAMES:
+        if language(name).recognises(suffix, data):
+            return name
+        if suffix in language(name).SUFFIXES:
+            return None
+    return None

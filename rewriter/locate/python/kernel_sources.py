@@ -1,0 +1,40 @@
+"""The sources of kernels in a Python wrapper: strings that are given to `async_compile`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from rewriter.core.source import Source
+from rewriter.locate.python.outline import callee, parse
+from rewriter.locate.types import KernelSource
+
+_COMPILED = "async_compile."
+
+
+def kernels(source: Source) -> Iterator[KernelSource]:
+    """The kernels in the order of the file. Of two with one name the last is what is launched."""
+    for node in parse(source).body:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(target := node.targets[0], ast.Name)
+            and isinstance(call := node.value, ast.Call)
+            and callee(call).startswith(_COMPILED)
+        ):
+            # The kernel's name and its source; a multi-kernel is a list of other kernels.
+            inside, text = range(0), source.call_text(call)
+            for given in call.args:
+                if (
+                    isinstance(given, ast.Constant)
+                    and isinstance(given.value, str)
+                    and "\n" in given.value
+                ):
+                    text = given.value
+                    inside = range(given.lineno + 1, given.end_lineno or 0)
+            yield KernelSource(
+                target.id,
+                text,
+                source.line_start(node.lineno),
+                source.line_end(node.end_lineno or node.lineno),
+                inside,
+            )

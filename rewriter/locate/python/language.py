@@ -1,0 +1,57 @@
+"""Python, as a language of wrappers: see `rewriter/locate/languages.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rewriter.core.source import Source
+from rewriter.core.types import Json
+from rewriter.locate.types import KernelSource, Located
+
+SUFFIXES = (".py",)
+_ENTRY = re.compile(rb"(?:^|\r)(?:[ \t\f]*(?:async[ \t]+)?def call\(|call[ \t]*=)", re.MULTILINE)
+_INDUCTOR = b"torch._inductor"
+
+
+def description(is_module: bool) -> str:
+    return "a Python wrapper"
+
+
+def recognises(suffix: str, data: bytes) -> bool:
+    return _INDUCTOR in data and bool(_ENTRY.search(data))
+
+
+def explain(source: Source) -> str:
+    from rewriter.locate.python.outline import parse
+
+    parse(source)  # a file that does not parse is better told so, with the line
+    if b"@triton.jit" in source.data and not _ENTRY.search(source.data):
+        return "it holds Triton kernels but no function `call`: a kernel file of the cache"
+    if _INDUCTOR in source.data:
+        return "it has no function `call`; the file may be truncated"
+    return "nothing in it comes from torch._inductor"
+
+
+def is_module(name: str, data: bytes) -> bool:
+    return True
+
+
+def operators_file(name: str) -> str:
+    return ""
+
+
+def locate(source: Source, operators: Sequence[Json]) -> Located:
+    from rewriter.locate.python.locate import locate
+
+    return locate(source)
+
+
+def count(source: Source) -> int | None:
+    return None  # that the result parses is enough: lines only go in between statements
+
+
+def kernels(source: Source) -> Iterable[KernelSource]:
+    from rewriter.locate.python.kernel_sources import kernels
+
+    return {kernel.name: kernel for kernel in kernels(source)}.values()

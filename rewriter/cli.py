@@ -9,11 +9,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from rewriter import commands
-from rewriter.commands._parser import Parser
+from rewriter.commands._top import parser
 from rewriter.core.errors import FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
-from rewriter.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,20 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         message(*traceback.format_exc().rstrip().split("\n"))
         message("rewriter: this is a defect of rewriter itself; please report it")
         return FAILED
-
-
-def parser() -> Parser:
-    """The whole command line. A command's options are added once they are needed."""
-    top = Parser(
-        prog="rewriter",
-        description="Instrument what PyTorch Inductor already generated.",
-        epilog="`rewriter COMMAND --help` shows the options of a command, and examples.\n\n"
-        "exit codes: 0 done or same, 1 differs or a finding, 2 wrong input or request,\n"
-        "            3 the toolchain or this program failed, 130 interrupted",
-    )
-    top.add_argument("--version", action="version", version=f"inductor-rewriter {__version__}")
-    commands.add_to(top)
-    return top
 
 
 def _show(error: RewriterError) -> None:

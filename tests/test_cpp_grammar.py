@@ -365,7 +365,7 @@ def test_kinds_by_source_and_by_name(declarations: Path) -> None:
 def test_queries_may_be_freed() -> None:
     """py-tree-sitter 0.26.1 corrupts memory for some, and dies a while later."""
     code = (
-        "import ast, gc\nfrom pathlib import Path\nfrom rewriter.cpp import grammar\n"
+        "import ast, gc\nfrom pathlib import Path\nfrom rewriter.locate.cpp import grammar\n"
         "text = Path(grammar.__file__).read_text()\n"
         "for _ in range(30):\n    grammar.load()\n    grammar.load.cache_clear()\n"
         "    gc.collect()\n    ast.parse(text)\n"

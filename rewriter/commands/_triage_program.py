@@ -58,7 +58,7 @@ def _probed(
     blocking: bool,
 ) -> int:
     """The run that tells the launch."""
-    from rewriter.cli import parser
+    from rewriter.commands._top import parser
 
     words = ["rewriter", "run", "--probe", ",".join(_triage.telling())]
     words += ["--quiet"] + ["--blocking"] * blocking + ["--overwrite"] * arguments.overwrite

@@ -35,7 +35,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.cli import parser
+    from rewriter.commands._top import parser
 
     try:
         shtab: Any = import_module("shtab")

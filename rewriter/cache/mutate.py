@@ -1,7 +1,7 @@
 """All that writes wrappers of a cache: put probes in, give the originals back.
 
 Every step is one rename or one unlink, so that a program finds a whole file at any moment, and
-whoever is stopped between two of them leaves a state that `state.py` knows. The caller holds the
+whoever is stopped between two of them leaves a state that `slots.py` knows. The caller holds the
 lock of the cache.
 """
 

@@ -1,0 +1,257 @@
+"""Names of the model: what kernels compute and what inputs are, from graphs that torch left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dumps
+import rewriter
+from artifacts import get
+from rewriter.artifact.naming import trace
+from rewriter.artifact.naming.attribution import attribute
+from rewriter.artifact.naming.graph import parse
+from rewriter.artifact.naming.names import model_name, of_artifact
+from rewriter.cache import mutate, naming
+from rewriter.cache.slots import scan
+from rewriter.cli import main
+from rewriter.diagnosis import nonfinite
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump import names as dumped
+from rewriter.dump.reading import open_dump
+
+TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
+NAMED = TRACES / "log-names"
+GRAPH = """class GraphModule(torch.nn.Module):
+    def forward(
+        self,
+        primals_1: "f32[4][1]cpu",  # PlainAOTInput(idx=0)
+        primals_2: "f32[4]",  # ParamAOTInput(target='lin.weight')
+        primals_3: "Sym(s33)",
+    ):
+        # File: /home/user/model.py:3 in forward, code: y = x.log(), 1
+        log: "f32[4]" = torch.ops.aten.log.default(primals_1);  primals_1 = None
+        add: "f32[4]" = torch.ops.aten.add.Tensor(log, 1)
+
+        # No stacktrace found for following nodes
+        topk = torch.ops.aten.topk.default(add, 3)
+        getitem: "f32[3]" = topk[0];  topk = None
+        # File: /home/user/model.py:3 in forward, code: y = x.log(), 1
+        neg: "f32[4]" = -add
+        return (getitem, None, neg)
+"""
+
+
+def test_a_graph_is_read() -> None:
+    graph = parse(GRAPH)
+    assert graph
+    assert dict(graph.inputs) == {
+        "primals_1": "PlainAOTInput(idx=0)",
+        "primals_2": "ParamAOTInput(target='lin.weight')",
+        "primals_3": "",
+    }
+    nodes = graph.nodes
+    assert [(x.name, x.operator, x.reads) for x in nodes.values()] == [
+        ("log", "log", ("primals_1",)),
+        ("add", "add", ("log",)),
+        ("topk", "topk", ("add",)),
+        ("getitem", "getitem", ("topk",)),
+        ("neg", "", ("add",)),
+    ]
+    assert nodes["getitem"].item == 0
+    assert nodes["topk"].place is None
+    places = [nodes[name].place for name in ("add", "neg")]
+    assert [(x.short, x.turn) for x in places if x] == [("model.py:3", 0), ("model.py:3", 1)]
+    assert graph.outputs == ("getitem", "None", "neg")
+    assert graph.first_use("primals_1") == nodes["log"].place
+
+
+@pytest.mark.parametrize("text", ["", "def forward", "def forward(self):", "x" * 1000])
+def test_what_is_no_graph(text: str) -> None:
+    graph = parse(text)
+    assert graph is None or not graph.nodes
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("L['self']._modules['blocks']._modules['1']._parameters['temp']", "blocks.1.temp"),
+        ("L['self']._buffers['scale']", "scale"),
+        ("L['x']", "x"),
+        ("L['batch']['image']", "batch.image"),
+        ("L['layers'][0].weight", "layers.0.weight"),
+        ("G['w']", "w"),
+        ("G['linear']._parameters['weight']", "linear.weight"),
+        ("L['other']._parameters['weight']", "other.weight"),
+        ("", ""),
+    ],
+)
+def test_names_of_inputs(source: str, name: str) -> None:
+    assert model_name(source) == name
+
+
+def test_a_log_names_kernels_and_inputs() -> None:
+    names = of_artifact(rewriter.open(NAMED))
+    forward, backward = names["0_0_0/forward.py"], names["0_0_0/backward.py"]
+    assert {index: forward.nodes[index] for index in (0, 2, 4, 6)} == {
+        0: ("h",),
+        2: ("h_1", "truediv", "x", "h_2"),
+        4: ("h_1", "truediv", "x", "h_3", "truediv_1", "x_1"),
+        6: ("mul", "log_softmax"),
+    }
+    given = {name: one.name for name, one in forward.inputs.items()}
+    assert given["primals_3"] == "x"
+    assert given["primals_11"] == "blocks.1.temp"
+    assert given["primals_14"] == "scale"
+    assert forward.inputs["primals_11"].at == "model.py:12"
+    assert backward.inputs["primals_11"].name == "blocks.1.temp"
+    assert backward.inputs["tangents_1"].name == "output_0.grad"
+    assert backward.inputs["addmm"].at == "model.py:11"
+    # The kernel of a line that stands in a loop: which of its turns is not known in a backward.
+    assert backward.nodes[8] == ("model.py:10",)
+
+
+def test_a_log_of_a_program_that_compiled_nothing(tmp_path: Path) -> None:
+    """All came from the cache, and the wrappers had probes."""
+    (log,) = NAMED.iterdir()
+    text = log.read_bytes().replace(
+        b'{"artifact": {"name": "inductor_post_grad_graph", "encoding": "string"}',
+        b'{"inductor_post_grad_graph": {}',
+    )
+    assert text != log.read_bytes()
+    (tmp_path / "a.log").write_bytes(text)
+    assert of_artifact(rewriter.open(tmp_path)) == of_artifact(rewriter.open(NAMED))
+    for wrapper in rewriter.open(NAMED).wrappers:
+        probed = rewriter.instrument(replace(rewriter.open(NAMED), wrappers=(wrapper,))).source
+        entry = b'{"inductor_output_code": {}, "frame_id": 0, "frame_compile_id": 0}'
+        head = b"V1121 15:11:18.209000 1 torch/_inductor/graph.py:1] "
+        line = head + entry + b"\n\t" + probed.replace(b"\n", b"\n\t") + b"\n"
+        (tmp_path / "b.log").write_bytes(line)
+        assert trace.digest(wrapper.source) in trace.read(tmp_path / "b.log")
+
+
+@pytest.mark.parametrize("folder", ["debug", "log-python", "log-cpp", "log-names"])
+def test_launches_have_source_nodes(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 66 launches 39 had some without the graphs; 62 have now."""
+    assert main(["list", str(TRACES / folder), "--json"]) == 0
+    launches = json.loads(capsys.readouterr().out)["launches"]
+    without = [one for one in launches if not one["source_nodes"]]
+    missing = {"debug": 0, "log-python": 2, "log-cpp": 2, "log-names": 0}[folder]
+    assert len(without) == missing
+
+
+def test_every_named_operation_is_what_torch_says() -> None:
+    """The forward of `log-names`, as INDUCTOR_PROVENANCE=1 gives it (cppCodeToPost)."""
+    artifact = rewriter.open(NAMED)
+    wrapper = next(one for one in artifact.wrappers if one.graph == "forward")
+    told = next(
+        told
+        for log in NAMED.iterdir()
+        for key, told in trace.read(log).items()
+        if key == trace.digest(wrapper.source)
+    )
+    graph = parse(told.lowered)
+    assert graph
+    found = attribute(wrapper.located.launches, wrapper.located.entries[0], graph)
+    expected = {
+        0: "var_mean rsqrt add add_1 mul_1 mul sub getitem_1",
+        1: "addmm",
+        2: "var_mean_1 add_3 div mul_4 mul_2 add_2 erf mul_3 rsqrt_1 add_4 add_5 mul_6 mul_5 sub_1 "
+        "getitem_3",
+        3: "addmm_1",
+        4: "add_7 add_3 div mul_4 mul_2 add_2 erf mul_3 div_1 mul_9 mul_7 add_6 erf_1 mul_8",
+        5: "addmm_2",
+        6: "sub_2 mul_10 amax log sum_1 exp sub_3",
+    }
+    for index, nodes in expected.items():
+        # An item of a tuple is no operation of its own.
+        extra = {name for name in found[index] if graph.nodes[name].operator == "getitem"}
+        assert set(found[index]) - extra == set(nodes.split()) - extra
+
+
+def test_another_models_graph_names_nothing(tmp_path: Path) -> None:
+    folder = next((TRACES / "debug").rglob("model__0_backward*"))
+    wrapper = get("cpu-torch2.13/mlp").path
+    shutil.copy(wrapper, tmp_path / "output_code.py")
+    shutil.copy(folder / "fx_graph_readable.py", tmp_path)
+    names = of_artifact(rewriter.open(tmp_path))
+    assert not any(one.nodes for one in names.values())
+
+
+def test_provenance_of_torch_comes_first(tmp_path: Path) -> None:
+    folder = next((TRACES / "debug").rglob("model__0_forward*"))
+    shutil.copytree(folder, tmp_path / "one")
+    mappings = {
+        "cppCodeToPost": {"cpp_fused_relu_0:2": ["relu"], "x": 3, "y:1": 4},
+        "postToPre": {"relu": ["activation"]},
+    }
+    name = "inductor_provenance_tracking_node_mappings.json"
+    (tmp_path / "one" / name).write_text(json.dumps(mappings))
+    (names,) = of_artifact(rewriter.open(tmp_path)).values()
+    assert names.nodes[1] == ("activation",)
+    (tmp_path / "one" / name).write_text("[" * 100_000)
+    (names,) = of_artifact(rewriter.open(tmp_path)).values()
+    assert names.nodes[1] == ("relu",)
+
+
+def test_damaged_logs_name_less(tmp_path: Path) -> None:
+    (log,) = NAMED.iterdir()
+    data = log.read_bytes()
+    whole = trace.read(log)
+    rng = random.Random(5)
+    for number in range(40):
+        at = rng.randrange(len(data))
+        cut = data[:at] + (data[at + rng.randrange(2000) :] if number % 2 else b"")
+        other = tmp_path / "x.log"
+        other.write_bytes(cut)
+        found = trace.read(other)
+        assert len(found) <= len(whole)
+        for told in found.values():
+            parse(told.lowered)
+            parse(told.dynamo)
+
+
+@pytest.fixture
+def named_dump(tmp_path: Path) -> Path:
+    """A dump of one call of the wrapper in `log-names`, as `cache run` leaves it."""
+    source = next(x for x in rewriter.open(NAMED).wrappers if x.graph == "forward").source
+    path = tmp_path / "cache" / "ww" / "cwwforward.py"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(source)
+    placed, _ = mutate.instrument(scan(path.parents[1]).slots, rewriter.select("print"))
+    given = [dumps.value("primals_6", nan=2)]
+    launches = [
+        dumps.launch(2, "cpp_fused_add_div_gelu_native_layer_norm_1", given, [dumps.value("buf7")])
+    ]
+    dump = dumps.write(tmp_path / "dump", launches, inputs=given, artifact=path.name)
+    run = dump / "rank0" / "run0" / "run.json"
+    digest = hashlib.sha256(source).hexdigest()
+    run.write_text(json.dumps({**json.loads(run.read_text()), "sha256": digest}))
+    naming.write(dump, placed, NAMED)
+    return dump
+
+
+def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = open_dump(named_dump).runs
+    assert run.table[2]["source_nodes"] == ["h_1", "truediv", "x", "h_2"]
+    assert run.names.inputs["primals_6"].name == "blocks.0.temp"
+    main(["report", str(named_dump), "--json"])
+    assert "truediv" in capsys.readouterr().out
+    (verdict,) = nonfinite.examine(named_dump)
+    assert "  in    primals_6 (blocks.0.temp at model.py:12)  f32" in describe(
+        verdict, next_command=""
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 9999, '{"wrappers": {"x": 3, "y": {}}}', "\xff"])
+def test_damaged_names_of_a_dump(text: str, named_dump: Path) -> None:
+    (named_dump / dumped.FILE).write_text(text, encoding="latin-1")
+    (run,) = open_dump(named_dump).runs
+    assert not run.table[2]["source_nodes"]
+    assert not run.names.inputs

@@ -1,0 +1,135 @@
+"""What reads and rewrites text does not import torch: it must start at once, and anywhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from artifacts import Fixture, get
+
+ROOT = Path(__file__).parents[2]
+WRAPPER = get("cuda-torch2.11/gpt_train")
+CPP = [get("cuda-torch2.11/gpt_train cpp_wrapper"), get("cuda-torch2.11/gpt aoti")]
+HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
+
+
+def imported(code: str, *arguments: object) -> set[str]:
+    """The top-level modules that a new interpreter has after `code`, with `sys.argv` set."""
+    tail = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tail}", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+COMMAND_LINE = (
+    "import sys; from rewriter.cli import main; code = main(sys.argv[1:]); assert code == 0"
+)
+
+API = """
+import sys, pathlib, rewriter
+path, folder = map(pathlib.Path, sys.argv[1:])
+artifact = rewriter.open(path)
+assert artifact.launches and artifact.unrecognised == ()
+for standalone in (False, True):
+    for style in ("text", "upstream"):
+        selection = rewriter.select("names,print,save", when="both", format=style)
+        result = rewriter.instrument(artifact, selection, standalone=standalone)
+        out = folder / f"out{path.suffix}"
+        out.write_bytes(result.source)
+        assert rewriter.strip(out).source == path.read_bytes()
+        assert rewriter.instrument(out, replace=True).source
+"""
+
+
+@pytest.mark.parametrize("module", ["rewriter", "rewriter.locate.types", "rewriter.core.errors"])
+def test_importing_imports_neither_torch_nor_a_parser(module: str) -> None:
+    modules = imported(f"import {module}")
+    assert "rewriter" in modules
+    assert modules.isdisjoint({*HEAVY, "libcst", "argparse"})
+
+
+def test_importing_the_command_line_imports_no_parser() -> None:
+    assert imported("import rewriter.cli").isdisjoint({*HEAVY, "libcst"})
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--strict"]], ids=["table", "json", "strict"])
+def test_list(options: list[str]) -> None:
+    modules = imported(COMMAND_LINE, "list", WRAPPER.path, *options)
+    assert modules.isdisjoint(HEAVY)
+    # The measure is a real one: it lists with libcst.
+    assert "libcst" in modules
+
+
+def test_instrument_and_strip(tmp_path: Path) -> None:
+    out, back = tmp_path / "out.py", tmp_path / "back.py"
+    probes = ["--probe", "names,print,save", "--when", "both"]
+    steps = [
+        ["instrument", WRAPPER.path, *probes, "-o", out],
+        ["instrument", out, "--replace", "--standalone", *probes, "-o", out, "--overwrite"],
+        ["list", out],
+        ["strip", out, "-o", back],
+    ]
+    for step in steps:
+        assert imported(COMMAND_LINE, *step).isdisjoint(HEAVY), step[0]
+    assert back.read_bytes() == WRAPPER.data
+
+
+@pytest.mark.parametrize("fixture", CPP, ids=str)
+def test_cpp(fixture: Fixture, tmp_path: Path) -> None:
+    """C++ is read by tree-sitter, and Python is not by libcst."""
+    suffix = fixture.path.suffix
+    out, back = tmp_path / f"out{suffix}", tmp_path / f"back{suffix}"
+    probes = ["--probe", "names,print,save", "--when", "both"]
+    steps = [
+        ["list", fixture.path],
+        ["list", "--json", "--strict", fixture.path],
+        ["instrument", fixture.path, *probes, "-o", out],
+        ["instrument", out, "--replace", *probes, "-o", out, "--overwrite"],
+        ["list", out],
+        ["strip", out, "-o", back],
+    ]
+    for step in steps:
+        modules = imported(COMMAND_LINE, *step)
+        assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), step[0]
+        assert "tree_sitter" in modules or step[0] == "strip"
+    assert back.read_bytes() == fixture.data
+
+
+@pytest.mark.parametrize("fixture", CPP, ids=str)
+def test_api_with_cpp(fixture: Fixture, tmp_path: Path) -> None:
+    code = API.replace("(False, True)", "(False,)")
+    assert imported(code, fixture.path, tmp_path).isdisjoint({*HEAVY} - {"tree_sitter"})
+
+
+def test_diff_and_check() -> None:
+    code = COMMAND_LINE.replace("code == 0", "code == 1")
+    arguments = ["instrument", WRAPPER.path, "--diff", "--check"]
+    assert imported(code, *arguments).isdisjoint(HEAVY)
+
+
+def test_api(tmp_path: Path) -> None:
+    assert imported(API, WRAPPER.path, tmp_path).isdisjoint(HEAVY)
+
+
+@pytest.mark.benchmark
+def test_list_of_100_kb_takes_well_under_a_second() -> None:
+    assert len(WRAPPER.data) > 100_000
+    command = [sys.executable, "-m", "rewriter", "list", str(WRAPPER.path)]
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        seconds.append(time.perf_counter() - start)
+    print(f"rewriter list of {len(WRAPPER.data)} bytes: {min(seconds):.2f} s")
+    assert min(seconds) < 1

@@ -1,0 +1,114 @@
+"""What users install: the wheel holds everything, and works without the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WRAPPER = ROOT / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
+
+# Asked of the metadata: looking for the module `pip` makes setuptools give up its own distutils,
+# and Inductor then fails in every later test of this process.
+_INSTALLED = {found.name for found in metadata.distributions()}
+pytestmark = pytest.mark.skipif(
+    not {"hatchling", "pip"} <= _INSTALLED, reason="building a wheel needs pip and hatchling"
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "-w", str(folder)]
+    _python("-m", "pip", "wheel", *options, str(ROOT), cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the installed package alone; what it needs comes from this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    options = ["--no-deps", "--no-index", "--quiet", "--target", str(folder)]
+    _python("-m", "pip", "install", *options, str(wheel), cwd=folder)
+    return folder
+
+
+def test_nothing_but_the_package_is_in_the_wheel(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in _names(wheel)}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"rewriter"}
+
+
+def test_the_wheel_holds_what_is_not_python(wheel: Path) -> None:
+    names = set(_names(wheel))
+    grammars = [path for path in (ROOT / "grammars").rglob("*") if path.is_file()]
+    assert grammars
+    for file in grammars:
+        assert f"rewriter/{file.relative_to(ROOT).as_posix()}" in names
+    assert {"rewriter/py.typed", "rewriter/runtime/embedded.txt"} <= names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_the_wheel_holds_every_module(wheel: Path) -> None:
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rewriter").rglob("*.py")}
+    assert modules <= set(_names(wheel))
+
+
+def test_the_metadata_names_the_licence_and_the_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = next(name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name)
+        about = archive.read(f"{info}/METADATA").decode()
+        entry_points = archive.read(f"{info}/entry_points.txt").decode()
+    assert "Name: inductor-rewriter\n" in about
+    assert "License-Expression: BSD-3-Clause\n" in about
+    assert "Requires-Python: >=3.10\n" in about
+    assert "rewriter = rewriter.cli:script" in entry_points
+
+
+def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
+    code = "import rewriter, rewriter.grammar as g; print(rewriter.__file__); print(g.folder())"
+    package, grammars = _installed(installed, tmp_path, "-c", code).splitlines()
+    assert Path(package) == installed / "rewriter" / "__init__.py"
+    assert Path(grammars) == installed / "rewriter" / "grammars"
+
+
+def test_the_installed_package_lists_instruments_and_strips(
+    installed: Path, tmp_path: Path
+) -> None:
+    original = WRAPPER.read_bytes()
+    (tmp_path / "output_code.py").write_bytes(original)
+    listed = _installed(installed, tmp_path, "-m", "rewriter", "list", "output_code.py")
+    assert "triton_poi_fused_addmm_gelu_0" in listed
+    for options in ([], ["--standalone"]):
+        for command in (
+            ["instrument", "output_code.py", "--probe", "names,print,save", *options],
+            ["strip", "output_code.instrumented.py", "-o", "restored.py"],
+        ):
+            _installed(installed, tmp_path, "-m", "rewriter", *command, "--overwrite")
+        assert (tmp_path / "output_code.instrumented.py").read_bytes() != original
+        assert (tmp_path / "restored.py").read_bytes() == original
+
+
+def _installed(installed: Path, cwd: Path, *arguments: str) -> str:
+    """Run Python with the installed package first, and neither the checkout nor `cwd` in sight."""
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    return _python(*arguments, cwd=cwd, env=environment)
+
+
+def _python(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    command: Sequence[str] = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()

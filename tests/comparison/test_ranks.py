@@ -1,0 +1,556 @@
+"""What `compare --ranks` makes of the ranks of one dump, on small ones written by hand; those of
+real processes are in test_ranks_torchrun.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import dumps
+from dumps import launch, value
+from rewriter import cli
+from rewriter.comparison.dumps import describe_ranks
+from rewriter.comparison.dumps.compare import compare
+from rewriter.comparison.dumps.ranks import Ranks, compare_ranks
+from rewriter.comparison.dumps.replica import Parting
+from rewriter.core.errors import RewriterError
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs/schemas/ranks.json").read_text(encoding="utf-8")
+)
+REDUCE = "torch.ops._c10d_functional.all_reduce_.default"
+SCATTER = "torch.ops._c10d_functional.reduce_scatter_tensor.default"
+WAIT = "torch.ops._c10d_functional.wait_tensor.default"
+
+Launches = Sequence[tuple[dumps.Row, list[dumps.Row]]]
+
+
+def inputs(data: float = 1.0, weight: float = 2.0) -> list[dumps.Row]:
+    return [value("primals_1", mean=data), value("primals_2", mean=weight)]
+
+
+def call(data: float = 1.0, weight: float = 2.0, *, wrong: float = 0.0) -> Launches:
+    """A kernel of the weight alone, one of the data, and one of both."""
+    return [
+        launch(0, "k_w_0", [value("primals_2", mean=weight)], [value("w", "out", weight + wrong)]),
+        launch(1, "k_x_1", [value("primals_1", mean=data)], [value("x", "out", data)]),
+        launch(
+            2,
+            "k_y_2",
+            [value("w", mean=weight + wrong), value("x", mean=data)],
+            [value("y", "out", weight + wrong + data)],
+        ),
+    ]
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Callable[..., Path]:
+    """`dump(first, second)`: calls of rank 0, calls of rank 1, …; each is launches and inputs."""
+
+    def write(*ranks: Sequence[tuple[Launches, Sequence[dumps.Row]]], **options: Any) -> Path:
+        for rank, calls in enumerate(ranks):
+            for run, (launches, given) in enumerate(calls):
+                where = {"rank": rank, "run": run, **options}
+                dumps.write(tmp_path / "dump", launches, inputs=given, **where)
+        return tmp_path / "dump"
+
+    return write
+
+
+def plain(data: float = 1.0, weight: float = 2.0, wrong: float = 0.0) -> Any:
+    return call(data, weight, wrong=wrong), inputs(data, weight)
+
+
+def first(found: Ranks) -> Parting:
+    assert found.first is not None
+    return found.first
+
+
+def where(found: Ranks) -> tuple[int, str, str, str]:
+    """The rank that parts, why, in which call, and at which launch."""
+    parting = first(found)
+    return parting.rank, parting.reason, parting.run, str(parting.launch.place)
+
+
+def test_equal_ranks(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain()], [plain()], [plain()]))
+    assert (found.first, found.given, found.groups, found.odd) == (None, (), (), ())
+    assert describe_ranks.verdict(found) == (
+        "equal: ranks 0-2, 6 of 6 pairs of launches, within tolerance, as far as statistics see"
+    )
+
+
+def test_data_of_its_own_is_no_fault(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain(1), plain(3)], [plain(5), plain(7)]))
+    assert found.first is None
+    (given,) = found.given
+    assert (given.rank, given.reason, given.run, given.names) == (
+        1,
+        "data",
+        "rank1/run0",
+        ("primals_1",),
+    )
+
+
+def test_a_fault_is_found_behind_data_of_its_own(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain(1), plain(3)], [plain(5), plain(7, wrong=4)]))
+    assert where(found) == (1, "launch", "rank1/run1", "#0 k_w_0")
+    assert [given.reason for given in found.given] == ["data"]
+
+
+def test_the_earliest_of_several_ranks_is_the_verdict(dump: Callable[..., Path]) -> None:
+    late, early = [plain(), plain(wrong=4)], [plain(wrong=4), plain()]
+    found = compare_ranks(dump([plain(), plain()], late, early))
+    assert where(found) == (2, "launch", "rank2/run0", "#0 k_w_0")
+    assert (found.groups, found.odd) == (((0, 1), (2,)), (2,))
+
+
+def test_most_ranks_decide_which_is_the_odd_one(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain(wrong=4)], [plain()], [plain()], [plain()]))
+    assert (found.reference, found.odd) == (1, (0,))
+    assert where(found) == (0, "launch", "rank0/run0", "#0 k_w_0")
+    assert describe_ranks.verdict(found) == (
+        "different: rank 0 parts from ranks 1-3 at #0 k_w_0 (line 100) in rank0/run0"
+    )
+
+
+def test_no_majority_is_said(dump: Callable[..., Path]) -> None:
+    wrong = [plain(wrong=4)]
+    found = compare_ranks(dump([plain()], wrong, [plain()], wrong))
+    assert (found.groups, found.odd) == (((0, 2), (1, 3)), ())
+    assert describe_ranks.groups(found) == (
+        "there: ranks 0, 2 agree; ranks 1, 3 agree; no group is the largest"
+    )
+
+
+def test_ranks_that_are_wrong_in_different_ways_do_not_agree(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain()], [plain(wrong=4)], [plain()], [plain(wrong=9)]))
+    assert (found.groups, found.odd) == (((0, 2), (1,), (3,)), (1, 3))
+
+
+def test_parameters_that_part_later(dump: Callable[..., Path]) -> None:
+    right, other = [plain(1), plain(3, 2.5), plain(1, 2.9)], [plain(5), plain(7, 2.5), plain(5, 9)]
+    found = compare_ranks(dump(right, other))
+    assert where(found) == (1, "parameters", "rank1/run2", "inputs")
+    assert first(found).names == ("primals_2",)
+    assert [given.reason for given in found.given] == ["data"]
+
+
+def test_most_ranks_decide_whose_parameters_part(dump: Callable[..., Path]) -> None:
+    ranks = [[plain(rank), plain(rank, 9 if rank == 0 else 3)] for rank in range(4)]
+    found = compare_ranks(dump(*ranks))
+    assert (found.reference, found.odd, first(found).names) == (1, (0,), ("primals_2",))
+
+
+def test_random_numbers_of_its_own_are_no_fault(dump: Callable[..., Path]) -> None:
+    def draws(mean: float) -> Any:
+        seed = launch(0, "aten.randint.low_out", [], [value("seed", "out", mean)])
+        use = launch(1, "k_1", [value("seed", mean=mean)], [value("y", "out", mean)])
+        return [seed, use], []
+
+    found = compare_ranks(dump([draws(1)], [draws(5)]))
+    assert found.first is None
+    assert [given.reason for given in found.given] == ["random"]
+
+
+def test_a_kernel_that_uses_random_numbers_can_be_at_fault(dump: Callable[..., Path]) -> None:
+    def fused(mean: float) -> Any:
+        use = launch(0, "cpp_fused_rand_0", [value("seed")], [value("y", "out", mean)])
+        return [use], [value("seed")]
+
+    found = compare_ranks(dump([fused(1)], [fused(5)]))
+    assert where(found)[1:] == ("launch", "rank1/run0", "#0 cpp_fused_rand_0")
+
+
+def reduced(data: float, result: float, kernel: str = REDUCE, *, early: float = 0.0) -> Any:
+    """A collective over the data; `early` is what its memory holds before it was waited for."""
+    given = value("x", "inout", data)
+    start = value("x", "inout", early)
+    done = value("x", "inout", result)
+    launches = [
+        launch(0, "k_x_0", [value("primals_1", mean=data)], [value("x", "out", data)]),
+        launch(1, kernel, [given], [start], kind="collective"),
+        launch(2, WAIT, [start], [done], kind="collective"),
+        launch(3, "k_y_3", [value("x", mean=result)], [value("y", "out", result)]),
+    ]
+    return launches, [value("primals_1", mean=data)]
+
+
+def test_a_collective_makes_ranks_agree_again(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([reduced(1, 6, early=1)], [reduced(5, 6, early=6)]))
+    assert found.first is None
+
+
+def test_what_a_collective_holds_before_it_is_waited_for_is_no_fault(
+    dump: Callable[..., Path],
+) -> None:
+    found = compare_ranks(dump([reduced(1, 6, early=1)], [reduced(1, 6, early=6)]))
+    assert (found.first, found.given) == (None, ())
+
+
+def test_two_dumps_are_judged_by_what_was_waited_for(dump: Callable[..., Path]) -> None:
+    path = dump([reduced(1, 6, early=1)], [reduced(1, 9, early=9)])
+    comparison = compare(path / "rank1", path / "rank0")
+    start, (wait,) = comparison.launches[2], comparison.culprits
+    assert (start.state, start.results[0].note) == (
+        "unknown",
+        "not compared: the collective that writes it may still be running",
+    )
+    assert (wait.place.launch, "counterpart" in " ".join(wait.reasons)) == (2, False)
+
+
+def test_a_scatter_leaves_each_rank_its_own(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([reduced(1, 3, SCATTER)], [reduced(1, 7, SCATTER)]))
+    assert found.first is None
+    assert [given.reason for given in found.given] == ["received"]
+
+
+def test_a_sum_over_all_ranks_must_agree_whatever_they_give(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([reduced(1, 6, early=1)], [reduced(5, 9, early=5)]))
+    assert where(found) == (1, "collective", "rank1/run0", f"#2 {WAIT}")
+    assert first(found).names == (REDUCE,)
+
+
+def test_in_cpp_the_reader_behind_a_wait_tells(dump: Callable[..., Path]) -> None:
+    """There the wait is not said to write what it waits for."""
+
+    def cpp(result: float) -> Any:
+        start = "aoti_torch_cpu__c10d_functional_all_reduce_"
+        waits = "aoti_torch_cpu__c10d_functional_wait_tensor"
+        launches = [
+            launch(0, start, [value("x", "inout", 1)], [value("x", "inout", 1)], kind="collective"),
+            launch(1, waits, [value("x", mean=1)], kind="collective"),
+            launch(2, "cpp_fused_2", [value("x", mean=result)], [value("y", "out", result)]),
+        ]
+        return launches, [value("x", mean=1)]
+
+    found = compare_ranks(dump([cpp(2)], [cpp(3)]))
+    assert where(found) == (1, "collective", "rank1/run0", "#2 cpp_fused_2")
+
+
+def cut(path: Path, lines: int, rest: str = "") -> None:
+    """Leave so many lines of the events, as a program that was killed does."""
+    kept = path.read_text().splitlines(keepends=True)[:lines]
+    path.write_text("".join(kept) + rest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "rest", "where", "says"),
+    [
+        # By lines: 2 inputs; #0 before, after, after; #1 before, after, after; #2 …
+        pytest.param(0, "", "#0 k_w_0", "before the first launch", id="before anything"),
+        pytest.param(0, '{"ph', "#0 k_w_0", "before the first launch", id="in the first line"),
+        pytest.param(5, "", "#1 k_x_1", "after #0 k_w_0", id="between launches"),
+        pytest.param(6, "", "#2 k_y_2", "after #1 k_x_1", id="in a launch that is not the last"),
+        pytest.param(10, "", "#2 k_y_2", "in #2 k_y_2", id="in the last launch"),
+        pytest.param(8, '{"launch": 2, "ph', "#2 k_y_2", "after #1 k_x_1", id="in a line"),
+    ],
+)
+def test_a_record_that_ends_early(
+    dump: Callable[..., Path], lines: int, rest: str, where: str, says: str
+) -> None:
+    path = dump([plain(), plain(), plain()], [plain(), plain()])
+    cut(path / "rank1/run1/events.jsonl", lines, rest)
+    found = compare_ranks(path)
+    parting = first(found)
+    assert (parting.rank, parting.reason, parting.run) == (1, "ended", "rank1/run1")
+    assert str(parting.launch.place) == where
+    assert says in describe_ranks.verdict(found)
+    assert "rank0/run2 has no counterpart" in describe_ranks.line(found.replicas[0])
+
+
+def test_a_fault_before_the_end_of_a_record_comes_first(dump: Callable[..., Path]) -> None:
+    path = dump([plain()], [plain(wrong=4)])
+    cut(path / "rank1/run0/events.jsonl", 8)
+    found = compare_ranks(path)
+    assert [parting.reason for parting in found.replicas[0].partings] == ["launch", "ended"]
+
+
+def test_the_first_rank_may_be_the_one_that_ended(dump: Callable[..., Path]) -> None:
+    path = dump([plain()], [plain()], [plain()])
+    cut(path / "rank0/run0/events.jsonl", 5)
+    found = compare_ranks(path)
+    assert (first(found).rank, found.odd) == (0, (0,))
+    assert describe_ranks.verdict(found).startswith("different: rank 0 parts from ranks 1, 2 after")
+
+
+def test_the_first_rank_may_have_recorded_nothing(dump: Callable[..., Path]) -> None:
+    path = dump([plain()], [plain()], [plain()])
+    cut(path / "rank0/run0/events.jsonl", 0)
+    (path / "rank0/run0").rename(path / "rank0/run7")
+    dumps.write(path, *plain()[:1], inputs=plain()[1], rank=0, run=0)
+    for rank in (1, 2):
+        dumps.write(path, plain()[0], inputs=plain()[1], rank=rank, run=1)
+    found = compare_ranks(path)
+    assert (first(found).rank, first(found).reason, found.odd) == (0, "ended", (0,))
+
+
+def test_fewer_calls_are_said_and_are_no_fault(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain(), plain()], [plain()]))
+    assert found.first is None
+    assert "rank0/run1 has no counterpart" in describe_ranks.line(found.replicas[0])
+
+
+@pytest.mark.parametrize("name", ["f", "f{}"], ids=["one name", "a name for each rank"])
+def test_calls_of_another_start_are_no_counterparts(name: str, tmp_path: Path) -> None:
+    """The program was started again, and one rank had come further than the other."""
+    starts = {0: [(11, 3), (13, 2)], 1: [(12, 2), (14, 2)]}
+    for rank, processes in starts.items():
+        calls = [(pid, step) for pid, steps in processes for step in range(steps)]
+        for run, (pid, step) in enumerate(calls):
+            launches, given = plain(data=float(step))
+            dumps.write(
+                tmp_path,
+                launches,
+                inputs=given,
+                rank=rank,
+                run=run,
+                artifact=name.format(rank),
+                pid=pid,
+            )
+    found = compare_ranks(tmp_path)
+    (comparison,) = found.comparisons
+    assert found.first is None
+    assert [(run.a[-1], run.b[-1]) for run in comparison.runs] == [
+        *zip("0123", "0134", strict=True)
+    ]
+    assert comparison.unpaired == ("B rank0/run2",)
+    # Where they were not started as often, calls go by their order.
+    last = tmp_path / "rank1/run3/run.json"
+    last.write_text(last.read_text().replace('"pid": 14', '"pid": 15'))
+    (comparison,) = compare_ranks(tmp_path).comparisons
+    assert [(run.a[-1], run.b[-1]) for run in comparison.runs] == [
+        *zip("0123", "0123", strict=True)
+    ]
+
+
+def test_data_are_told_where_the_inputs_were_not_recorded(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([(call(1), [])], [(call(5), [])]))
+    assert found.first is None
+    (given,) = found.given
+    assert (given.reason, given.names, str(given.launch.place)) == (
+        "data",
+        ("primals_1",),
+        "#1 k_x_1",
+    )
+
+
+def test_without_own_data_any_input_that_differs_is_a_fault(dump: Callable[..., Path]) -> None:
+    """Such as a weight that was initialised differently."""
+    path = dump([plain(1)], [plain(5, 9)], [plain(7)])
+    assert compare_ranks(path).first is None
+    found = compare_ranks(path, data=["primals_1"])
+    assert where(found) == (1, "inputs", "rank1/run0", "inputs")
+    assert (first(found).names, found.groups) == (("primals_2",), ((0, 2), (1,)))
+
+
+def test_own_data_may_agree_at_first(dump: Callable[..., Path]) -> None:
+    path = dump([plain(1), plain(2)], [plain(1), plain(3)])
+    assert [x.reason for x in compare_ranks(path).replicas[0].partings] == ["parameters"]
+    assert compare_ranks(path, data=["primals_1"]).first is None
+
+
+def test_what_a_backward_graph_is_given_follows_from_the_forward_one(
+    dump: Callable[..., Path],
+) -> None:
+    def backward(data: float, weight: float = 2.0) -> Any:
+        given = [value("primals_2", mean=weight), value("relu", mean=data)]
+        given.append(value("tangents_1", mean=data))
+        return [launch(0, "k_b_0", given, [value("g", "out", data)])], given
+
+    path = dump([plain(1), backward(1)], [plain(5), backward(5)], [plain(7), backward(7, 9)])
+    found = compare_ranks(path, data=["primals_1"])
+    parting = first(found)
+    assert (parting.rank, parting.run, parting.names) == (2, "rank2/run1", ("primals_2",))
+
+
+def other_model() -> Any:
+    return [launch(0, "extern_kernels.convolution", [value("q")], [value("r", "out")])], []
+
+
+def test_a_rank_with_another_wrapper_is_named_and_the_others_compared(
+    dump: Callable[..., Path],
+) -> None:
+    found = compare_ranks(dump([plain()], [other_model()], [plain(wrong=4)]))
+    assert where(found)[:2] == (2, "launch")
+    assert "rank 1: not compared: " in describe_ranks.line(found.replicas[0])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "slug"),
+    [
+        pytest.param(1, ["--ranks"], "one-rank", id="one rank in the dump"),
+        pytest.param(2, ["--ranks", "1"], "one-rank", id="one rank named"),
+        pytest.param(2, ["--ranks", "1,1"], "one-rank", id="one rank named twice"),
+        pytest.param(2, ["--ranks", "0,2"], "no-such-rank", id="unknown"),
+        pytest.param(2, ["--ranks", "0,-1"], "bad-ranks", id="negative"),
+        pytest.param(2, ["--ranks", "0-1"], "bad-ranks", id="a range"),
+        pytest.param(2, ["--ranks", "²"], "bad-ranks", id="no digit of ours"),
+        pytest.param(2, [], "not-two-dumps", id="neither ranks nor a second dump"),
+        pytest.param(2, ["{dump}", "--ranks"], "not-two-dumps", id="both"),
+        pytest.param(2, ["{dump}", "--data", "x"], "not-two-dumps", id="own data of two dumps"),
+    ],
+)
+def test_what_is_refused(
+    dump: Callable[..., Path],
+    ranks: int,
+    options: list[str],
+    slug: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(dump(*[[plain()]] * ranks))
+    page = Path(path).parent / "page.html"
+    options = [option.format(dump=path) for option in options]
+    assert cli.main(["compare", path, *options, "--html", str(page)]) == 2
+    out, err = capsys.readouterr()
+    assert f"error[{slug}]" in err
+    assert (out, page.exists()) == ("", False)
+
+
+def test_ranks_of_different_models_are_refused(dump: Callable[..., Path]) -> None:
+    with pytest.raises(
+        RewriterError, match=r"rank1 and .*rank0 have no launch in common"
+    ) as raised:
+        compare_ranks(dump([plain()], [other_model()]))
+    assert raised.value.slug == "nothing-in-common"
+
+
+OWN = [[plain(1)], [plain(5)]]
+FAULTY = [[plain(1)], [plain(5, wrong=4)]]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "code", "verdict"),
+    [
+        pytest.param([[plain()], [plain()]], ["--strict"], 0, "equal", id="equal"),
+        pytest.param(OWN, [], 1, "different data", id="data"),
+        pytest.param(OWN, ["--data", "primals_1"], 0, "different data", id="own data"),
+        pytest.param(OWN, ["--data", "x*,primals_*"], 0, "different data", id="patterns"),
+        pytest.param(OWN, ["--data", "primals_2"], 1, "different", id="other inputs are own data"),
+        pytest.param(OWN, ["--data", ""], 1, "different", id="no own data"),
+        pytest.param(FAULTY, ["--data", "*"], 1, "different", id="a fault"),
+        pytest.param([[plain()] * 2, [plain()]], ["--strict"], 1, "equal", id="fewer calls"),
+        pytest.param(
+            [[plain()], [other_model()], [plain()]], ["--strict"], 1, "equal", id="not compared"
+        ),
+    ],
+)
+def test_exit_codes_and_json(
+    dump: Callable[..., Path],
+    ranks: Any,
+    options: list[str],
+    code: int,
+    verdict: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = dump(*ranks)
+    assert cli.main(["compare", str(path), "--ranks", "--json", *options]) == code
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["verdict"] == verdict
+    assert (said["first"] is not None) == (verdict == "different")
+
+
+def test_what_is_printed(dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump([plain()], [plain()], [plain(wrong=4)], [plain(5)])
+    page = path.parent / "page.html"
+    assert cli.main(["compare", str(path), "--ranks", "--html", str(page)]) == 1
+    out = capsys.readouterr().out.splitlines()
+    verdict = "different: rank 2 parts from ranks 0, 1, 3 at #0 k_w_0 (line 100) in rank2/run0"
+    assert out[0] == verdict
+    assert out[2] == "A is rank 2, B is rank 0"
+    assert any(line.startswith("#2") and line.endswith("downstream of #0") for line in out)
+    assert out[-4:] == [
+        "rank 1: equal: 3 of 3 launches, within tolerance, as far as statistics see",
+        "rank 2: parts at #0 k_w_0 (line 100) in rank2/run0",
+        "rank 3: was given other data from rank3/run0 on (primals_1); no launch differs whose "
+        "inputs agree",
+        "there: ranks 0, 1, 3 agree; rank 2 alone",
+    ]
+    assert verdict[1:] in page.read_text()
+
+
+def test_what_to_do_about_data_is_said(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(dump(*OWN))
+    assert cli.main(["compare", path, "--ranks"]) == 1
+    out = capsys.readouterr().out
+    assert "If each rank is to have its own, say so: --data primals_1." in out
+    assert cli.main(["compare", path, "--ranks", "--data", "primals_1"]) == 0
+    assert "--data" not in capsys.readouterr().out
+
+
+def test_of_inputs_those_that_agreed_are_shown(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dump([plain(1), plain(3)], [plain(5), plain(7, 9)])
+    assert cli.main(["compare", str(path), "--ranks"]) == 1
+    out = capsys.readouterr().out
+    assert "primals_2 agreed in the first call of the wrapper" in out
+    assert "  in primals_2  f32[4, 8]: values differ" in out
+    assert "  in primals_1" not in out
+
+
+def test_wrappers_may_have_a_name_for_each_rank(tmp_path: Path) -> None:
+    """The device's number is in the source, and the source's hash in the name."""
+    back = [launch(0, "k_back_0", [value("g", mean=3)], [value("h", "out", 4)])]
+    wrong = [launch(0, "k_back_0", [value("g", mean=3)], [value("h", "out", 5)])]
+    for rank, last in enumerate((back, wrong)):
+        calls = [(call(), inputs(), "f"), (back, [value("g", mean=3)], "b")]
+        calls += [(call(), inputs(), "f"), (last, [value("g", mean=3)], "b")]
+        for run, (launches, given, name) in enumerate(calls):
+            options: Any = {"rank": rank, "run": run, "artifact": f"{name}{rank}.py"}
+            dumps.write(tmp_path / "dump", launches, inputs=given, **options)
+    found = compare_ranks(tmp_path / "dump")
+    assert where(found) == (1, "launch", "rank1/run3", "#0 k_back_0")
+    assert found.replicas[0].comparison is not None
+    assert found.replicas[0].comparison.unpaired == ()
+
+
+def test_ranks_are_compared_with_the_first_that_is_named(dump: Callable[..., Path]) -> None:
+    found = compare_ranks(dump([plain(wrong=4)], [plain()], [plain()]), [2, 0])
+    assert found.ranks == (2, 0)
+    assert where(found)[0] == 0
+
+
+def test_names_do_not_reach_the_terminal(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def odd(mean: float) -> Any:
+        return [launch(0, "k\x1b[2J", [value("x")], [value("y", "out", mean)])], [value("x")]
+
+    assert cli.main(["compare", str(dump([odd(1)], [odd(5)])), "--ranks"]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_progress_counts_the_launches_of_all_ranks(dump: Callable[..., Path]) -> None:
+    """Also where another rank than the first turns out to be the reference."""
+    said: list[tuple[int, int]] = []
+    path = dump([plain(wrong=4)], [plain()], [plain()], [plain()])
+    compare_ranks(path, progress=lambda done, total: said.append((done, total)))
+    assert [done for done, _ in said] == list(range(1, len(said) + 1))
+    assert said[-1][0] == said[-1][1]
+    assert all(done <= total for done, total in said)
+
+
+def test_the_page_has_one_finding_for_what_matters(dump: Callable[..., Path]) -> None:
+    """Each rank has data of its own, and one goes wrong: that is the finding, others are notes."""
+    from rewriter.report.ranked import report
+
+    right = [[plain(x), plain(x + 1)] for x in (1, 5, 9)]
+    found = compare_ranks(dump(*right, [plain(3), plain(7, wrong=4)]))
+    made = report(found)
+    assert [x.kind for x in made.findings if x.severity == "finding"] == ["culprit"]
+    (finding,) = (x for x in made.findings if x.severity == "finding")
+    assert finding.text.startswith("Rank 3 parts at #0 k_w_0 (line 100) in rank3/run1")
+    assert finding.launch is not None
+    assert str(finding.launch) == "#0 k_w_0"
+    assert {x.kind for x in made.findings} <= {"culprit", "given", "limit"}
+    # Every run that is shown has its own, and no others.
+    assert sum(len(run.findings) for run in made.runs) == sum(bool(x.run) for x in made.findings)

@@ -1,0 +1,131 @@
+"""On a GPU: packages compiled there, patched, loaded and run.
+
+pytest -m gpu tests/gpu/test_gpu_packages.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import rewriter
+from capture import PACKAGE_VARIANTS, Packaged, package_case
+from models import models_for
+from rewriter.cli import main
+
+pytestmark = pytest.mark.gpu
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+IMPORTS = [str(FIXTURES / "models.py")]
+CASES = [
+    *(
+        (name, "library")
+        for name in ("mlp", "dynamic", "transformer", "cond", "customop", "user_triton", "flex")
+    ),
+    ("mlp", "appended"),
+    ("mlp", "blob"),
+    ("mlp", "embedded"),
+    ("buffers", "library"),
+]
+VARIANTS = PACKAGE_VARIANTS | {"embedded": {"aot_inductor.embed_kernel_binary": True}}
+
+
+def package(name: str, variant: str, path: Path) -> Packaged:
+    if name in models_for("aoti"):
+        case = models_for("aoti")[name]("cuda")
+    else:
+        from gpu_models import GPU_MODELS
+
+        case = GPU_MODELS[name]("cuda")
+    return package_case(case, path, **VARIANTS[variant])
+
+
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_a_patched_package_is_bit_equal(name: str, variant: str, tmp_path: Path) -> None:
+    plain, patched = tmp_path / "model.pt2", tmp_path / "probed.pt2"
+    made = package(name, variant, plain)
+    torch.save(list(made.inputs["model"]), tmp_path / "inputs.pt")
+    artifact = rewriter.open(plain)
+    assert artifact.launches
+    assert artifact.unrecognised == ()
+
+    built = rewriter.patch(
+        plain, patched, rewriter.select("names,print,save", when="both"), imports=IMPORTS
+    )
+    assert (built.check, built.recipes[0].route) == ("loaded", "link")
+    runs = [
+        rewriter.run(
+            file, args=tmp_path / "inputs.pt", imports=IMPORTS, dump=tmp_path / f"dump-{number}"
+        )
+        for number, file in enumerate((plain, plain, patched))
+    ]
+    assert [run.code for run in runs] == [0, 0, 0]
+    digests = [[output["sha256"] for output in run.outputs] for run in runs]
+    assert digests[0] == digests[1]
+    assert digests[2] == digests[0]
+
+    ran = {row["launch"] for row in runs[2].events if "launch" in row}
+    branches = {launch.index for launch in artifact.launches if "graph" in launch.scope}
+    assert ran | branches == {launch.index for launch in artifact.launches}
+    assert ran - branches or name == "cond"
+    for launch in artifact.launches:
+        if launch.index not in ran:
+            continue
+        written = {a.name for a in launch.args if a.type == "tensor" and a.role != "in"}
+        saved = {
+            row["arg"]
+            for row in runs[2].events
+            if (row.get("launch"), row["phase"]) == (launch.index, "after") and row.get("file")
+        }
+        assert written <= saved, launch.kernel
+
+    assert rewriter.restore(patched, tmp_path / "restored.pt2")
+    assert (tmp_path / "restored.pt2").read_bytes() == plain.read_bytes()
+
+
+def test_a_build_script_builds_it_elsewhere(tmp_path: Path) -> None:
+    plain = tmp_path / "model.pt2"
+    made = package("mlp", "library", plain)
+    torch.save(list(made.inputs["model"]), tmp_path / "inputs.pt")
+    sources = tmp_path / "sources"
+    assert main(["instrument", str(plain), "--probe=save", "--no-rebuild", "-o", str(sources)]) == 0
+    script = ["sh", str(sources / "build.sh"), str(tmp_path / "built.pt2")]
+    subprocess.run(script, check=True, env={**os.environ, "PYTHON": sys.executable})
+    runs = [
+        rewriter.run(file, args=tmp_path / "inputs.pt", dump=tmp_path / f"dump-{file.stem}")
+        for file in (plain, tmp_path / "built.pt2")
+    ]
+    assert runs[0].outputs == runs[1].outputs
+    assert {row["launch"] for row in runs[1].events if "launch" in row} == set(range(5))
+    assert rewriter.restore(tmp_path / "built.pt2", tmp_path / "restored.pt2")
+    assert (tmp_path / "restored.pt2").read_bytes() == plain.read_bytes()
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, which loads them"
+)
+@pytest.mark.parametrize("name", ["mlp", "customop"])
+def test_recorded_packages_are_patched_and_load(name: str, tmp_path: Path) -> None:
+    recorded = FIXTURES / "artifacts/cuda-torch2.11" / name / "package/model.pt2"
+    built = rewriter.patch(recorded, tmp_path / "probed.pt2", rewriter.select("names,print,save"))
+    # The operator of the other one is nobody's here.
+    assert built.check == ("loaded" if name == "mlp" else "linked")
+    assert rewriter.restore(tmp_path / "probed.pt2", tmp_path / "restored.pt2")
+    assert (tmp_path / "restored.pt2").read_bytes() == recorded.read_bytes()
+
+
+def test_doctor_says_what_a_rebuild_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package("mlp", "library", tmp_path / "model.pt2")
+    assert main(["doctor", "--json", str(tmp_path / "model.pt2")]) == 0
+    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["route"]["found"].startswith("link")
+    assert found["CUDA headers"]["ok"]
+    assert found["model model"]["found"].startswith("cuda; 5 launches")

@@ -1,0 +1,825 @@
+"""Packages that this torch compiled here and now: patched, loaded by torch, run, and stripped.
+
+A patched package runs in a process of its own. Its outputs are those of the plain one bit for bit,
+and every launch that ran was seen to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rewriter
+from capture import Compiled, Packaged, compile_case
+from harness import Apart, call, frozen
+from models import MODELS
+from packages import Ran, run_package, run_packages
+from rewriter.cli import main
+from rewriter.core.types import Json
+from rewriter.instrumentation import api, bundle
+from rewriter.rebuild import patch
+from test_cpp_compiled import (
+    NOT_TAKEN,
+    OPAQUE,
+    check_events,
+    check_inputs,
+    check_lines,
+    dumped,
+)
+from test_no_torch import COMMAND_LINE, HEAVY, imported
+
+ALL = "hash,names,print,save"
+OPERATORS = str(Path(__file__).parents[2] / "fixtures/models.py")
+
+# Name, variant, and the routes that it is built by.
+CASES = [
+    ("mlp", "library", "link"),
+    ("mlp", "appended", "link"),
+    ("mlp", "blob", "link"),
+    ("mlp", "pickled", "link"),
+    ("mlp", "cpp-only", "sources"),
+    ("mlp", "lto", "link"),
+    ("folded", "folding", "link"),
+    ("dynamic", "library", "link"),
+    ("transformer", "library", "link"),
+    ("frozen", "library", "link"),
+    ("cond", "library", "link"),
+    ("while_loop", "library", "link"),
+    ("customop", "library", "link"),
+    ("buffers", "library", "link"),
+    ("scatter", "library", "link"),
+    ("dtypes", "library", "link"),
+    ("several", "library", "link"),
+]
+# What has no form of launch or of package that the others lack.
+LATER = {"dynamic", "transformer", "while_loop", "scatter", "dtypes", "lto"}
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+def cases(later: Callable[[str, str], bool]) -> pytest.MarkDecorator:
+    """All cases; `later` tells which are left out of a plain `pytest`."""
+    return pytest.mark.parametrize(
+        ("name", "variant", "route"),
+        [pytest.param(*case, marks=[EXHAUSTIVE] if later(*case[:2]) else []) for case in CASES],
+        ids=[f"{name}-{variant}" for name, variant, _ in CASES],
+    )
+
+
+all_cases = cases(lambda name, variant: bool({name, variant} & LATER))
+
+
+@dataclass(frozen=True)
+class Patched:
+    """A package before and after, and what `rewriter instrument --json` said."""
+
+    plain: Packaged
+    path: Path
+    said: Json
+    pickled: bool = False
+
+    @property
+    def routes(self) -> set[str]:
+        return {model["route"] for model in self.said["models"]}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run of one model: what it gave, printed and dumped."""
+
+    ran: Ran
+    out: str
+    err: str
+    dump: Path
+
+
+Patch = Callable[..., Patched]
+Run = Callable[..., Seen]
+
+
+def rewriter_json(*command: object) -> tuple[int, Json]:
+    """Run a command with `--json`; its exit code and its object."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main([*map(str, command), "--json"])
+    return code, json.loads(out.getvalue()) if out.getvalue() else {}
+
+
+@pytest.fixture(scope="session")
+def patched(packaged: Callable[..., Packaged], tmp_path_factory: pytest.TempPathFactory) -> Patch:
+    """`patched("mlp", "appended", probes="print", route="full")`; each is made once."""
+    done: dict[tuple[str, str, str, str], Patched] = {}
+
+    def get(name: str, variant: str = "library", probes: str = ALL, route: str = "") -> Patched:
+        key = name, variant, probes, route
+        if key not in done:
+            plain = packaged(name, variant)
+            path = tmp_path_factory.mktemp("patched") / f"{name}.pt2"
+            options = ["--probe", probes, "-o", path, "--import", OPERATORS]
+            if variant == "cpp-only":
+                options.append("--no-check")  # The loader would compile it once more.
+            if route:
+                options += ["--route", route]
+            code, said = rewriter_json("instrument", plain.path, *options)
+            assert code == 0
+            done[key] = Patched(plain, path, said, variant == "pickled")
+        return done[key]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def run(apart: Apart, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """`run(path, args, "model")` calls a model twice; each is run once."""
+    done: dict[tuple[Path, str], Seen] = {}
+
+    def get(path: Path, args: Sequence[Any], model: str, *, pickled: bool = False) -> Seen:
+        if (path, model) not in done:
+            dump = tmp_path_factory.mktemp("dump") / "D"
+            ran = apart(
+                _twice, path, args, model, pickled, environment={"REWRITER_DUMP": str(dump)}
+            )
+            done[path, model] = Seen(ran.outcome, ran.out, ran.err, dump)
+        return done[path, model]
+
+    return get
+
+
+def _twice(path: Path, args: Sequence[Any], model: str, pickled: bool) -> Ran:
+    return run_package(path, args, model, calls=2, pickled=pickled)
+
+
+def taken(path: Path, name: str, model: str) -> list[Any]:
+    """The launches that the inputs of a model lead to."""
+    branch = NOT_TAKEN.get(name, "\n")
+    launches = api.open(path, models=[model]).launches
+    return [launch for launch in launches if branch not in launch.scope]
+
+
+def check_equal_and_seen(case: Patched, name: str, probes: str, run: Run) -> None:
+    """Run every model plain and patched: nothing differs, and every launch was reported."""
+    for model, args in case.plain.inputs.items():
+        plain = run(case.plain.path, args, model, pickled=case.pickled)
+        seen = run(case.path, args, model, pickled=case.pickled)
+        assert seen.ran.calls == plain.ran.calls
+        assert plain.out == ""
+        assert not plain.dump.exists()
+        launches = taken(case.plain.path, name, model)
+        assert launches
+        assert "rewriter" not in (OPAQUE.sub("", seen.err) if name == "frozen" else seen.err)
+        if probes != "save":
+            check_lines(seen.out, launches, probes)
+        else:
+            assert seen.out == ""
+        if probes == "names":
+            continue
+        rows = dumped(seen.dump)
+        check_events(rows, launches, probes)
+        # Folding constants, when the model is loaded, is a run of its own.
+        first = 1 if name == "folded" else 0
+        runs = {row.parent.name for row in seen.dump.glob("rank0/*/events.jsonl")}
+        assert runs == {f"run{number}" for number in range(first + 2)}
+        if "save" in probes:
+            check_inputs([row for row in rows if f"run{first}" in run_of(row)], args)
+
+
+def run_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The directories that a saved tensor is in; one of them is that of the run."""
+    return row["path"].parts if "path" in row else ()
+
+
+@all_cases
+def test_outputs_are_bit_equal_and_every_launch_is_seen(
+    name: str, variant: str, route: str, patched: Patch, run: Run
+) -> None:
+    case = patched(name, variant)
+    assert case.routes == {route}
+    assert case.said["check"] == ("skipped" if variant == "cpp-only" else "loaded")
+    assert all(not model["skipped"] for model in case.said["models"])
+    assert all(not model["unrecognised"] for model in case.said["models"])
+    check_equal_and_seen(case, name, ALL, run)
+
+
+@all_cases
+def test_strip_gives_the_file_back(
+    name: str, variant: str, route: str, patched: Patch, tmp_path: Path
+) -> None:
+    case = patched(name, variant)
+    assert not filecmp.cmp(case.path, case.plain.path, shallow=False)
+    code, said = rewriter_json("strip", case.path, "-o", tmp_path / "back.pt2")
+    assert (code, said["exact"]) == (0, True)
+    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+
+
+@all_cases
+def test_the_new_library_runs_with_the_old_one_beside_it(
+    name: str, variant: str, route: str, patched: Patch, run: Run
+) -> None:
+    """As the process has them mapped: the name of the plain library is that of the new one."""
+    case = patched(name, variant)
+    for model, args in case.plain.inputs.items():
+        plain = own(run(case.plain.path, args, model, pickled=case.pickled).ran)
+        new = own(run(case.path, args, model, pickled=case.pickled).ran)
+        assert len(plain) == 1
+        beside = {file.replace(".wrapper.so", ".kernels.so") for file in plain}
+        assert new == (plain | beside if route == "link" else plain)
+
+
+def own(ran: Ran) -> set[str]:
+    """The libraries of a package among all that were loaded."""
+    return {name for name in ran.libraries if re.search(r"\.(wrapper|kernels)\.so$", name)}
+
+
+def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: Run) -> None:
+    """What the comparison of two calls is about: the second one gives something else."""
+    case = patched("buffers")
+    (args,) = case.plain.inputs.values()
+    first, second = run(case.path, args, "model").ran.calls
+    assert first.outputs != second.outputs
+    assert first.inputs != second.inputs
+
+
+@pytest.mark.parametrize("probes", ALL.split(","))
+@cases(lambda name, variant: (name, variant) != ("mlp", "library"))
+def test_each_probe_alone(
+    name: str, variant: str, route: str, probes: str, patched: Patch, run: Run, tmp_path: Path
+) -> None:
+    case = patched(name, variant, probes)
+    check_equal_and_seen(case, name, probes, run)
+    assert main(["strip", str(case.path), "-o", str(tmp_path / "back.pt2")]) == 0
+    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("mlp", "library"),
+        ("mlp", "appended"),
+        pytest.param("transformer", "library", marks=EXHAUSTIVE),
+    ],
+    ids=["mlp", "mlp-appended", "transformer"],
+)
+def test_all_compiled_anew(
+    name: str, variant: str, patched: Patch, run: Run, tmp_path: Path
+) -> None:
+    case = patched(name, variant, "names", "full")
+    assert case.routes == {"full"}
+    check_equal_and_seen(case, name, "names", run)
+    (args,) = case.plain.inputs.values()
+    assert own(run(case.path, args, "model").ran) == own(run(case.plain.path, args, "model").ran)
+    assert main(["strip", str(case.path), "-o", str(tmp_path / "back.pt2")]) == 0
+    assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+
+
+def test_of_several_compile_commands_the_last_counts(
+    packaged: Callable[..., Packaged],
+) -> None:
+    """Sources of the same model in one cache: each export adds its commands to the file."""
+    plain = api.open(packaged("mlp").path).package
+    later = api.open(packaged("mlp", "appended").path).package
+    assert plain is not None
+    assert later is not None
+    assert later.models[0].source.count(b"// Compile cmd\n") > 1
+    assert "-DUSE_MMAP_SELF" in " ".join(later.models[0].command("Compile")).replace("-D ", "-D")
+    assert later.models[0].weights == "behind the library"
+    assert plain.models[0].weights == "in the library"
+
+
+# --- The same values as in the Python wrapper ---------------------------------------------------
+
+Launch = tuple[str, int]
+
+# The number of runs of launches and of tensors that both wrappers have, so that neither is none.
+COMPARED = {
+    "mlp": (5, 10),
+    "dynamic": (5, 10),
+    "transformer": (9, 13),
+    "cond": (3, 4),
+    "while_loop": (8, 11),
+    "customop": (6, 8),
+    "scatter": (6, 8),
+    "dtypes": (5, 10),
+}
+
+
+def operator(kernel: str) -> str:
+    """A kernel by a name that it has in both languages: `addmm`, `cpp_fused_gelu_0`."""
+    for pattern in (
+        r"aoti_torch_cpu_(\w+?)(?:_out)?$",
+        r"extern_kernels\.(\w+)$",
+        r"(?:torch\.ops\.)?aten\.([\w.]+?)(?:\.default)?$",
+    ):
+        if match := re.match(pattern, kernel):
+            return re.sub(r"_?\.", "_", match[1])
+    return kernel
+
+
+def writes(dump: Path) -> dict[Launch, dict[str, torch.Tensor]]:
+    """What each run of a launch in the first call wrote, by kernel and how often that had run."""
+    names = {}
+    counts: dict[str, int] = defaultdict(int)
+    found: dict[Launch, dict[str, torch.Tensor]] = {}
+    for row in dumped(dump):
+        written = row["phase"] == "after" and row.get("role") in ("out", "inout")
+        if not written or "run0" not in run_of(row):
+            continue
+        run = row["launch"], row.get("iteration", 0)
+        if run not in names:
+            kernel = operator(row["kernel"])
+            names[run] = kernel, counts[kernel]
+            counts[kernel] += 1
+        tensor = torch.load(row["path"], weights_only=True)
+        found.setdefault(names[run], {})[row["arg"]] = tensor
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[EXHAUSTIVE] if name in LATER else []) for name in COMPARED],
+)
+def test_saved_values_are_those_of_the_python_wrapper(
+    name: str,
+    compiled: Callable[[str], Compiled],
+    patched: Patch,
+    run: Run,
+    apart: Apart,
+    tmp_path: Path,
+) -> None:
+    """Every launch is in both, in one order; of its tensors, those that have a name in both.
+
+    Where a buffer has another name, or an operator of the library, their order decides.
+    """
+    inference = replace(MODELS[name]("cpu"), train=False)
+    made = compile_case(inference) if name == "transformer" else compiled(name)
+    graph = made.graphs[0]
+    (tmp_path / "output_code.py").write_text(graph.source)
+    source = rewriter.instrument(tmp_path / "output_code.py", rewriter.select("save")).source
+    dump = tmp_path / "python"
+    apart(call, source, graph.args, tmp_path, environment={"REWRITER_DUMP": str(dump)})
+    case = patched(name)
+    (args,) = case.plain.inputs.values()
+    expected, actual = writes(dump), writes(run(case.path, args, "model").dump)
+    assert list(actual) == list(expected)
+    tensors = 0
+    for launch, theirs in expected.items():
+        ours = actual[launch]
+        if theirs.keys() != ours.keys() and len(theirs) == len(ours):
+            theirs = dict(zip(ours, theirs.values(), strict=True))
+        for shared in theirs.keys() & ours.keys():
+            assert frozen(ours[shared]) == frozen(theirs[shared]), (launch, shared)
+            tensors += 1
+    print(f"{name}: {len(expected)} runs of launches, {tensors} tensors")
+    assert (len(expected), tensors) == COMPARED[name]
+
+
+# --- Other ways to write a package --------------------------------------------------------------
+
+
+def outputs_of(command: Sequence[object]) -> list[str]:
+    """Digests of what `rewriter run` says that a model returned."""
+    code, said = rewriter_json("run", *command)
+    assert code == 0
+    return [output["sha256"] for output in said["outputs"]]
+
+
+@pytest.fixture
+def inputs(packaged: Callable[..., Packaged], tmp_path: Path) -> Path:
+    """The inputs of the MLP in a file."""
+    torch.save(list(packaged("mlp").inputs["model"]), tmp_path / "inputs.pt")
+    return tmp_path / "inputs.pt"
+
+
+def test_an_unpacked_package(
+    packaged: Callable[..., Packaged], inputs: Path, tmp_path: Path
+) -> None:
+    plain = packaged("mlp").path
+    folder, probed, back = tmp_path / "plain", tmp_path / "probed", tmp_path / "back"
+    with zipfile.ZipFile(plain) as file:
+        file.extractall(folder)
+    code, said = rewriter_json("instrument", folder, "--probe", "names,save", "-o", probed)
+    assert (code, said["check"]) == (0, "linked")
+    assert files_of(folder).items() != files_of(probed).items()
+    digests = outputs_of([plain, "--args", inputs])
+    assert outputs_of([folder, "--args", inputs]) == digests
+    assert outputs_of([probed, "--args", inputs, "-d", tmp_path / "D"]) == digests
+    seen = {row["launch"] for row in dumped(tmp_path / "D") if "launch" in row}
+    assert seen == set(range(5))
+    assert rewriter_json("strip", probed, "-o", back)[1]["exact"]
+    assert files_of(back) == files_of(folder)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("variant", ["library", pytest.param("appended", marks=EXHAUSTIVE)])
+def test_the_build_script(
+    variant: str, packaged: Callable[..., Packaged], run: Run, tmp_path: Path
+) -> None:
+    plain = packaged("mlp", variant)
+    folder, built, back = tmp_path / "sources", tmp_path / "built.pt2", tmp_path / "back.pt2"
+    command = ["instrument", plain.path, "--no-rebuild", "--probe", "names", "-o", folder]
+    code, said = rewriter_json(*command)
+    assert (code, said["check"], said["output"]) == (0, "skipped", str(folder))
+    done = subprocess.run(
+        ["sh", folder / "build.sh", built],
+        cwd="/",
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    check_equal_and_seen(Patched(plain, built, said), "mlp", "names", run)
+    for path in (built, folder):
+        assert rewriter_json("strip", path, "-o", back, "--overwrite")[1]["exact"]
+        assert filecmp.cmp(back, plain.path, shallow=False)
+
+
+def test_in_place_and_replace(
+    packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path
+) -> None:
+    plain = packaged("mlp").path
+    path, kept = tmp_path / "mlp.pt2", tmp_path / "mlp.pt2.orig"
+    shutil.copy(plain, path)
+    fast = ["--no-check", "--in-place"]
+    code, said = rewriter_json("instrument", path, "--probe", "names", *fast)
+    assert (code, said["output"], said["backup"]) == (0, str(path), str(kept))
+    assert filecmp.cmp(kept, plain, shallow=False)
+    assert path.read_bytes() == patched("mlp", probes="names").path.read_bytes()
+    assert main(["instrument", str(path), "--probe", "print", *fast]) == 2
+    assert rewriter_json("instrument", path, "--probe", "print", "--replace", *fast)[0] == 0
+    assert path.read_bytes() == patched("mlp", probes="print").path.read_bytes()
+    assert filecmp.cmp(kept, plain, shallow=False)
+    assert rewriter_json("strip", path, "--in-place")[1]["exact"]
+    assert filecmp.cmp(path, plain, shallow=False)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_diff_and_check_write_nothing(
+    packaged: Callable[..., Packaged],
+    patched: Patch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "mlp.pt2"
+    shutil.copy(packaged("mlp").path, path)
+    assert main(["instrument", str(path), "--check"]) == 1
+    assert "would change" in capsys.readouterr().err
+    assert main(["instrument", str(path), "--diff"]) == 0
+    assert re.search(r"^\+.*_rw_*\.after\(", capsys.readouterr().out, re.MULTILINE)
+    assert main(["instrument", str(path), "--diff", "--check"]) == 1
+    assert main(["strip", str(path), "--check"]) == 0
+    assert list(tmp_path.iterdir()) == [path]
+    shutil.copy(patched("mlp", probes="names").path, path)
+    capsys.readouterr()
+    assert main(["strip", str(path), "--check", "--diff"]) == 1
+    assert re.search(r"^-.*_rw_*\.before\(", capsys.readouterr().out, re.MULTILINE)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_for_scripts(packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path) -> None:
+    plain = packaged("several").path
+    said = patched("several").said
+    assert (said["format"], said["version"]) == ("rewriter.instrument", 1)
+    assert said["artifact"] == str(plain)
+    assert said["probes"] == ALL.split(",")
+    assert [model["model"] for model in said["models"]] == ["net", "net_b"]
+    assert [model["launches"] for model in said["models"]] == [[*range(5)], [*range(5)]]
+    assert (said["check"], said["changed"], said["diff"]) == ("loaded", True, None)
+    assert 0 < said["seconds"] < 600
+    code, listed = rewriter_json("list", plain, "--model", "net_b")
+    assert code == 0
+    assert {"/net_b/" in launch["wrapper"] for launch in listed["launches"]} == {True}
+    assert [launch["index"] for launch in listed["launches"]] == [*range(5)]
+    probed = patched("several").path
+    for command in (
+        ["instrument", plain, "--model", "other"],
+        ["instrument", plain, "--kernels", "nothing*"],
+        ["instrument", probed],
+        ["instrument", plain, "--route", "sources"],
+        ["instrument", plain, "-o", probed],
+        ["run", plain],
+    ):
+        before = probed.read_bytes()
+        assert rewriter_json(*command) == (2, {}), command
+        assert probed.read_bytes() == before
+    assert len(list(plain.parent.iterdir())) == 2
+
+
+def test_one_model_of_several(packaged: Callable[..., Packaged], run: Run, tmp_path: Path) -> None:
+    """The others stay as they are, also the one whose name begins alike."""
+    plain, path = packaged("several"), tmp_path / "several.pt2"
+    command = ["instrument", plain.path, "--model", "net", "--probe", "names", "-o", path]
+    code, said = rewriter_json(*command)
+    assert (code, said["check"]) == (0, "loaded")
+    assert [model["model"] for model in said["models"]] == ["net"]
+    for model, args in plain.inputs.items():
+        seen = run(path, args, model)
+        assert seen.ran.calls == run(plain.path, args, model).ran.calls
+        assert (len(seen.out.splitlines()) == 10) == (model == "net")
+        assert len(own(seen.ran)) == (2 if model == "net" else 1)
+    assert rewriter_json("strip", path, "-o", tmp_path / "back.pt2")[1]["exact"]
+    assert filecmp.cmp(tmp_path / "back.pt2", plain.path, shallow=False)
+
+
+def test_two_runs_give_the_same_bytes(
+    packaged: Callable[..., Packaged],
+    patched: Patch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From another place, to another name, and in another process; also with a library that was
+    built before, for which nothing is compiled."""
+    shutil.copy(packaged("mlp").path, tmp_path / "mlp.pt2")
+    expected = patched("mlp", probes="names").path
+    for name, again in (("another.name", False), ("and.another", True)):
+        command = [sys.executable, "-m", "rewriter", "instrument", "mlp.pt2"]
+        done = subprocess.run(
+            [*command, "--probe", "names", "--no-check", "-o", name],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(rewriter.__file__).parent.parent),
+                "REWRITER_CACHE_DIR": str(tmp_path / "cache"),
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert ("built before" in done.stderr) == again
+        assert ("compiled the wrapper" in done.stderr) == (not again)
+        assert filecmp.cmp(tmp_path / name, expected, shallow=False)
+
+
+def test_packages_that_share_file_names_share_nothing_else(
+    patched: Patch, run: Run, apart: Apart, tmp_path: Path
+) -> None:
+    """One process loads a package twice, and others with the same names and other weights."""
+    mlp, several = patched("mlp", probes="names"), patched("several")
+    names = {
+        Path(model["wrapper"]).name
+        for said in (mlp.said, several.said)
+        for model in said["models"][:2]
+    }
+    assert len(names) == 1
+    wanted = {
+        "first": (mlp.path, "model"),
+        "again": (mlp.path, "model"),
+        "other": (several.path, "net_b"),
+        "same": (several.path, "net"),
+        "plain": (mlp.plain.path, "model"),
+    }
+    (args,) = mlp.plain.inputs.values()
+    outcomes = apart(
+        run_packages,
+        wanted,
+        dict.fromkeys(wanted, args),
+        environment={"REWRITER_DUMP": str(tmp_path / "dump")},
+    ).outcome
+    first = run(mlp.plain.path, args, "model").ran.calls[0]
+    other = run(several.plain.path, several.plain.inputs["net_b"], "net_b").ran.calls[0]
+    assert several.plain.inputs["net_b"][0].equal(args[0])
+    assert first != other
+    assert outcomes == {name: other if name == "other" else first for name in wanted}
+
+
+# --- What goes wrong ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files, which must be empty in the end."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    left = [path for path in folder.rglob("*") if "torchinductor" not in str(path)]
+    assert left == []
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Path]:
+    """Where a package is to go that cannot be made: nothing may be there in the end."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    yield folder / "out.pt2"
+    assert list(folder.iterdir()) == []
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have a shell script as the compiler."""
+    monkeypatch.setenv("CXX", str(script(folder / "compiler", text)))
+
+
+def broken_wrapper(monkeypatch: pytest.MonkeyPatch) -> str:
+    good = patch.instrument
+
+    def bad(*arguments: Any) -> tuple[patch.Probed, ...]:
+        (one,) = good(*arguments)
+        source = one.result.source.replace(b".after(3, ", b".afterwards(3, ")
+        assert source != one.result.source
+        return (replace(one, result=replace(one.result, source=source)),)
+
+    monkeypatch.setattr(patch, "instrument", bad)
+    return r"wrapper\.cpp:\d+: .*\n +_rw\.afterwards\(3, "
+
+
+def broken_table(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of many lines is wrong."""
+    good = patch.instrument
+
+    def bad(*arguments: Any) -> tuple[patch.Probed, ...]:
+        (one,) = good(*arguments)
+        source = re.sub(rb"\.(before|after)\(", b".nothing(", one.result.source)
+        return (replace(one, result=replace(one.result, source=source)),)
+
+    monkeypatch.setattr(patch, "instrument", bad)
+    return r"\n +_rw\.nothing\(\d(?s:.)*and \d+ more"
+
+
+def broken_runtime(monkeypatch: pytest.MonkeyPatch) -> str:
+    good = bundle.apart
+
+    def bad(probes: Sequence[str], format: str) -> str:
+        return good(probes, format) + "int missing = nowhere;\n"
+
+    monkeypatch.setattr(bundle, "apart", bad)
+    return r"runtime\.cpp:\d+: .*nowhere.*\n +int missing = nowhere;"
+
+
+@pytest.mark.parametrize("broken", [broken_wrapper, broken_table, broken_runtime])
+def test_what_does_not_compile_is_shown(
+    broken: Callable[[pytest.MonkeyPatch], str],
+    packaged: Callable[..., Packaged],
+    temporary: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = broken(monkeypatch)
+    assert main(["instrument", str(packaged("mlp").path), "-o", str(target)]) == 3
+    error = capsys.readouterr().err
+    assert "error[compile-failed]" in error
+    assert re.search(shown, error), error
+    assert len(error.splitlines()) <= 12
+
+
+def test_a_compiler_that_is_killed(
+    packaged: Callable[..., Packaged],
+    temporary: Path,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = packaged("mlp").path  # before the compiler is another
+    compiler(tmp_path, monkeypatch, "kill -SEGV $$\n")
+    assert main(["instrument", str(plain), "-o", str(target)]) == 3
+    error = capsys.readouterr().err
+    assert "error[compile-failed]" in error
+    assert "-11" in error
+    assert len(error.splitlines()) <= 12
+
+
+def test_a_compiler_that_crashes_with_the_precompiled_header_gets_none(
+    packaged: Callable[..., Packaged],
+    patched: Patch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = packaged("mlp").path  # before the compiler is another
+    text = 'case "$*" in *-include*) echo "internal compiler error: killed" >&2; exit 1;; esac\n'
+    compiler(tmp_path, monkeypatch, f'{text}exec g++ "$@"\n')
+    path = tmp_path / "out.pt2"
+    command = ["instrument", plain, "--probe", "names", "-o", path, "--no-check"]
+    assert main(list(map(str, command))) == 0
+    assert "again without" in capsys.readouterr().err
+
+
+def test_a_library_that_does_not_load(
+    packaged: Callable[..., Packaged],
+    temporary: Path,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The linker forgets the library with the kernels, which the loader of libraries finds out."""
+    plain = packaged("mlp").path  # before the compiler is another
+    text = """\
+for one; do
+  shift
+  case "$one" in *.kernels.so) ;; *) set -- "$@" "$one";; esac
+done
+exec g++ "$@"
+"""
+    compiler(tmp_path, monkeypatch, text)
+    command = ["instrument", plain, "--probe", "names", "-o", target]
+    assert main(list(map(str, command))) == 3
+    error = capsys.readouterr().err
+    assert "error[check-failed]" in error
+    assert "does not load" in error or "runs " in error
+
+
+@pytest.mark.parametrize("everybody", [False, True], ids=["the program", "the whole group"])
+def test_an_interrupt_while_compiling(
+    everybody: bool,
+    packaged: Callable[..., Packaged],
+    temporary: Path,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from the keyboard, and as from a program."""
+    plain = packaged("mlp").path  # before the compiler is another
+    text = f'case "$*" in *" -c "*) echo $$ >> {tmp_path}/started; exec sleep 60;; esac\n'
+    compiler(tmp_path, monkeypatch, text + 'exec g++ "$@"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rewriter", "instrument", plain, "-o", target],
+        cwd=Path(rewriter.__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        limit = time.monotonic() + 30
+        started = tmp_path / "started"
+        while not started.exists() or len(started.read_text().split()) < 2:
+            assert time.monotonic() < limit
+            assert process.poll() is None
+            time.sleep(0.05)
+        (os.killpg if everybody else os.kill)(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert "Traceback" not in error
+    for number in started.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(number), 0)
+
+
+def test_operators_that_are_not_here(
+    packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path
+) -> None:
+    """The package is written all the same: the operators are only needed where it runs."""
+    path = tmp_path / "out.pt2"
+    command = ["instrument", packaged("customop").path, "--probe", ALL, "-o", path]
+    code, said = rewriter_json(*command)
+    assert (code, said["check"]) == (0, "linked")
+    assert "rewriter_demo" in said["note"]
+    assert "--import" in said["note"]
+    assert filecmp.cmp(path, patched("customop").path, shallow=False)
+
+
+# --- Without torch ------------------------------------------------------------------------------
+
+
+def test_reading_and_rewriting_import_no_torch(
+    packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path
+) -> None:
+    plain, probed = packaged("mlp").path, patched("mlp").path
+    steps: Mapping[str, tuple[object, ...]] = {
+        "list": ("list", plain),
+        "list, patched": ("list", probed),
+        "diff": ("instrument", plain, "--diff"),
+        "sources": ("instrument", plain, "--no-rebuild", "-o", tmp_path / "sources"),
+        "build": ("instrument", plain, "--probe", "names", "--no-check", "-o", tmp_path / "o.pt2"),
+        "strip": ("strip", probed, "-o", tmp_path / "back.pt2"),
+    }
+    for name, step in steps.items():
+        modules = imported(COMMAND_LINE, *step)
+        assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), name

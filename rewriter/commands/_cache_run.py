@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
-from rewriter.commands._common import verdict_lines
+from rewriter.commands._common import from_here, verdict_lines
 from rewriter.core.errors import RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
@@ -89,9 +89,10 @@ def show(request: Request, ran: CacheRun, found: Read) -> None:
             *verdict_lines(verdict, next_command(_template(request), verdict, request.selection))
         )
     if ran.dump is not None:
-        message(f"dump: {ran.dump}; see it with: rewriter report {shlex.quote(str(ran.dump))}")
+        dump = from_here(ran.dump)
+        message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
     if found.trace is not None:
-        message(f"trace for Perfetto or chrome://tracing: {found.trace}")
+        message(f"trace for Perfetto or chrome://tracing: {from_here(found.trace)}")
 
 
 def as_json(request: Request, ran: CacheRun, found: Read) -> Json:

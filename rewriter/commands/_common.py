@@ -312,6 +312,11 @@ def unified(path: Path, before: bytes, after: bytes) -> str:
     )
 
 
+def from_here(path: Path) -> Path:
+    """A path as one would type it: below the working directory, without that."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
     """A verdict, its headline set off."""
     from rewriter.diagnosis.verdict_text import describe

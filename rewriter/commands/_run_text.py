@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rewriter.commands._common import emit_json, finite_style
+from rewriter.commands._common import emit_json, finite_style, from_here
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
@@ -69,9 +69,9 @@ def tell(ran: Ran, command: str, trace: Path | None) -> None:
             "them to the model's frozen weights. Pass --constants FILE.pt for the real ones."
         )
     if ran.dump is not None:
-        message(f"dump: {ran.dump}")
+        message(f"dump: {from_here(ran.dump)}")
     if trace is not None:
-        message(f"trace for Perfetto or chrome://tracing: {trace}")
+        message(f"trace for Perfetto or chrome://tracing: {from_here(trace)}")
     ended = "stopped" if ran.ended.stopped else "crashed" if ran.crashed else "ran"
     message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _triage, _triage_program
-from rewriter.commands._common import emit_json, steps, verdict_lines
+from rewriter.commands._common import emit_json, from_here, steps, verdict_lines
 from rewriter.commands._parser import Parser
 from rewriter.commands._program import behind_dashes
 from rewriter.commands._run import add_run_options, again, judge
@@ -101,7 +101,7 @@ def _artifact(arguments: argparse.Namespace, artifact: Artifact) -> int:
     if arguments.args is None:
         message("note: the inputs are those of the wrapper's own get_args(), which are random.")
     if ran.dump is not None:
-        message(f"dump: {ran.dump}")
+        message(f"dump: {from_here(ran.dump)}")
     return INTERRUPTED if ran.interrupted else DIFFERS
 
 

@@ -1,0 +1,118 @@
+"""The examples of the documents do what the documents show."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import transcripts
+from pages import ROOT, Block, page
+
+
+def compiled(demo: Path) -> dict[str, str]:
+    """The environment of a program that finds what the demo compiled."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(demo / ".cache")}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the demo leaves, and with it a wrapper and inputs for the examples."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "rewriter", "demo", "-d", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **compiled(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "restored.py and output_code.py are identical." in done.stderr
+    (folder / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+    return folder
+
+
+def under(name: str, *headings: str) -> list[Block]:
+    """The blocks of a page, or of its chapters with these headings."""
+    whole = page(name)
+    assert set(headings) <= set(whole.headings)
+    return [block for block in whole.blocks if not headings or block.heading in headings]
+
+
+def check(blocks: Sequence[Block], folder: Path, cache: Path | None = None) -> None:
+    environment = {
+        "REWRITER_CACHE_DIR": str(folder / ".kept"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache or folder / ".cache"),
+    }
+    differs = transcripts.play(blocks, folder, environment)
+    assert not differs, "".join(differs)
+
+
+def test_the_demo_takes_the_steps_that_its_page_shows(demo: Path) -> None:
+    shown = "".join(page("guides/by-hand.md").code("console"))
+    run = (demo / "stdout.txt").read_text(encoding="utf-8").replace(f"{demo}{os.sep}", "")
+    commands = r"^\$ (rewriter .*)$"
+    assert re.findall(commands, run, re.M) == re.findall(commands, shown, re.M)
+
+
+def test_the_example_of_the_python_api_runs(demo: Path, tmp_path: Path) -> None:
+    for name in ("output_code.py", "inputs.pt"):
+        shutil.copy(demo / name, tmp_path)
+    (example,) = page("reference/api.md").code("python")
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "example.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **compiled(demo), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("0 extern_kernels.addmm extern_out [")
+    assert lines[-1] == "0 None"
+    assert list((tmp_path / "dump").glob("rank0/run0/000001/*.pt"))
+
+
+def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
+    """A probe and a launch shape are one new file each, and no other is touched."""
+    for package in ("rewriter", "grammars"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
+    extending = page("project/extending.md")
+    (probe,) = extending.code("python")
+    (tmp_path / "rewriter/runtime/probes/count.py").write_text(probe, encoding="utf-8")
+    (shape,) = extending.code("toml")
+    (tmp_path / "grammars/python/fancy.toml").write_text(shape, encoding="utf-8")
+    wrapper = (demo / "output_code.py").read_text(encoding="utf-8")
+    (tmp_path / "wrapper.py").write_text(wrapper, encoding="utf-8")
+    fancy = wrapper.replace("    cpp_fused_gelu_0(", "    torch.ops.fancy.mul_.default(")
+    (tmp_path / "fancy.py").write_text(fancy, encoding="utf-8")
+
+    def rewriter(*words: str) -> str:
+        command = [sys.executable, "-m", "rewriter", *words]
+        environment = {**os.environ, **compiled(demo), "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    assert "fallback    torch.ops.fancy.mul_.default" in rewriter("list", "fancy.py", "--strict")
+    assert "cpp_fused_gelu_0: 256\n" in rewriter("run", "wrapper.py", "--probe", "count")
+
+
+EXAMPLES = {
+    "by-hand": under("guides/by-hand.md"),
+    "readme by hand": under("README.md", "One file, by hand"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_file_by_hand(name: str, demo: Path, tmp_path: Path) -> None:
+    for file in ("output_code.py", "inputs.pt"):
+        shutil.copy(demo / file, tmp_path)
+    check(EXAMPLES[name], tmp_path, demo / ".cache")

@@ -1,0 +1,41 @@
+"""The site of the documentation builds, and every page is in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pages import PAGES, README, ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built by `mkdocs build --strict`: a warning, such as a broken link, is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    pages = {page.name for page in PAGES} - {README.name}
+    assert {page for page in pages if not (site / page[5:]).with_suffix(".html").exists()} == set()
+
+
+def test_the_site_has_the_api_from_its_docstrings(site: Path) -> None:
+    import rewriter
+
+    html = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    public = {name for name in rewriter.__all__ if not name.startswith("_")}
+    assert {name for name in public if f'id="rewriter.{name}"' not in html} == set()
+
+
+def test_pages_fetch_nothing(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        assert 'src="http' not in html, page
+        assert 'rel="stylesheet" href="http' not in html, page

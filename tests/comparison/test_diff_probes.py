@@ -19,6 +19,7 @@ from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import markers
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.instrumentation import probe_check
+from rewriter.version import __version__
 
 # A Python wrapper, C++ in a raw and in another Python string, and C++.
 NAMES = (
@@ -156,7 +157,9 @@ def test_a_line_more_in_the_block_or_with_a_mark(tmp_path: Path) -> None:
 def test_of_another_version_nobody_can_say(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, found = changed(NAMES[0], tmp_path, b"rewriter 0.1.0", b"rewriter 0.0.9")
+    path, found = changed(
+        NAMES[0], tmp_path, b"rewriter " + __version__.encode(), b"rewriter 0.0.9"
+    )
     assert found.verdict == "unverified"
     assert main(["diff", str(tmp_path / "output_code.py"), str(path)]) == DIFFERS
     said = capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Container, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from rewriter.cache import journal
 from rewriter.cache.slots import Cache
-from rewriter.core import markers
+from rewriter.core import locks, markers
 from rewriter.core.errors import FAILED, RewriterError
 
 _LOCKS = "locks"  # Inductor's, while it builds
@@ -107,10 +106,6 @@ def _free(lock: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
+        yield locks.take(descriptor)
     finally:
         os.close(descriptor)

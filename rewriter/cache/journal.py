@@ -6,7 +6,7 @@ before it restored the wrappers.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import socket
 import time
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewriter.core import json_text, limits
+from rewriter.core import json_text, limits, locks
 from rewriter.core.errors import RewriterError
 
 NAME = ".rewriter-run.json"
@@ -56,7 +56,8 @@ class Journal:
         try:
             # Locked before it has its name: nobody finds it unlocked.
             descriptor = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not locks.take(descriptor):
+                raise OSError(errno.EWOULDBLOCK, "another process holds a file of this name")
             os.write(descriptor, json_text.encode(facts).encode())
             os.replace(temporary, self._path)
         except OSError as error:
@@ -107,11 +108,7 @@ def _open(directory: Path) -> tuple[Running, bool] | None:
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        lives = False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lives = True
+        lives = not locks.take(descriptor, shared=True)
         return _parse(file.read(limits.JSON_BYTES + 1)), lives
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.cache import journal
+from rewriter.core import locks
 from rewriter.core.errors import FAILED, RewriterError
 
 
@@ -30,9 +30,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 def _take(descriptor: int, directory: Path) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return locks.take(descriptor)
     except OSError as error:
         raise RewriterError(
             "cache-lock",
@@ -40,7 +38,6 @@ def _take(descriptor: int, directory: Path) -> bool:
             hint="Its file system has no locks. Pass a cache on another one with --dir.",
             code=FAILED,
         ) from error
-    return True
 
 
 def _busy(directory: Path) -> RewriterError:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,20 +27,20 @@ def environment(folder: Path) -> dict[str, str]:
 
 def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
     """Add to a dump what the logs in a folder say of the wrappers. Raises `OSError`."""
-    told: dict[bytes, Told] = {}
+    told: dict[str, Told] = {}
     for log in sorted(folder.glob("*.log")):
         told |= trace.read(log)
     names = {}
     for one in placed:
         wrapper = one.slot.wrapper
-        source = wrapper.restored.source
-        if (about := told.get(trace.digest(source))) is None:
+        key = trace.digest(wrapper.restored.source)
+        if (about := told.get(key)) is None:
             continue
         try:
             found = of_wrapper(wrapper.located, about)
         except RewriterError:
             continue  # it was instrumented before, and cannot be located as it is
         if found.nodes or found.inputs:
-            names[hashlib.sha256(source).hexdigest()] = found
+            names[key] = found
     if names:
         dumped.write(dump, names)

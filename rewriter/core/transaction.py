@@ -11,7 +11,6 @@ that the next command that writes there can tell, and removes them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from rewriter.core import locks
 from rewriter.core.errors import FAILED, RewriterError
 
 _NAME = re.compile(r"\.rewriter-\d+-[0-9a-f]{8}")
@@ -291,12 +291,9 @@ def _clear_dead(path: Path) -> None:
 def _take(lock: int) -> bool | None:
     """Whether a lock was free, and is ours now; `None` where the file system has no locks."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return locks.take(lock)
     except OSError:
         return None
-    return True
 
 
 def _remove(path: Path) -> None:

@@ -1,88 +1,60 @@
-"""Loads the declarations under `grammars/`: what a launch looks like, and what is none.
+"""Loads the declarations under `grammars/`: launch shapes, and calls that are known to be none.
 
-One TOML file is one launch shape; dropping a file into the folder adds the shape. Patterns match
-the callee's text, in which a call is written `()` and a subscript `[]`, as in
-`reinterpret_tensor().copy_` and `self.partitions[]`. In a pattern `*` is any text without a dot,
-also none, and `**` any text at all.
+A language has a folder there. One TOML file of it is one launch shape; dropping a file into the
+folder adds the shape. `known_calls.toml` sorts the other calls into groups by what they do to the
+data flow. What every language declares alike is read here; each reads the rest in a `grammar.py` of
+its own.
 """
 
 from __future__ import annotations
 
 import re
-import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Generic, TypeVar
 
+from rewriter.core import toml
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.locate.types import KINDS
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-Roles = Literal["signature", "out", "schema"]
-
-# What a call that is no launch does to the data flow; `functions` names whole functions instead.
-NOT_LAUNCHES = (
-    "allocation",
-    "view",
-    "memory",
-    "copy",
-    "check",
-    "device",
-    "scalar",
-    "plumbing",
-    "functions",
-)
-
-
-@dataclass(frozen=True)
-class Match:
-    """One way to recognise a shape; every condition that is given must hold.
-
-    `defined_by` is the callee that made the module-level name at the head of this callee, `source`
-    a text that the definition contains, `keyword` a keyword argument of the call.
-    """
-
-    callee: re.Pattern[str]
-    defined_by: str = ""
-    source: str = ""
-    keyword: str = ""
+KNOWN_CALLS = "known_calls.toml"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One launch shape. Shapes are tried by `order`, lowest first."""
+    """One launch shape. Shapes are tried by `order`, lowest first.
+
+    `roles` names the resolver that tells inputs from outputs, `valid` and `invalid` are statements
+    that are launches of this shape, and that are not.
+    """
 
     kind: str
     order: int
-    roles: Roles
-    matches: tuple[Match, ...]
-    excluded: tuple[re.Pattern[str], ...]
+    roles: str
     valid: tuple[str, ...]
     invalid: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Grammar:
-    """All shapes of one language, and the calls that are known to be no launch."""
+S = TypeVar("S", bound=Shape)
 
-    shapes: tuple[Shape, ...]
-    not_launches: dict[str, re.Pattern[str]]
+
+class Grammar(Generic[S]):
+    """All shapes of one language, lowest order first, and its known calls by group."""
+
+    def __init__(self, shapes: Iterable[S], known_calls: Mapping[str, re.Pattern[str]]) -> None:
+        self.shapes = tuple(sorted(shapes, key=lambda shape: shape.order))
+        self._known_calls = known_calls
+        self._effects: dict[str, str | None] = {}
 
     def effect(self, callee: str) -> str | None:
-        """The group of `not_launches.toml` that `callee` is in, or `None`."""
-        for group, pattern in self.not_launches.items():
-            if group != "functions" and pattern.fullmatch(callee):
-                return group
-        return None
-
-    def is_helper(self, function: str) -> bool:
-        """Whether a function of this name is part of a wrapper's frame, not of a call."""
-        return self.not_launches["functions"].fullmatch(function) is not None
+        """The first group of `known_calls.toml` that `callee` is in, or `None`."""
+        if callee not in self._effects:
+            groups = (
+                group for group, pattern in self._known_calls.items() if pattern.fullmatch(callee)
+            )
+            self._effects[callee] = next(groups, None)
+        return self._effects[callee]
 
 
 def folder() -> Path:
@@ -92,92 +64,77 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "grammars"
 
 
-@cache
-def load(language: str) -> Grammar:
-    """Read and check every declaration for `language`.
+def read_folder(
+    language: str, groups: Sequence[str], read_shape: Callable[[dict[str, Any]], S]
+) -> tuple[list[S], dict[str, re.Pattern[str]]]:
+    """The launch shapes of a language, and its known calls: a pattern for each of `groups`.
 
     Raises `RewriterError` naming the file and the key where a declaration is wrong.
     """
-    files = sorted((folder() / language).glob("*.toml"))
-    if "not_launches" not in (stems := {file.stem for file in files}) or len(stems) == 1:
+    root = folder() / language
+    files = sorted(root.glob("*.toml"))
+    names = [file.name for file in files]
+    if KNOWN_CALLS not in names or len(files) == 1:
         raise RewriterError(
             "grammar-missing",
-            f"expected launch shapes and not_launches.toml in {folder() / language}, "
-            f"found {', '.join(sorted(stems)) or 'nothing'}",
+            f"expected launch shapes and {KNOWN_CALLS} in {root}, "
+            f"found {', '.join(names) or 'nothing'}",
             hint="The installation is incomplete: reinstall inductor-rewriter.",
             code=FAILED,
         )
-    shapes = []
-    not_launches: dict[str, re.Pattern[str]] = {}
+    shapes: list[S] = []
+    known_calls: dict[str, re.Pattern[str]] = {}
     for file in files:
         try:
-            declared = read(file)
-            if file.stem == "not_launches":
-                not_launches = _groups(declared)
+            declared = toml.read(file)
+            if file.name == KNOWN_CALLS:
+                check_keys(declared, required=set(groups), optional=set())
+                known_calls = {name: compile_glob(*texts(declared, name)) for name in groups}
             else:
-                shapes.append(_shape(declared))
+                shapes.append(read_shape(declared))
         except (KeyError, TypeError, ValueError) as error:
-            raise RewriterError(
-                "grammar-invalid",
-                f"{file}: {type(error).__name__}: {error}",
-                hint="See CONTRIBUTING.md for what a declaration holds.",
-                code=FAILED,
-            ) from error
-    return Grammar(tuple(sorted(shapes, key=lambda shape: shape.order)), not_launches)
+            raise invalid(file, error) from error
+    return shapes, known_calls
 
 
-def read(file: Path) -> dict[str, Any]:
-    """The contents of a TOML file. Raises `ValueError` where it is none."""
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+def common_fields(
+    declared: dict[str, Any], roles: Sequence[str], *, required: set[str], optional: set[str]
+) -> dict[str, Any]:
+    """The fields of `Shape` in a declaration, whose further keys are `required` or `optional`."""
+    check_keys(
+        declared, required={"kind", "order", "roles", "examples"} | required, optional=optional
+    )
+    check_kind(declared["kind"])
+    if declared["roles"] not in roles:
+        raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(roles)}")
+    if not isinstance(declared["order"], int):
+        raise TypeError(f"order {declared['order']!r} is no whole number")
+    return {
+        "kind": declared["kind"],
+        "order": declared["order"],
+        "roles": declared["roles"],
+        "valid": texts(declared["examples"], "valid"),
+        "invalid": texts(declared["examples"], "invalid"),
+    }
+
+
+def check_kind(kind: object) -> None:
+    """Raise `ValueError` where this is no kind of a launch."""
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
 
 
 def compile_glob(*patterns: str) -> re.Pattern[str]:
-    """One regular expression for any of `patterns`; `*` stays within a dotted segment."""
+    """One regular expression for any of `patterns`.
+
+    `*` is any text without a dot, also none, and `**` any text at all.
+    """
     pieces = {"**": ".+", "*": "[^.]*"}
     return re.compile(
         "|".join(
             "".join(pieces.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*)", pattern))
             for pattern in patterns
         )
-    )
-
-
-def _groups(declared: dict[str, Any]) -> dict[str, re.Pattern[str]]:
-    check_keys(declared, required=set(NOT_LAUNCHES), optional=set())
-    return {group: compile_glob(*texts(declared, group)) for group in NOT_LAUNCHES}
-
-
-def _shape(declared: dict[str, Any]) -> Shape:
-    check_keys(
-        declared,
-        required={"kind", "order", "roles", "match", "examples"},
-        optional={"except"},
-    )
-    if declared["kind"] not in KINDS:
-        raise ValueError(f"kind {declared['kind']!r} is none of {', '.join(KINDS)}")
-    if declared["roles"] not in get_args(Roles):
-        raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(get_args(Roles))}")
-    if not isinstance(declared["order"], int):
-        raise TypeError(f"order {declared['order']!r} is no whole number")
-    if not isinstance(declared["match"], list) or not declared["match"]:
-        raise TypeError("match is no list of tables")
-    matches = []
-    for match in declared["match"]:
-        if not isinstance(match, dict):
-            raise TypeError(f"match {match!r} is no table")
-        check_keys(match, required={"callee"}, optional={"defined_by", "source", "keyword"})
-        matches.append(Match(**{**match, "callee": compile_glob(match["callee"])}))
-    return Shape(
-        kind=declared["kind"],
-        order=declared["order"],
-        roles=declared["roles"],
-        matches=tuple(matches),
-        excluded=tuple(
-            compile_glob(pattern)
-            for pattern in (texts(declared, "except") if "except" in declared else ())
-        ),
-        valid=texts(declared["examples"], "valid"),
-        invalid=texts(declared["examples"], "invalid"),
     )
 
 
@@ -190,7 +147,18 @@ def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
+    """Raise `KeyError` where a key is missing, or is neither required nor optional."""
     if missing := required - declared.keys():
         raise KeyError(f"missing {', '.join(sorted(missing))}")
     if unknown := declared.keys() - required - optional:
         raise KeyError(f"unknown {', '.join(sorted(unknown))}")
+
+
+def invalid(file: Path, error: Exception) -> RewriterError:
+    """The error of a declaration that is wrong."""
+    return RewriterError(
+        "grammar-invalid",
+        f"{file}: {type(error).__name__}: {error}",
+        hint="See CONTRIBUTING.md for what a declaration holds.",
+        code=FAILED,
+    )

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rewriter.core import python_syntax
 from rewriter.locate.types import Expected
-
-# Functions of a wrapper that make example inputs: `get_args` since torch 2.9.
-HARNESSES = ("get_args", "benchmark_compiled_module")
+from rewriter.runtime.host.harness import HARNESSES
 
 _UNKNOWN = "?"
 _LONG = re.compile(r"(?<=\d)L+\b")
@@ -54,16 +52,41 @@ def _arithmetic(node: ast.expr) -> ast.expr | None:
     return left and right and ast.BinOp(left, operator, right)
 
 
-def examples(functions: Iterable[ast.stmt]) -> dict[str, Expected]:
-    """What the harness of a wrapper makes, by name: tensors by `rand_strided`, and numbers."""
-    found: dict[str, Expected] = {}
-    for function in functions:
+@dataclass(frozen=True)
+class Harness:
+    """What a wrapper's own harness makes as example inputs, by name.
+
+    `constants` are the names that it binds to literals, which are numbers where they are inputs.
+    """
+
+    examples: Mapping[str, Expected]
+    constants: frozenset[str]
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """The names of the tensors."""
+        return frozenset(name for name, one in self.examples.items() if one.kind == "tensor")
+
+
+NO_HARNESS = Harness({}, frozenset())
+
+
+def read_harness(module: Iterable[ast.stmt]) -> Harness:
+    """Read the functions of a module that make example inputs: `rewriter/runtime/host/harness.py`.
+
+    Tensors are made by `rand_strided`, numbers are literals.
+    """
+    examples: dict[str, Expected] = {}
+    constants = set()
+    for function in module:
         if not isinstance(function, ast.FunctionDef) or function.name not in HARNESSES:
             continue
         for node in function.body:
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-                found[target.id] = _example(target.id, node.value, found)
-    return found
+                examples[target.id] = _example(target.id, node.value, examples)
+                if isinstance(node.value, ast.Constant):
+                    constants.add(target.id)
+    return Harness(examples, frozenset(constants))
 
 
 def _example(name: str, value: ast.expr, before: dict[str, Expected]) -> Expected:
@@ -107,7 +130,7 @@ def shape(node: ast.expr) -> tuple[str, ...] | None:
 
 def combine(
     names: Sequence[str],
-    example: dict[str, Expected],
+    example: Mapping[str, Expected],
     asserted: dict[str, Expected],
     symbols: dict[str, str],
 ) -> tuple[Expected, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rewriter.core import toml
 from rewriter.locate import grammar
 from rewriter.locate.cpp import tokens
 
@@ -177,7 +178,7 @@ def _known(names: Iterable[str], table: Mapping[str, Release], verb: str) -> Ite
 
 @cache
 def _facts() -> _Facts:
-    declared = grammar.read(grammar.folder() / "aoti_interface.toml")
+    declared = toml.read(grammar.folder() / "aoti_interface.toml")
     return _Facts(
         oldest=_release(declared["oldest"]),
         functions=_table(declared["functions"]),

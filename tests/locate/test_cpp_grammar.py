@@ -22,7 +22,7 @@ from rewriter.locate.types import KINDS, Located
 
 FOLDER = common.folder() / "cpp"
 FILES = sorted(FOLDER.glob("*.toml"))
-SHAPES = [file for file in FILES if file.stem != "not_launches"]
+SHAPES = [file for file in FILES if file.stem != "known_calls"]
 QUERIES = sorted(FOLDER.glob("*.scm"))
 
 ENTRY = """\
@@ -113,7 +113,7 @@ def test_every_pattern_of_a_shape_has_an_example(file: Path) -> None:
 
 # --- Calls that are no launches -----------------------------------------------------------------
 
-GROUPS: dict[str, list[str]] = tomllib.loads((FOLDER / "not_launches.toml").read_text())
+GROUPS: dict[str, list[str]] = tomllib.loads((FOLDER / "known_calls.toml").read_text())
 ENTRIES = [
     pytest.param(group, entry, id=f"{group}: {entry}")
     for group, entries in GROUPS.items()
@@ -160,7 +160,8 @@ def declarations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     folder.mkdir()
     for file in (*FILES, *QUERIES):
         (folder / file.name).write_bytes(file.read_bytes())
-    monkeypatch.setattr(grammar, "folder", lambda: tmp_path)
+    for module in (common, grammar):
+        monkeypatch.setattr(module, "folder", lambda: tmp_path)
     grammar.load.cache_clear()
     yield folder
     grammar.load.cache_clear()
@@ -287,28 +288,28 @@ def test_a_missing_query_file_is_named(name: str, declarations: Path) -> None:
     assert caught.value.code == FAILED
 
 
-NOT_LAUNCHES = (FOLDER / "not_launches.toml").read_text()
+KNOWN_CALLS = (FOLDER / "known_calls.toml").read_text()
 WRONG_GROUPS = {
-    "group missing": (re.sub(r"(?ms)^device = \[.*?^\]", "", NOT_LAUNCHES), "device"),
-    "unknown group": (NOT_LAUNCHES + "\nother = []", "other"),
-    "Python's group": (NOT_LAUNCHES + "\nfunctions = []", "functions"),
-    "group is a number": (re.sub(r"(?m)^copy = \[.*\]", "copy = 3", NOT_LAUNCHES), "TypeError"),
-    "group is empty": (re.sub(r"(?m)^copy = \[.*\]", "copy = []", NOT_LAUNCHES), "copy"),
+    "group missing": (re.sub(r"(?ms)^device = \[.*?^\]", "", KNOWN_CALLS), "device"),
+    "unknown group": (KNOWN_CALLS + "\nother = []", "other"),
+    "Python's group": (KNOWN_CALLS + "\nfunctions = []", "functions"),
+    "group is a number": (re.sub(r"(?m)^copy = \[.*\]", "copy = 3", KNOWN_CALLS), "TypeError"),
+    "group is empty": (re.sub(r"(?m)^copy = \[.*\]", "copy = []", KNOWN_CALLS), "copy"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_GROUPS)
 def test_a_wrong_list_of_non_launches_is_named(case: str, declarations: Path) -> None:
     text, named = WRONG_GROUPS[case]
-    assert text != NOT_LAUNCHES
-    (declarations / "not_launches.toml").write_text(text)
+    assert text != KNOWN_CALLS
+    (declarations / "known_calls.toml").write_text(text)
     with pytest.raises(RewriterError) as caught:
         grammar.load()
-    assert "not_launches.toml" in caught.value.message
+    assert "known_calls.toml" in caught.value.message
     assert named in caught.value.message
 
 
-@pytest.mark.parametrize("keep", ["not_launches.toml", "cpp.toml", ""])
+@pytest.mark.parametrize("keep", ["known_calls.toml", "cpp.toml", ""])
 def test_an_incomplete_folder_is_an_incomplete_installation(keep: str, declarations: Path) -> None:
     for file in declarations.glob("*.toml"):
         if file.name != keep:
@@ -317,7 +318,7 @@ def test_an_incomplete_folder_is_an_incomplete_installation(keep: str, declarati
         grammar.load()
     assert caught.value.slug == "grammar-missing"
     assert caught.value.code == FAILED
-    assert "not_launches.toml" in caught.value.message
+    assert "known_calls.toml" in caught.value.message
     assert "einstall" in caught.value.hint
 
 
@@ -344,9 +345,9 @@ def test_a_lower_order_comes_first(declarations: Path) -> None:
 
 def test_a_group_comes_before_the_shapes(declarations: Path) -> None:
     (declarations / "corp.toml").write_text(GOOD)
-    text = NOT_LAUNCHES.replace('"printf",', '"printf", "corp_*",')
-    assert text != NOT_LAUNCHES
-    (declarations / "not_launches.toml").write_text(text)
+    text = KNOWN_CALLS.replace('"printf",', '"printf", "corp_*",')
+    assert text != KNOWN_CALLS
+    (declarations / "known_calls.toml").write_text(text)
     grammar.load.cache_clear()
     assert kinds("corp_fast(buf0);") == []
     assert located("corp_fast(buf0);").unrecognised == ()

@@ -13,11 +13,12 @@ import tomllib
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate import grammar
+from rewriter.locate.python import grammar as python_grammar
 from rewriter.locate.python.locate import locate
 from rewriter.locate.types import KINDS, Located
 
 FILES = sorted((grammar.folder() / "python").glob("*.toml"))
-SHAPES = [file for file in FILES if file.stem != "not_launches"]
+SHAPES = [file for file in FILES if file.stem != "known_calls"]
 
 _TRITON = """
 import triton
@@ -113,7 +114,7 @@ def test_valid_examples(kind: str, statement: str) -> None:
 
 
 def test_every_kind_has_a_file_with_examples() -> None:
-    shapes = grammar.load("python").shapes
+    shapes = python_grammar.load().shapes
     assert {shape.kind for shape in shapes} == set(KINDS)
     for shape in shapes:
         assert shape.valid, shape.kind
@@ -121,14 +122,14 @@ def test_every_kind_has_a_file_with_examples() -> None:
 
 
 def test_shapes_are_tried_in_order() -> None:
-    orders = [shape.order for shape in grammar.load("python").shapes]
+    orders = [shape.order for shape in python_grammar.load().shapes]
     assert orders == sorted(orders)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_pattern_compiles_and_matches_itself(file: Path) -> None:
     declared = tomllib.loads(file.read_text())
-    if file.stem == "not_launches":
+    if file.stem == "known_calls":
         patterns = [pattern for group in declared.values() for pattern in group]
     else:
         patterns = [match["callee"] for match in declared["match"]] + declared.get("except", [])
@@ -173,9 +174,9 @@ def declarations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     for file in FILES:
         (folder / file.name).write_bytes(file.read_bytes())
     monkeypatch.setattr(grammar, "folder", lambda: tmp_path)
-    grammar.load.cache_clear()
+    python_grammar.load.cache_clear()
     yield folder
-    grammar.load.cache_clear()
+    python_grammar.load.cache_clear()
 
 
 GOOD = """
@@ -216,7 +217,7 @@ def test_a_wrong_declaration_is_named(case: str, declarations: Path) -> None:
     file = declarations / "corp.toml"
     file.write_text(text)
     with pytest.raises(RewriterError) as caught:
-        grammar.load("python")
+        python_grammar.load()
     assert caught.value.slug == "grammar-invalid"
     assert caught.value.code == FAILED
     assert str(file) in caught.value.message
@@ -227,40 +228,40 @@ def test_a_wrong_declaration_is_named(case: str, declarations: Path) -> None:
 def test_not_utf_8(declarations: Path) -> None:
     (declarations / "corp.toml").write_bytes(b'kind = "\xff"')
     with pytest.raises(RewriterError, match=r"corp\.toml"):
-        grammar.load("python")
+        python_grammar.load()
 
 
-NOT_LAUNCHES = (grammar.folder() / "python" / "not_launches.toml").read_text()
+KNOWN_CALLS = (grammar.folder() / "python" / "known_calls.toml").read_text()
 WRONG_GROUPS = {
-    "group missing": (re.sub(r"(?ms)^device = \[.*?^\]", "", NOT_LAUNCHES), "device"),
-    "unknown group": (NOT_LAUNCHES + "\nother = []", "other"),
-    "group is a number": (re.sub(r"(?m)^copy = \[.*\]", "copy = 3", NOT_LAUNCHES), "TypeError"),
+    "group missing": (re.sub(r"(?ms)^device = \[.*?^\]", "", KNOWN_CALLS), "device"),
+    "unknown group": (KNOWN_CALLS + "\nother = []", "other"),
+    "group is a number": (re.sub(r"(?m)^copy = \[.*\]", "copy = 3", KNOWN_CALLS), "TypeError"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_GROUPS)
 def test_a_wrong_list_of_non_launches_is_named(case: str, declarations: Path) -> None:
     text, named = WRONG_GROUPS[case]
-    assert text != NOT_LAUNCHES
-    (declarations / "not_launches.toml").write_text(text)
+    assert text != KNOWN_CALLS
+    (declarations / "known_calls.toml").write_text(text)
     with pytest.raises(RewriterError) as caught:
-        grammar.load("python")
-    assert "not_launches.toml" in caught.value.message
+        python_grammar.load()
+    assert "known_calls.toml" in caught.value.message
     assert named in caught.value.message
 
 
 def test_without_the_list_of_non_launches_nothing_is_guessed(declarations: Path) -> None:
-    (declarations / "not_launches.toml").unlink()
+    (declarations / "known_calls.toml").unlink()
     with pytest.raises(RewriterError) as caught:
-        grammar.load("python")
-    assert "not_launches" in str(caught.value)
+        python_grammar.load()
+    assert "known_calls" in str(caught.value)
 
 
 def test_an_empty_folder_is_an_incomplete_installation(declarations: Path) -> None:
     for file in declarations.iterdir():
         file.unlink()
     with pytest.raises(RewriterError) as caught:
-        grammar.load("python")
+        python_grammar.load()
     assert caught.value.slug == "grammar-missing"
     assert caught.value.code == FAILED
     assert "einstall" in caught.value.hint
@@ -271,7 +272,7 @@ def test_a_new_file_is_a_new_shape(declarations: Path) -> None:
     assert kinds(statement) == []
     assert [call.text for call in located(statement).unrecognised] == ["corp_kernels.fast(arg0_1)"]
     (declarations / "corp.toml").write_text(GOOD)
-    grammar.load.cache_clear()
+    python_grammar.load.cache_clear()
     assert kinds(statement) == ["custom_op"]
     assert located(statement).unrecognised == ()
     # The others stand as they were.
@@ -286,7 +287,7 @@ def test_a_lower_order_comes_first(declarations: Path) -> None:
             "corp_kernels", "extern_kernels"
         )
         file.write_text(text)
-        grammar.load.cache_clear()
+        python_grammar.load.cache_clear()
         assert kinds(statement) == [expected]
 
 

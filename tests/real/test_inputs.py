@@ -20,10 +20,11 @@ from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.dump.reading import open_dump
 from rewriter.instrumentation.bundle import text
-from rewriter.locate.inputs import HARNESSES, dimension, row
+from rewriter.locate.inputs import dimension, row
 from rewriter.locate.types import Entry
 from rewriter.runtime import attach
 from rewriter.runtime.expected import Expected, Symbols, compare
+from rewriter.runtime.host.harness import HARNESSES
 from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
 from test_cpp_runtime import row_of as launch_of
 

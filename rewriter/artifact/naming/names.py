@@ -31,7 +31,7 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
     """The names of each wrapper that something is known of, by the wrapper's name."""
     logs = set(_logs(artifact))
-    told: dict[bytes, Told] = {}
+    told: dict[str, Told] = {}
     for log in sorted(logs):
         try:
             told |= trace.read(log)

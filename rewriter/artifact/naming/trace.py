@@ -45,17 +45,17 @@ class Told:
 class _Compilation:
     sources: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
-    last: bytes = b""
+    last: str = ""
 
 
-def digest(source: bytes) -> bytes:
-    """Under which a wrapper is found: by its text."""
-    return hashlib.sha256(source).digest()
+def digest(source: bytes) -> str:
+    """The key of a wrapper in what `read` returns: the SHA-256 of its plain source."""
+    return hashlib.sha256(source).hexdigest()
 
 
-def read(path: Path) -> dict[bytes, Told]:
+def read(path: Path) -> dict[str, Told]:
     """What a log says of each wrapper whose text is in it, by `digest`. Raises `OSError`."""
-    found: dict[bytes, Told] = {}
+    found: dict[str, Told] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
     for about, payload in _entries(path):
         names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")

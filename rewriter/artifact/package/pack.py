@@ -40,6 +40,7 @@ _OURS = ("format", "version", "written", "original")
 _NAME = 30  # where the name stands in a local header
 _DATE = (1980, 1, 1, 0, 0, 0)  # that of torch's own entries
 _ATTRIBUTES = 0o600 << 16
+_BLOCK = 1 << 20  # bytes that are held at once
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def is_as_packed(patched: Path, root: str, scratch: Path) -> bool:
             if name is not None:
                 files[name] = scratch / f"packed{len(files)}"
                 with file.open(name) as source, files[name].open("wb") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+                    shutil.copyfileobj(source, target, _BLOCK)
     moved = [(model["library"], model["original_library"]) for model in models if model["library"]]
     changes = Changes(
         {model["wrapper"]: files[model["wrapper"]] for model in models},
@@ -245,11 +246,16 @@ def _require_inside(name: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, in hexadecimal."""
-    digest = hashlib.sha256()
+    """The hash of a file of any size, in hexadecimal."""
     with path.open("rb") as file:
-        for block in _blocks(file, path.stat().st_size):
-            digest.update(block)
+        return sha256_of(file)
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """The hash of what is left of an open file, in hexadecimal."""
+    digest = hashlib.sha256()
+    while block := file.read(_BLOCK):
+        digest.update(block)
     return digest.hexdigest()
 
 
@@ -265,7 +271,7 @@ def _text(manifest: Mapping[str, object]) -> str:
 
 def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     """The next bytes of a file, so many of them, a piece at a time."""
-    while size > 0 and (block := file.read(min(size, 1 << 20))):
+    while size > 0 and (block := file.read(min(size, _BLOCK))):
         yield block
         size -= len(block)
 
@@ -275,7 +281,7 @@ def _add(file: zipfile.ZipFile, name: str, contents: Path, place: int) -> None:
     entry = _entry(name)
     entry.file_size = contents.stat().st_size
     with contents.open("rb") as source, file.open(entry, "w") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
+        shutil.copyfileobj(source, target, _BLOCK)
     file.filelist.insert(place, file.filelist.pop())
 
 

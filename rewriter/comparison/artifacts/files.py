@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
+from rewriter.artifact.package import pack
 from rewriter.artifact.recognise import read, unreadable
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -18,7 +17,6 @@ from rewriter.core.transaction import is_scratch
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.recognition import ENTRY
 
-_PIECE = 1 << 20
 # What running a module leaves behind.
 _CACHE = "__pycache__"
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py.
@@ -92,14 +90,6 @@ def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[s
         files_are = "other file is" if count == 1 else "other files are"
         return (), (f"{other} is no directory: {count} {files_are} in {side} and not compared",)
     return (), ()
-
-
-def hash_of(source: IO[bytes]) -> str:
-    """The SHA-256 of a file of any size."""
-    digest = hashlib.sha256()
-    while piece := source.read(_PIECE):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def _operators_file(wrapper: OpenWrapper) -> Path | None:
@@ -192,7 +182,6 @@ def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as source:
-            return hash_of(source)
+        return pack.sha256(path)
     except OSError as error:
         raise unreadable(path, error) from error

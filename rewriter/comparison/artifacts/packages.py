@@ -17,7 +17,6 @@ from typing import IO
 from rewriter.artifact.package import pack
 from rewriter.artifact.package.container import Overlay, Zip
 from rewriter.artifact.package.model import Model, Package
-from rewriter.comparison.artifacts.files import hash_of
 from rewriter.comparison.artifacts.types import MemberChange, PackageDifference, ValueChange
 from rewriter.core import edit
 from rewriter.core.errors import RewriterError
@@ -123,7 +122,8 @@ def member_hashes(package: Package) -> dict[str, str]:
     """The SHA-256 of each member, by its name less the archive's own."""
     try:
         return {
-            name.removeprefix(package.root): hash_of(source) for name, source in _opened(package)
+            name.removeprefix(package.root): pack.sha256_of(source)
+            for name, source in _opened(package)
         }
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise RewriterError(

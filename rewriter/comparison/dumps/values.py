@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -13,14 +12,10 @@ from typing import Any
 
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
+from rewriter.core import toml
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.locate.grammar import folder
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
 _PACKED = ("quint", "qint", "bits", "float4")
@@ -202,5 +197,4 @@ def _operator(kernel: str) -> str:
 
 @cache
 def _never_written() -> tuple[Json, ...]:
-    file = folder() / "uninitialised.toml"
-    return tuple(tomllib.loads(file.read_text(encoding="utf-8"))["output"])
+    return tuple(toml.read(folder() / "uninitialised.toml")["output"])

@@ -9,7 +9,7 @@ from typing import Literal
 
 import tree_sitter
 
-from rewriter.locate.cpp.grammar import Grammar
+from rewriter.locate.cpp.grammar import CppGrammar
 from rewriter.locate.cpp.outline import Outline, without_templates
 
 _WRAPPER = "wrap_with_raii_handle_if_needed"
@@ -44,7 +44,7 @@ class Reading:
 class Reader:
     """Reads the expressions of one wrapper."""
 
-    def __init__(self, outline: Outline, grammar: Grammar) -> None:
+    def __init__(self, outline: Outline, grammar: CppGrammar) -> None:
         self._outline = outline
         self._grammar = grammar
 

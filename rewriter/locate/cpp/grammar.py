@@ -1,4 +1,4 @@
-"""Loads the declarations under `grammars/cpp/`: launch shapes, data flow, scopes, non-launches.
+"""Loads the declarations under `grammars/cpp/`: launch shapes, known calls, data flow, scopes.
 
 What is to be found is written as tree-sitter queries. A launch shape is one TOML file, as for
 Python, and its `query` captures the call as `@launch` and what it calls as `@callee`.
@@ -7,27 +7,35 @@ Python, and its `query` captures the call as `@launch` and what it calls as `@ca
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import tree_sitter
 import tree_sitter_cpp
 
-from rewriter.core.errors import FAILED, RewriterError
-from rewriter.locate.grammar import check_keys, compile_glob, folder, read, texts
-from rewriter.locate.types import KINDS
+from rewriter.locate.grammar import (
+    Grammar,
+    Shape,
+    check_kind,
+    common_fields,
+    compile_glob,
+    folder,
+    invalid,
+    read_folder,
+)
 
-Roles = Literal["signature", "shim", "proxy", "block"]
+ROLES = ("signature", "shim", "proxy", "block")
 
-# What a call that is no launch does to the data flow. The first group that a callee is in counts.
+# What a known call does to the data flow. The first group that a callee is in counts.
 GROUPS = (
     "cast",
     "owner",
     "allocation",
     "view",
-    "memory",
+    "write",
     "copy",
     "check",
     "device",
@@ -56,21 +64,16 @@ LANGUAGE = tree_sitter.Language(tree_sitter_cpp.language())
 
 
 @dataclass(frozen=True)
-class Shape:
-    """One launch shape. `kinds` refine its kind by the kernel's name, `sources` by its source.
+class CppShape(Shape):
+    """A launch shape. `kinds` refine its kind by the kernel's name, `sources` by its source.
 
     `query` has so many `patterns`.
     """
 
-    kind: str
-    order: int
-    roles: Roles
     query: str
     patterns: int
     kinds: tuple[tuple[re.Pattern[str], str], ...]
     sources: tuple[tuple[str, str], ...]
-    valid: tuple[str, ...]
-    invalid: tuple[str, ...]
 
     def kind_of(self, kernel: str, source: str) -> str:
         """The kind of a launch of `kernel`, whose own source, if known, is `source`."""
@@ -83,18 +86,18 @@ class Shape:
         return self.kind
 
 
-class Grammar:
-    """All declarations, and the queries made of them."""
+class CppGrammar(Grammar[CppShape]):
+    """The shapes and the known calls of C++ wrappers, and the queries made of them."""
 
     def __init__(
         self,
-        shapes: tuple[Shape, ...],
-        not_launches: dict[str, re.Pattern[str]],
+        shapes: Iterable[CppShape],
+        known_calls: dict[str, re.Pattern[str]],
         scopes: tree_sitter.Query,
         calls: tree_sitter.Query,
         data_flow: tree_sitter.Query,
     ) -> None:
-        self.shapes = shapes
+        super().__init__(shapes, known_calls)
         self.scopes = scopes
         self.calls = calls
         self.data_flow = data_flow
@@ -103,61 +106,22 @@ class Grammar:
             for pattern in range(data_flow.pattern_count)
         ]
         # One query for all shapes: a body is searched once. Its patterns belong to their shapes.
-        self.launches = tree_sitter.Query(LANGUAGE, "\n".join(shape.query for shape in shapes))
-        self.owners = [shape for shape in shapes for _ in range(shape.patterns)]
-        self._not_launches = not_launches
-        self._effects: dict[str, str | None] = {}
-
-    def effect(self, callee: str) -> str | None:
-        """The group of `not_launches.toml` that `callee` is in, or `None`."""
-        if callee not in self._effects:
-            self._effects[callee] = next(
-                (
-                    group
-                    for group, pattern in self._not_launches.items()
-                    if pattern.fullmatch(callee)
-                ),
-                None,
-            )
-        return self._effects[callee]
+        self.launches = tree_sitter.Query(LANGUAGE, "\n".join(shape.query for shape in self.shapes))
+        self.owners = [shape for shape in self.shapes for _ in range(shape.patterns)]
 
 
 @cache
-def load() -> Grammar:
+def load() -> CppGrammar:
     """Read and check every declaration for C++.
 
     Raises `RewriterError` naming the file and what is wrong in it.
     """
+    shapes, known_calls = read_folder("cpp", GROUPS, _read_shape)
     root = folder() / "cpp"
-    shapes = []
-    not_launches: dict[str, re.Pattern[str]] = {}
-    for file in sorted(root.glob("*.toml")):
-        try:
-            declared = read(file)
-            if file.stem == "not_launches":
-                check_keys(declared, required=set(GROUPS), optional=set())
-                not_launches = {group: compile_glob(*texts(declared, group)) for group in GROUPS}
-            else:
-                shapes.append(_shape(declared))
-        except (KeyError, TypeError, ValueError, tree_sitter.QueryError) as error:
-            raise _invalid(file, error) from error
-    if not shapes or not not_launches:
-        raise RewriterError(
-            "grammar-missing",
-            f"expected launch shapes and not_launches.toml in {root}",
-            hint="The installation is incomplete: reinstall inductor-rewriter.",
-            code=FAILED,
-        )
     scopes, calls, data_flow = (
         _query_file(root / f"{name}.scm", captures) for name, captures in _QUERIES.items()
     )
-    return Grammar(
-        tuple(sorted(shapes, key=lambda shape: shape.order)),
-        not_launches,
-        scopes,
-        calls,
-        data_flow,
-    )
+    return CppGrammar(shapes, known_calls, scopes, calls, data_flow)
 
 
 def query(text: str) -> tree_sitter.Query:
@@ -177,60 +141,38 @@ def query(text: str) -> tree_sitter.Query:
 
 def _query_file(file: Path, captures: frozenset[str]) -> tree_sitter.Query:
     try:
-        found = query(file.read_text(encoding="utf-8"))
-        _require_captures(found, captures)
+        compiled = query(file.read_text(encoding="utf-8"))
+        _require_captures(compiled, captures)
         if file.stem == "data_flow":
-            for pattern in range(found.pattern_count):
-                effect = found.pattern_settings(pattern).get("effect")
+            for pattern in range(compiled.pattern_count):
+                effect = compiled.pattern_settings(pattern).get("effect")
                 if effect not in EFFECTS:
                     raise ValueError(
                         f"pattern {pattern}: effect {effect!r} is none of {', '.join(EFFECTS)}"
                     )
     except (OSError, ValueError, tree_sitter.QueryError) as error:
-        raise _invalid(file, error) from error
-    return found
+        raise invalid(file, error) from error
+    return compiled
 
 
-def _require_captures(found: tree_sitter.Query, captures: frozenset[str]) -> None:
-    present = {found.capture_name(index) for index in range(found.capture_count)}
+def _require_captures(compiled: tree_sitter.Query, captures: frozenset[str]) -> None:
+    present = {compiled.capture_name(index) for index in range(compiled.capture_count)}
     if missing := captures - present:
         raise ValueError(f"the query captures no @{', @'.join(sorted(missing))}")
 
 
-def _invalid(file: Path, error: Exception) -> RewriterError:
-    return RewriterError(
-        "grammar-invalid",
-        f"{file}: {type(error).__name__}: {error}",
-        hint="See CONTRIBUTING.md for what a declaration holds.",
-        code=FAILED,
-    )
-
-
-def _shape(declared: dict[str, Any]) -> Shape:
-    check_keys(
-        declared,
-        required={"kind", "order", "roles", "query", "examples"},
-        optional={"kinds", "sources"},
-    )
-    if declared["roles"] not in get_args(Roles):
-        raise ValueError(f"roles {declared['roles']!r} is none of {', '.join(get_args(Roles))}")
-    if not isinstance(declared["order"], int):
-        raise TypeError(f"order {declared['order']!r} is no whole number")
-    found = query(declared["query"])
-    _require_captures(found, frozenset({"launch", "callee"}))
+def _read_shape(declared: dict[str, Any]) -> CppShape:
+    fields = common_fields(declared, ROLES, required={"query"}, optional={"kinds", "sources"})
+    compiled = query(declared["query"])
+    _require_captures(compiled, frozenset({"launch", "callee"}))
     kinds = [(row["kernel"], row["kind"]) for row in declared.get("kinds", [])]
     sources = [(row["text"], row["kind"]) for row in declared.get("sources", [])]
-    for kind in (declared["kind"], *(kind for _, kind in (*kinds, *sources))):
-        if kind not in KINDS:
-            raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
-    return Shape(
-        kind=declared["kind"],
-        order=declared["order"],
-        roles=declared["roles"],
+    for _, kind in (*kinds, *sources):
+        check_kind(kind)
+    return CppShape(
+        **fields,
         query=declared["query"],
-        patterns=found.pattern_count,
+        patterns=compiled.pattern_count,
         kinds=tuple((compile_glob(kernel), kind) for kernel, kind in kinds),
         sources=tuple(sources),
-        valid=texts(declared["examples"], "valid"),
-        invalid=texts(declared["examples"], "invalid"),
     )

@@ -10,7 +10,7 @@ types that pointers are cast to, and in the Python around a JIT wrapper its harn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rewriter.locate.inputs import SYMBOL, combine, dimension
@@ -51,7 +51,7 @@ _TYPES = {
 
 
 def expected(
-    checks: str, body: str, names: Sequence[str], example: dict[str, Expected]
+    checks: str, body: str, names: Sequence[str], example: Mapping[str, Expected]
 ) -> tuple[Expected, ...]:
     """What is known of each input of an entry.
 

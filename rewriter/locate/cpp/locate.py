@@ -22,7 +22,7 @@ from rewriter.locate.cpp.outline import Body, Outline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.locate.cpp.walk import Candidate, Walk
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.inputs import examples
+from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python
 from rewriter.locate.types import Argument, Entry, Expected, Launch, Located
 
@@ -46,7 +46,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     C++ in the source does not end, or an entry does not parse.
     """
     text = embedded.of(source)
-    example = examples(_require_module(source)) if text.start else {}
+    harness = read_harness(_require_module(source)) if text.start else NO_HARNESS
     sources = _triton_sources(source, text.start) if text.start else {}
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
@@ -63,7 +63,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         constants |= dict.fromkeys(walk.names.constants)
         if len(launches) > before and flow:
             if entry := _entry(outline, walk, body, flow):
-                known = _expected(outline, body, entry.inputs, example)
+                known = _expected(outline, body, entry.inputs, harness)
                 entries.append(replace(entry, expected=known))
             else:
                 launches[before:] = map(_unreachable, launches[before:])
@@ -227,13 +227,13 @@ def _unreachable(launch: Launch) -> Launch:
 
 
 def _expected(
-    outline: Outline, body: Body, names: tuple[str, ...], example: dict[str, Expected]
+    outline: Outline, body: Body, names: tuple[str, ...], harness: Harness
 ) -> tuple[Expected, ...]:
     checks = outline.data.find(b"check_input_0(")
     above = outline.data[checks : body.node.start_byte] if checks >= 0 else b""
     text = outline.data[body.node.start_byte : body.node.end_byte]
     return expected(
-        above.decode("utf-8", "replace"), text.decode("utf-8", "replace"), names, example
+        above.decode("utf-8", "replace"), text.decode("utf-8", "replace"), names, harness.examples
     )
 
 

@@ -1,7 +1,7 @@
 """Follows the names of a C++ wrapper: what declares, moves, views and frees them.
 
 What the statements are is declared in `grammars/cpp/data_flow.scm`, what calls do in
-`not_launches.toml`. The buffers behind the names are in `rewriter/locate/flow.py`.
+`known_calls.toml`. The buffers behind the names are in `rewriter/locate/flow.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import tree_sitter
 
 from rewriter.locate.cpp.expression import Reader, Reading
-from rewriter.locate.cpp.grammar import Shape
+from rewriter.locate.cpp.grammar import CppShape
 from rewriter.locate.cpp.outline import Outline
 from rewriter.locate.flow import Flow
 
@@ -37,7 +37,7 @@ class Call:
     node: tree_sitter.Node
     callee: str
     arguments: tree_sitter.Node | None
-    shape: Shape | None
+    shape: CppShape | None
     effect: str | None
     captures: Captures
 
@@ -90,7 +90,7 @@ class Names:
         """What a call that is no launch does: to what it is given the address of, or first."""
         if call.arguments is None:
             return
-        if call.effect == "memory" and call.arguments.named_children:
+        if call.effect == "write" and call.arguments.named_children:
             flow.write(self._reader.read(call.arguments.named_children[0]).name)
         arguments = call.arguments.named_children
         for argument in arguments:

@@ -18,7 +18,7 @@ from rewriter.core.source import Source
 from rewriter.locate import kernels
 from rewriter.locate.cpp import lexer
 from rewriter.locate.cpp.embedded import Embedded
-from rewriter.locate.cpp.grammar import LANGUAGE, Grammar
+from rewriter.locate.cpp.grammar import LANGUAGE, CppGrammar
 from rewriter.locate.cpp.tokens import require_parsable
 from rewriter.locate.kernels import Parameter
 
@@ -63,7 +63,7 @@ class Body:
 class Outline:
     """One C++ wrapper, parsed."""
 
-    def __init__(self, source: Source, text: Embedded, grammar: Grammar) -> None:
+    def __init__(self, source: Source, text: Embedded, grammar: CppGrammar) -> None:
         self.source = source
         self.text = text
         self.data = text.data

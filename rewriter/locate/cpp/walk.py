@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import tree_sitter
 
 from rewriter.locate.cpp.expression import Reader
-from rewriter.locate.cpp.grammar import Grammar, Shape
+from rewriter.locate.cpp.grammar import CppGrammar, CppShape
 from rewriter.locate.cpp.names import Call, Captures, Change, Names
 from rewriter.locate.cpp.outline import Body, Outline
 from rewriter.locate.flow import Flow
@@ -37,7 +37,7 @@ class Candidate:
     """
 
     call: Call
-    shape: Shape
+    shape: CppShape
     scope: str
     site: Site
     repeats: bool
@@ -51,7 +51,7 @@ class Candidate:
 class Walk:
     """One walk through one wrapper, body by body. What is known of names is known within one."""
 
-    def __init__(self, outline: Outline, grammar: Grammar) -> None:
+    def __init__(self, outline: Outline, grammar: CppGrammar) -> None:
         self.outline = outline
         self.grammar = grammar
         self.reader = Reader(outline, grammar)
@@ -78,7 +78,7 @@ class Walk:
     # What the queries find.
 
     def _sorted_calls(self, body: tree_sitter.Node) -> list[Call]:
-        launches: dict[tuple[int, int], tuple[Shape | None, Captures]] = {}
+        launches: dict[tuple[int, int], tuple[CppShape | None, Captures]] = {}
         for pattern, captures in sorted(
             _matches(self.grammar.launches, body), key=lambda match: match[0]
         ):

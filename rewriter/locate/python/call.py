@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from rewriter.core import python_syntax
-from rewriter.locate.grammar import Grammar
+from rewriter.locate.python.grammar import PythonGrammar
 
 _EMPTY = cst.Module([])
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
@@ -106,7 +106,7 @@ def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
     return (value,)
 
 
-def reading(node: cst.BaseExpression, grammar: Grammar) -> Reading | None:
+def reading(node: cst.BaseExpression, grammar: PythonGrammar) -> Reading | None:
     """How to read `node` again without running anything, or `None` where that is not known.
 
     `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
@@ -134,7 +134,9 @@ def reading(node: cst.BaseExpression, grammar: Grammar) -> Reading | None:
     return None
 
 
-def _arithmetic(node: cst.BinaryOperation | cst.Comparison, grammar: Grammar) -> Reading | None:
+def _arithmetic(
+    node: cst.BinaryOperation | cst.Comparison, grammar: PythonGrammar
+) -> Reading | None:
     parts = (
         [node.left, node.right]
         if isinstance(node, cst.BinaryOperation)
@@ -150,7 +152,7 @@ def _arithmetic(node: cst.BinaryOperation | cst.Comparison, grammar: Grammar) ->
     return Reading(code(node), bases[0] if bases else "", "arithmetic")
 
 
-def _call(node: cst.Call, grammar: Grammar) -> Reading | None:
+def _call(node: cst.Call, grammar: PythonGrammar) -> Reading | None:
     path = callee(node.func)
     if path == "c_void_p" and len(node.args) == 1:
         return reading(node.args[0].value, grammar)

@@ -11,14 +11,17 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rewriter.locate.inputs import SYMBOL, combine, dimension, examples, shape
+from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension, shape
 from rewriter.locate.types import Expected
 
 _PARTITION = "partition_"
 
 
 def expected(
-    module: Sequence[ast.stmt], entry: ast.FunctionDef | ast.AsyncFunctionDef, names: Sequence[str]
+    module: Sequence[ast.stmt],
+    entry: ast.FunctionDef | ast.AsyncFunctionDef,
+    names: Sequence[str],
+    harness: Harness,
 ) -> tuple[Expected, ...]:
     """What is known of each input of `entry`, one function of the module."""
     # A partition has the graph's own names; its inputs may be the entry's.
@@ -36,7 +39,7 @@ def expected(
                 if known.name in names:
                     before = asserted.get(known.name, Expected(known.name, "tensor"))
                     asserted[known.name] = _merged(before, known)
-    return combine(names, examples(module), asserted, symbols)
+    return combine(names, harness.examples, asserted, symbols)
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

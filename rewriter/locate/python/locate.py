@@ -16,11 +16,10 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Role, Type
-from rewriter.locate import grammar as grammars
 from rewriter.locate import provenance
 from rewriter.locate.arguments import Declared, distinct, settle
 from rewriter.locate.flow import Flow
-from rewriter.locate.grammar import Grammar
+from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import (
     Reading,
@@ -31,6 +30,7 @@ from rewriter.locate.python.call import (
     parse_calls,
     reading,
 )
+from rewriter.locate.python.grammar import PythonGrammar
 from rewriter.locate.python.inputs import expected
 from rewriter.locate.python.outline import Outline, head
 from rewriter.locate.python.roles import RESOLVERS, Called
@@ -44,7 +44,7 @@ def locate(source: Source) -> Located:
 
     Raises `RewriterError` where the source does not parse.
     """
-    grammar = grammars.load("python")
+    grammar = grammars.load()
     outline = outlines.read(source, grammar)
     walk = Walk(source, outline, grammar)
     for scope in outline.scopes:
@@ -84,7 +84,7 @@ def _launch(
     candidate: Candidate,
     arguments: tuple[Written, ...],
     signatures: Signatures,
-    grammar: Grammar,
+    grammar: PythonGrammar,
 ) -> Launch:
     kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
     called = Called(candidate.callee, arguments, candidate.kept)
@@ -113,7 +113,7 @@ def _launch(
 
 
 def _argument(
-    value: cst.BaseExpression, declared: Declared, flow: Flow, grammar: Grammar
+    value: cst.BaseExpression, declared: Declared, flow: Flow, grammar: PythonGrammar
 ) -> Argument:
     read = reading(value, grammar)
     if read is None:
@@ -161,7 +161,7 @@ def _entries(
             if alone and not source.is_continued(line):
                 inputs, inputs_at = _inputs(scope.function, source)
                 outputs = returned.get(scope.name, ())
-                known = expected(outline.module, scope.function, inputs)
+                known = expected(outline.module, scope.function, inputs, outline.harness)
                 yield Entry(scope.name, start, indent, inputs, inputs_at, outputs, known)
             return
 

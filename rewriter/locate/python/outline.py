@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from rewriter.core import limits, python_syntax
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
-from rewriter.locate.grammar import Grammar
+from rewriter.locate.inputs import Harness, read_harness
+from rewriter.locate.python.grammar import PythonGrammar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,19 +56,17 @@ class Outline:
     scopes: tuple[ScopeNode, ...]
     header: int
     loader_globals: tuple[str, ...]
-    tensors: frozenset[str]
-    scalars: frozenset[str]
+    harness: Harness
     module: tuple[ast.stmt, ...]
 
 
-def read(source: Source, grammar: Grammar) -> Outline:
+def read(source: Source, grammar: PythonGrammar) -> Outline:
     """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error."""
     tree = parse(source)
     definitions: dict[str, Definition] = {}
     scopes: list[ScopeNode] = []
     header = 0
     loader_globals = []
-    inputs = _Inputs()
     above = 0  # the last line of the statement above
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
@@ -76,9 +75,7 @@ def read(source: Source, grammar: Grammar) -> Outline:
             elif isinstance(node.value, ast.Constant) and node.value.value is None:
                 loader_globals.append(target.id)
         for function, qualified in _functions(node):
-            if grammar.is_helper(function.name):
-                inputs.read(function)
-            elif _is_scope(function):
+            if not grammar.is_helper(function.name) and _is_scope(function):
                 header = header or _line_above(source, first_line(node), above)
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
         above = node.end_lineno or node.lineno
@@ -88,8 +85,7 @@ def read(source: Source, grammar: Grammar) -> Outline:
         tuple(scopes),
         header,
         tuple(loader_globals),
-        frozenset(inputs.tensors),
-        frozenset(inputs.scalars),
+        read_harness(tree.body),
         tuple(tree.body),
     )
 
@@ -222,19 +218,3 @@ def _line_above(source: Source, line: int, above: int) -> int:
     while line - 1 > above and source.is_continued(line):
         line -= 1
     return source.line_start(line)
-
-
-class _Inputs:
-    """What the wrapper's own harness says of the inputs: tensors by `rand_strided`, or numbers."""
-
-    def __init__(self) -> None:
-        self.tensors: set[str] = set()
-        self.scalars: set[str] = set()
-
-    def read(self, function: Function) -> None:
-        for node in function.body:
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-                if isinstance(node.value, ast.Constant):
-                    self.scalars.add(target.id)
-                elif isinstance(node.value, ast.Call) and callee(node.value) == "rand_strided":
-                    self.tensors.add(target.id)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from rewriter.core.source import Source
 from rewriter.core.types import Type
 from rewriter.locate.flow import Flow
-from rewriter.locate.grammar import Grammar, Shape
 from rewriter.locate.python import outline as outlines
+from rewriter.locate.python.grammar import PythonGrammar, PythonShape
 from rewriter.locate.python.outline import Outline, ScopeNode, callee, head
 from rewriter.locate.types import Site, Unrecognised
 
@@ -34,7 +34,7 @@ class Candidate:
 
     call: ast.Call
     callee: str
-    shape: Shape
+    shape: PythonShape
     scope: ScopeNode
     offset: int
     site: Site
@@ -50,21 +50,21 @@ class Candidate:
 class Walk:
     source: Source
     outline: Outline
-    grammar: Grammar
+    grammar: PythonGrammar
     found: list[Candidate] = field(default_factory=list)
     unrecognised: list[Unrecognised] = field(default_factory=list)
     returned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the buffers, by scope
 
     def __post_init__(self) -> None:
         self._functions = {scope.function.name for scope in self.outline.scopes}
-        self._classified: dict[tuple[str, frozenset[str | None]], Shape | str | None] = {}
+        self._classified: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
 
     def scope(self, scope: ScopeNode) -> None:
         self._scope = scope
         self._loops = 0
         self._last = scope.function.lineno
         self._elements = _Elements(scope.function)
-        flow = Flow(self.outline.tensors, self.outline.scalars)
+        flow = Flow(self.outline.harness.tensors, self.outline.harness.constants)
         self._block(scope.function.body, flow)
 
     def _block(self, body: list[ast.stmt], flow: Flow) -> None:
@@ -113,7 +113,7 @@ class Walk:
             for target in statement.targets:
                 self._assign(statement, target, statement.value, flow, bool(launches))
         elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-            if self._classify(callee(call), call) == "memory":
+            if self._classify(callee(call), call) == "write":
                 flow.write(head(callee(call)))
         elif isinstance(statement, ast.Return):
             self.returned[self._scope.name] = tuple(_returned(statement.value, flow))
@@ -206,7 +206,7 @@ class Walk:
                 continue
             path = callee(node)
             verdict = self._classify(path, node)
-            if isinstance(verdict, Shape):
+            if isinstance(verdict, PythonShape):
                 launches.append(self._candidate(statement, node, path, verdict, flow, obstacle))
             elif verdict is None:
                 text = " ".join(self.source.call_text(node).split())
@@ -216,7 +216,7 @@ class Walk:
             self.found += launches
         return launches
 
-    def _classify(self, path: str, call: ast.Call) -> Shape | str | None:
+    def _classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
         """A launch shape, the group of a known non-launch, or `None`."""
         key = path, frozenset(keyword.arg for keyword in call.keywords)
         if key not in self._classified:
@@ -232,7 +232,7 @@ class Walk:
         statement: ast.stmt,
         call: ast.Call,
         path: str,
-        shape: Shape,
+        shape: PythonShape,
         flow: Flow,
         obstacle: str,
     ) -> Candidate:
@@ -316,13 +316,15 @@ class _Elements:
         )
 
 
-def match_shape(path: str, call: ast.Call, outline: Outline, grammar: Grammar) -> Shape | None:
+def match_shape(
+    path: str, call: ast.Call, outline: Outline, grammar: PythonGrammar
+) -> PythonShape | None:
     """The first launch shape that the call has."""
     definition = outline.definitions.get(head(path))
     for shape in grammar.shapes:
         if any(pattern.fullmatch(path) for pattern in shape.excluded):
             continue
-        for match in shape.matches:
+        for match in shape.patterns:
             if not match.callee.fullmatch(path):
                 continue
             if match.defined_by and (definition is None or definition.factory != match.defined_by):

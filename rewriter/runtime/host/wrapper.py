@@ -34,6 +34,7 @@ import torch
 
 from ..digest import digest
 from . import recorded_values
+from .harness import BENCHMARK, MAKE_INPUTS
 
 
 class ProblemError(Exception):
@@ -188,9 +189,9 @@ def own_inputs(module: ModuleType) -> list[Any]:
     Earlier wrappers make them inside `benchmark_compiled_module`, which hands a function to
     `print_performance`; the inputs are what that function calls `call` with.
     """
-    if hasattr(module, "get_args"):
-        return list(module.get_args())
-    if not hasattr(module, "benchmark_compiled_module"):
+    if make_inputs := getattr(module, MAKE_INPUTS, None):
+        return list(make_inputs())
+    if not hasattr(module, BENCHMARK):
         raise ProblemError("no-inputs", "the wrapper has no get_args() to make inputs with")
     import torch._inductor.utils as utils
 
@@ -204,7 +205,7 @@ def own_inputs(module: ModuleType) -> list[Any]:
     try:
         module.call = captured.extend  # type: ignore[attr-defined]
         utils.print_performance = once  # type: ignore[assignment]
-        module.benchmark_compiled_module(times=1, repeat=1)
+        getattr(module, BENCHMARK)(times=1, repeat=1)
     finally:
         module.call = call  # type: ignore[attr-defined]
         utils.print_performance = measure

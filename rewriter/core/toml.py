@@ -1,0 +1,17 @@
+"""Reads TOML files, on every Python that is supported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The contents of a TOML file. Raises `ValueError` where it is none."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))

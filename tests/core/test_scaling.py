@@ -41,7 +41,7 @@ _LIMIT = 5.0
 
 def _outline(data: bytes) -> object:
     found = Outline(Source("wrapper.cpp", data), embedded.of(Source("wrapper.cpp", data)), load())
-    return found.bodies, found.header, found.cpp_kernels, found.callers, found.triton_sources
+    return found.bodies, found.header, found.cpp_kernels, found.launchers, found.triton_sources
 
 
 def _kernels(data: bytes) -> object:

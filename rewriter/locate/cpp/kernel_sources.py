@@ -2,8 +2,8 @@
 
 It defines `cpp_fused_*` functions, or leaves them to another file, and quotes Triton sources: in a
 comment of the kernel's `call_` function (AOTInductor), in a string named `<kernel>_source` (since
-torch 2.12), or in the Python around the C++ (just in time). See
-torch/_inductor/codegen/cpp_wrapper_gpu.py.
+torch 2.12), or in the Python around the C++ (just in time; up to torch 2.11 in its docstring, with
+the code that tuned them). See torch/_inductor/codegen/cpp_wrapper_gpu.py.
 """
 
 from __future__ import annotations
@@ -12,39 +12,69 @@ import bisect
 import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rewriter.core.scan import spans
 from rewriter.core.source import Source
 from rewriter.locate.types import KernelSource
 
-_FUNCTION = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\([^(){};]*\)\s*\{')
-_FUNCTION_END = re.compile(rb"^\}", re.MULTILINE)
-# Launched by its own name, by that of the function around it, or of the string that quotes it.
+# `extern "C" void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0)`, declared or defined.
+_FUNCTION = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\(')
+_CLOSED = re.compile(rb"\)")
+_OPENED = re.compile(rb"\s*\{")
+_FUNCTION_END = b"\n}"
+
 _TRITON = re.compile(
     rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
 )
-_OWNER = re.compile(
-    rb'\b(?P<string>\w+)_source\s*=\s*R"TRITON\('
-    rb"|^(?P<variable>\w+)\s*=\s*(?=async_compile\.triton\()",
-    re.MULTILINE,
-)
-_CALLER = re.compile(rb"\bvoid\s+call_(?P<caller>\w+)\s*\(")
-_CALLER_BODY = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
+# What gives a quoted kernel the name by which it is launched: a variable, a string, a function.
+_VARIABLE = re.compile(rb"^(?P<name>\w+)\s*=\s*(?=async_compile\.triton\()", re.MULTILINE)
+_STRING = re.compile(rb'\b(?P<name>\w+)_source\s*=\s*R"TRITON\(')
+_STRING_END = re.compile(rb'\)TRITON"')
+# `static inline void call_triton_poi_fused_0(const in_ptr0_type_& in_ptr0, …) {`
+_LAUNCHER = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\(")
+_LAUNCHER_BODY = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
+
+_Span = tuple[re.Match[bytes], re.Match[bytes]]
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """A function of C linkage. `start` and `end` are its bytes, `end` -1 where it does not end.
+
+    `body` is the text from its opening brace on, without the last one; empty for a declaration.
+    """
+
+    name: str
+    parameters: str
+    body: str
+    start: int
+    end: int
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is called as kernels are; other functions of C linkage are none."""
+        return "_fused" in self.name or self.name == "kernel"
+
+
+def c_functions(data: bytes) -> Iterator[CFunction]:
+    """The functions of C linkage that are declared or defined, in the order of the file."""
+    heads = list(spans(_FUNCTION, _CLOSED, data))
+    limits = [*(head.start() for head, _ in heads[1:]), len(data)]
+    for (head, closed), limit in zip(heads, limits, strict=True):
+        body, end = "", -1
+        if _OPENED.match(data, closed.end()):
+            last = data.find(_FUNCTION_END, closed.end(), limit)
+            body = _text(data[closed.end() : last if last >= 0 else limit])
+            end = last + len(_FUNCTION_END) if last >= 0 else -1
+        parameters = _text(data[head.end() : closed.start()])
+        yield CFunction(head["name"].decode(), parameters, body, head.start(), end)
 
 
 def kernels(source: Source) -> Iterator[KernelSource]:
     """The kernels in the order of the file; of two with one name the first is what is launched."""
     yield from functions(source.data)
-    owners = [*_OWNER.finditer(source.data)]
-    owners += [head for head, _ in spans(_CALLER, _CALLER_BODY, source.data)]
-    owners.sort(key=lambda owner: owner.start())
-    starts = [owner.start() for owner in owners]
-    for match in _TRITON.finditer(source.data):
-        above = bisect.bisect_right(starts, match.start()) - 1
-        owner = owners[above] if above >= 0 else None
-        name = (owner and owner[owner.lastgroup or 0]) or match["name"]
-        text = textwrap.dedent(match["text"].decode("utf-8", "replace"))
-        yield KernelSource(name.decode(), text, *match.span("text"))
+    yield from triton_kernels(source.data)
 
 
 def defined(data: bytes) -> tuple[str, ...]:
@@ -53,9 +83,36 @@ def defined(data: bytes) -> tuple[str, ...]:
 
 
 def functions(data: bytes) -> Iterator[KernelSource]:
-    """The C++ kernels that are defined here; other functions of C linkage are no kernels."""
-    for head, tail in spans(_FUNCTION, _FUNCTION_END, data):
-        name = head["name"].decode()
-        if "_fused" in name or name == "kernel":
-            start, end = head.start(), tail.end()
-            yield KernelSource(name, data[start:end].decode("utf-8", "replace"), start, end)
+    """The C++ kernels that are defined here."""
+    for one in c_functions(data):
+        if one.is_kernel and one.body and one.end >= 0:
+            yield KernelSource(one.name, _text(data[one.start : one.end]), one.start, one.end)
+
+
+def triton_kernels(data: bytes) -> Iterator[KernelSource]:
+    """The Triton kernels that are quoted here, under the names by which they are launched."""
+    variables = {match.end(): match for match in _VARIABLE.finditer(data)}
+    strings = list(spans(_STRING, _STRING_END, data))
+    functions = launchers(data)
+    for match in _TRITON.finditer(data):
+        owner = variables.get(match.start())
+        if owner is None and (above := _last_above(strings, match.start())):
+            owner = above[0] if above[1].end() > match.start() else None
+        if owner is None and (above := _last_above(functions, match.start())):
+            owner = above[0]
+        name = (owner or match)["name"].decode()
+        yield KernelSource(name, textwrap.dedent(_text(match["text"])), *match.span("text"))
+
+
+def launchers(data: bytes) -> list[_Span]:
+    """The heads of the functions `call_<kernel>`: from their names to the opening braces."""
+    return list(spans(_LAUNCHER, _LAUNCHER_BODY, data))
+
+
+def _last_above(found: list[_Span], offset: int) -> _Span | None:
+    above = bisect.bisect_left(found, offset, key=lambda span: span[0].start())
+    return found[above - 1] if above else None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

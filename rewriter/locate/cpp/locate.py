@@ -18,6 +18,7 @@ from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp import grammar as grammars
 from rewriter.locate.cpp.expression import Reading
 from rewriter.locate.cpp.inputs import expected
+from rewriter.locate.cpp.kernel_sources import triton_kernels
 from rewriter.locate.cpp.outline import Body, Outline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, Operators
 from rewriter.locate.cpp.walk import Candidate, Walk
@@ -28,10 +29,6 @@ from rewriter.locate.types import Argument, Entry, Expected, Launch, Located
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
-_TRITON = re.compile(
-    rb"^(?P<name>\w+) = async_compile\.triton\(\s*['\"]\w+['\"],\s*'''(?P<text>.*?)'''",
-    re.DOTALL | re.MULTILINE,
-)
 # A tensor that nothing is ever put into: it stands for none.
 _UNDEFINED = re.compile(r"var_\d+$")
 _OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d{1,5})\] = (?P<name>\w+)\.release\(\)")
@@ -47,7 +44,8 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     """
     text = embedded.of(source)
     harness = read_harness(_require_module(source)) if text.start else NO_HARNESS
-    sources = _triton_sources(source, text.start) if text.start else {}
+    # Triton kernels stand in the Python above the C++, too.
+    sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
     shapes = grammars.load()
     outline = Outline(source, text, shapes)
     walk = Walk(outline, shapes)
@@ -257,14 +255,3 @@ def _require_module(source: Source) -> list[ast.stmt]:
             hint="Expected a complete output_code.py; copy it again.",
         )
     return module.body
-
-
-def _triton_sources(source: Source, end: int) -> dict[str, str]:
-    """The Triton kernels that the Python above the C++ defines.
-
-    Up to torch 2.11 they stand in the module's docstring, with the code that tuned them.
-    """
-    return {
-        match["name"].decode(): match["text"].decode("utf-8", "replace")
-        for match in _TRITON.finditer(source.data, 0, end)
-    }

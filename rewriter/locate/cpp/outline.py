@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,28 +11,16 @@ import tree_sitter
 
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
-from rewriter.core.scan import last_word, spans
+from rewriter.core.scan import last_word
 from rewriter.core.source import Source
 from rewriter.locate import kernels
 from rewriter.locate.cpp import lexer
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.cpp.grammar import LANGUAGE, CppGrammar
+from rewriter.locate.cpp.kernel_sources import c_functions, launchers, triton_kernels
 from rewriter.locate.cpp.tokens import require_parsable
 from rewriter.locate.kernels import Parameter
 
-# `extern "C" void cpp_fused_relu_0(const float* in_ptr0, float* out_ptr0)`, declared or defined.
-_CPP_KERNEL = re.compile(rb'extern\s+"C"\s+(?:\w+\s+)*?(?P<name>\w+)\s*\(')
-_CLOSED = re.compile(rb"\)")
-# `static inline void call_triton_poi_fused_0(const in_ptr0_type_& in_ptr0, …)`
-_CALL = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\(")
-_OPENED = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
-# The kernel's Triton source, in a comment of its `call_` function (AOTInductor) or in a string
-# above it (`<kernel>_source`, since torch 2.12).
-_TRITON = re.compile(
-    rb"async_compile\.triton\(\s*['\"](?P<name>\w+)['\"],\s*'''(?P<text>.*?)'''", re.DOTALL
-)
-_TRITON_STRING = re.compile(rb"\b(?P<name>\w+)_source\s*=\s*R\"TRITON\(")
-_STRING_END = re.compile(rb"\)TRITON\"")
 # Lines behind which another may go: none that goes on, by a backslash or in a comment.
 _INCLUDES = re.compile(
     rb"(?:[ \t]*(?:#[ \t]*(?:include|pragma once)(?:[^\r\n/]|/(?!\*))*|//[^\r\n]*)?"
@@ -179,49 +165,27 @@ class Outline:
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:
         """The parameters of the kernels that are declared or defined here, written in C++."""
         found = {}
-        heads = list(spans(_CPP_KERNEL, _CLOSED, self.data))
-        ends = [*(head.start() for head, _ in heads[1:]), len(self.data)]
-        for (match, end), limit in zip(heads, ends, strict=False):
+        for function in c_functions(self.data):
             # Of a declaration and a definition the latter tells more.
-            body = self._body_after(end.end(), limit)
-            written = self.data[match.end() : end.start()].decode("utf-8", "replace")
-            parameters = kernels.cpp(f"void kernel({written})\n{body}")
-            name = match["name"].decode()
-            if parameters is not None and (body or name not in found):
-                found[name] = parameters
+            parameters = kernels.cpp(f"void kernel({function.parameters})\n{function.body}")
+            if parameters is not None and (function.body or function.name not in found):
+                found[function.name] = parameters
         return found
 
-    def _body_after(self, offset: int, limit: int) -> str:
-        """The text of the definition that goes on at `offset`, empty for a declaration."""
-        rest = self.data[offset : offset + 16].lstrip()
-        if not rest.startswith(b"{"):
-            return ""
-        end = self.data.find(b"\n}", offset, limit)
-        return self.data[offset : end if end >= 0 else limit].decode("utf-8", "replace")
-
     @cached_property
-    def callers(self) -> dict[str, tuple[str, ...]]:
+    def launchers(self) -> dict[str, tuple[str, ...]]:
         """The parameter names of each `call_<kernel>`, by kernel."""
         return {
-            match["name"].decode(): tuple(
-                _parameter_names(self.data[match.end() : end.start()].decode("utf-8", "replace"))
+            head["name"].decode(): tuple(
+                _parameter_names(self.data[head.end() : end.start()].decode("utf-8", "replace"))
             )
-            for match, end in spans(_CALL, _OPENED, self.data)
+            for head, end in launchers(self.data)
         }
 
     @cached_property
     def triton_sources(self) -> dict[str, str]:
         """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
-        strings = list(spans(_TRITON_STRING, _STRING_END, self.data))
-        callers = list(spans(_CALL, _OPENED, self.data))
-        found = {}
-        for match in _TRITON.finditer(self.data):
-            owner, end = _last_above(strings, match.start()) or (match, match)
-            if end.end() < match.start() or owner is match:
-                owner, _ = _last_above(callers, match.start()) or (match, match)
-            text = match["text"].decode("utf-8", "replace")
-            found[owner["name"].decode()] = textwrap.dedent(text)
-        return found
+        return {kernel.name: kernel.text for kernel in triton_kernels(self.data)}
 
     def _syntax_error(self, offset: int) -> RewriterError:
         line = self.source.line_of(self.position(offset))
@@ -252,13 +216,6 @@ def _unbroken(spaces: re.Match[str]) -> str:
     text = _SPLICE.sub("", spaces[0])
     is_broken = text != spaces[0] or "\n" in text or "\r" in text
     return " " if is_broken and text else text
-
-
-def _last_above(
-    found: list[tuple[re.Match[bytes], re.Match[bytes]]], offset: int
-) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
-    above = bisect.bisect_left(found, offset, key=lambda pair: pair[0].start())
-    return found[above - 1] if above else None
 
 
 def _first_error(node: tree_sitter.Node) -> tree_sitter.Node:

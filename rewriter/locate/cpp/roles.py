@@ -86,7 +86,7 @@ def by_signature(candidate: Candidate, context: Context) -> Called:
     kernel = callee.removeprefix("call_")
     source, parameters = context.triton(kernel)
     declared = {parameter.name: parameter for parameter in parameters}
-    names = context.outline.callers.get(kernel, ())
+    names = context.outline.launchers.get(kernel, ())
     arguments = []
     for position, node in enumerate(nodes):
         name = names[position] if position < len(names) else ""

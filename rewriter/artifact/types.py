@@ -14,7 +14,7 @@ from rewriter.artifact.package.model import Package
 from rewriter.core import edit, markers
 from rewriter.core.edit import Restored
 from rewriter.core.errors import RewriterError
-from rewriter.core.markers import Header
+from rewriter.core.markers import ProbeHeader
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Language
 from rewriter.locate.languages import language
@@ -65,7 +65,7 @@ class OpenWrapper:
         return graph_of(self.source)
 
     @cached_property
-    def probes(self) -> Header | None:
+    def probes(self) -> ProbeHeader | None:
         """What the header says, if the wrapper is instrumented."""
         return markers.find_header(self.source)
 

@@ -26,8 +26,12 @@ _ADDED_NEWLINE = b" +newline"
 _BEGIN, _END = b" begin", b" end"
 
 
+# How the lines begin that are written here, whatever the probes are.
+OWN_LINE = re.compile(rb"\s*(?:#|//) (?:Instrumented by |What the probes need:|Here it ends\.)")
+
+
 @dataclass(frozen=True)
-class Header:
+class ProbeHeader:
     """What the first inserted line says."""
 
     version: str
@@ -36,12 +40,12 @@ class Header:
     tag: str
 
 
-def find_header(data: bytes) -> Header | None:
+def find_header(data: bytes) -> ProbeHeader | None:
     """The header of an instrumented file, or `None` for a plain one."""
     match = _HEADER.search(data)
     if match is None:
         return None
-    return Header(
+    return ProbeHeader(
         match["version"].decode(),
         tuple(match["probes"].decode().split(",")),
         match["sha256"].decode(),
@@ -117,6 +121,14 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
         kept.append(line)
         numbers.append(number)
     return b"".join(kept), numbers
+
+
+def marked_lines(data: bytes, tag: str) -> list[bytes]:
+    """The lines that end in a mark, without their ends; what stands in a block has none."""
+    mark = _mark(tag)
+    marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE)
+    stripped = (line.rstrip(b"\r\n") for line in lines(data))
+    return [line for line in stripped if line.endswith(marks)]
 
 
 def _ends(line: bytes, mark: bytes) -> bool:

@@ -17,7 +17,7 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import MANIFEST, RunDump
-from rewriter.instrumentation import record
+from rewriter.instrumentation import options_line
 from rewriter.instrumentation.types import Selection
 
 _KEPT = 64  # wrappers in memory
@@ -49,8 +49,8 @@ def selection_of(run: RunDump) -> Selection | None:
     wrapper = wrapper_of(run)
     if wrapper is None or wrapper.probes is None:
         return None
-    said = record.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
-    return None if said is None else said[1]
+    recorded = options_line.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
+    return None if recorded is None else recorded[1]
 
 
 @lru_cache(maxsize=_KEPT)

@@ -9,8 +9,9 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit
 from rewriter.core.errors import RewriterError
+from rewriter.core.files import backup_path
 from rewriter.core.types import Format, When
-from rewriter.instrumentation import planning, probes, verify
+from rewriter.instrumentation import options_line, planning, probes, verify
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
 
@@ -103,6 +104,7 @@ def instrument_wrapper(
     `label` is what prints call it, where others print beside it.
     """
     source = wrapper.plain
+    _require_header(wrapper)
     if wrapper.probes is not None:
         if not replace:
             raise already_instrumented(
@@ -121,6 +123,7 @@ def instrument_wrapper(
 def strip(artifact: str | Path | Artifact) -> Stripped:
     """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
     wrapper = _only_wrapper(artifact)
+    _require_header(wrapper)
     if wrapper.probes is None:
         # Nothing to take out, so this had better be a sound wrapper. What carries probes is
         # restored in whatever state it is.
@@ -136,6 +139,18 @@ def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
     return RewriterError(
         "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
     )
+
+
+def _require_header(wrapper: OpenWrapper) -> None:
+    """Refuse a file with probes whose first line was edited: nobody knows how to take them out."""
+    if wrapper.probes is None and (line := options_line.find(wrapper.source)):
+        raise RewriterError(
+            "edited-since",
+            f"{wrapper.path}:{line}: this line belongs to probes, and the line that begins them is "
+            "missing or edited: without it they cannot be taken out",
+            hint="Undo that edit, or go back to the file that was instrumented "
+            f"(--in-place keeps it as {backup_path(wrapper.path).name}).",
+        )
 
 
 def _require_unedited(wrapper: OpenWrapper) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
 from rewriter.artifact.types import OpenWrapper
-from rewriter.core.types import Json, Phase
+from rewriter.core.source import Source
+from rewriter.core.types import Json, Language, Phase
 from rewriter.locate.types import Argument
 
 
 @dataclass(frozen=True)
-class Header:
+class HeaderLines:
     """What goes in once, in front of the first entry.
 
     `marked` are lines that carry a mark each, `block` is text that stands between two marks.
@@ -50,17 +52,31 @@ class Dialect(Protocol):
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
-    ) -> Header:
+    ) -> HeaderLines:
         """What the lines above need: the runtime, and the table of what is known of each launch."""
 
     def encode(self, line: str) -> str:
         """A line as the file has to hold it."""
 
 
+class DialectModule(Protocol):
+    """What a module of `dialects/` provides."""
+
+    OWN_LINE: re.Pattern[bytes]  # fits how each marked line that it writes begins
+    CARRIED: bytes  # stands in a marked line where such lines carry the runtime; empty if none do
+
+    def dialect(self, source: Source, *, standalone: bool) -> Dialect:
+        """How probes are written in a plain source; with `standalone`, with the runtime in it."""
+
+
+def module_of(language: Language) -> DialectModule:
+    """How probes are written in a language."""
+    return cast(DialectModule, import_module(f"rewriter.instrumentation.dialects.{language}"))
+
+
 def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
     """How probes are written in a wrapper; with `standalone`, with the runtime in it."""
-    module = import_module(f"rewriter.instrumentation.dialects.{wrapper.language}")
-    return cast(Dialect, module.dialect(wrapper.plain, standalone=standalone))
+    return module_of(wrapper.language).dialect(wrapper.plain, standalone=standalone)
 
 
 def expression(argument: Argument, phase: Phase) -> str:

@@ -11,10 +11,9 @@ from rewriter.core.edit import Insertion
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Format, Json, Phase
-from rewriter.instrumentation import probes
+from rewriter.instrumentation import options_line, probes
 from rewriter.instrumentation.dialect import Dialect, expression
-from rewriter.instrumentation.record import Recorded, operators_hash
-from rewriter.instrumentation.record import line as recorded_line
+from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.inputs import row as table_row
 from rewriter.locate.types import Argument, Expected, Launch, Located
@@ -74,8 +73,8 @@ def plan(
     if phases and chosen and not (probed or skipped or inputs):
         raise probes.no_value(chosen, selection)
     checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
-    made = Recorded(Path(source.name).name, dialect.packer, operators_hash(operators), label)
-    lines.header(located, selection, facts, inputs, checked, made)
+    record = OptionsRecord(Path(source.name).name, dialect.packer, operators_hash(operators), label)
+    lines.header(located, selection, facts, inputs, checked, record)
     return Plan(
         lines.insertions(),
         tuple(probed) if phases else (),
@@ -214,20 +213,20 @@ class _Lines:
         facts: list[Json],
         inputs: Sequence[str],
         checked: Json,
-        made: Recorded,
+        record: OptionsRecord,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
         self._require_line(offset)
         sha256 = hashlib.sha256(source.data).hexdigest()
         options = {
-            "artifact": made.artifact,
+            "artifact": record.artifact,
             "sha256": sha256,
             "version": __version__,
             "probes": list(selection.probes),
             "when": selection.when,
             "format": selection.format,
             "values": selection.values,
-            "label": made.label,
+            "label": record.label,
             "calls": selection.calls,
             "last": selection.last,
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
@@ -237,8 +236,8 @@ class _Lines:
         newline = source.newline_at(offset)
         first = markers.header_line(__version__, selection.probes, sha256)
         text = self._mark.line(f"{self._dialect.comment} {first}", newline)
-        options_line = f"{self._dialect.comment} {recorded_line(made, selection)}"
-        text += self._mark.line(encode(options_line), newline)
+        second = f"{self._dialect.comment} {options_line.line(record, selection)}"
+        text += self._mark.line(encode(second), newline)
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
             text += self._mark.block([encode(line) for line in header.block], newline)

@@ -17,9 +17,9 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import planning, probes, record
+from rewriter.instrumentation import options_line, planning, probes
 from rewriter.instrumentation.dialect import Dialect, dialect_of
-from rewriter.instrumentation.record import Recorded
+from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Wrapper
 from rewriter.version import __version__
@@ -54,18 +54,18 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
             "unverified",
             f"{header.version} wrote them, and this is {__version__}: that version can check them",
         )
-    said = record.read(wrapper.source, header.tag, header.probes)
-    if said is None:
+    recorded = options_line.read(wrapper.source, header.tag, header.probes)
+    if recorded is None:
         return ProbeCheck("unverified", "the file does not say with which options they were made")
-    made, selection = said
+    record, selection = recorded
     try:
         probes.check(header.probes)
-        with_operators = _with_operators(wrapper, made)
+        with_operators = _with_operators(wrapper, record)
         if with_operators is None:
             return ProbeCheck(
                 "unverified", "the .json with the meanings of its operators is missing, or another"
             )
-        return _compare(with_operators, made, selection)
+        return _compare(with_operators, record, selection)
     except RewriterError as error:
         return ProbeCheck("changed", f"they cannot be made again: {error.message}")
     except (ValueError, TypeError, AttributeError) as error:
@@ -74,10 +74,9 @@ def check(wrapper: OpenWrapper) -> ProbeCheck | None:
 
 def _without_header(source: bytes) -> ProbeCheck | None:
     """Of a file without the first line of probes: `None` where it has no other line of theirs."""
-    match = record.find(source)
-    if match is None:
+    line = options_line.find(source)
+    if not line:
         return None
-    line = len(markers.lines(source[: match.start()])) + 1
     return ProbeCheck(
         "changed",
         f"line {line} is theirs, and the line that begins them is missing or edited",
@@ -85,32 +84,32 @@ def _without_header(source: bytes) -> ProbeCheck | None:
     )
 
 
-def _with_operators(wrapper: OpenWrapper, made: Recorded) -> OpenWrapper | None:
+def _with_operators(wrapper: OpenWrapper, record: OptionsRecord) -> OpenWrapper | None:
     """The wrapper with the operators that it was instrumented with; `None` if they are gone."""
-    if made.operators == record.operators_hash(wrapper.operators):
+    if record.operators == options_line.operators_hash(wrapper.operators):
         return wrapper
     # They lie beside the file that was instrumented, unless it had none.
     operators = (
-        operators_beside(wrapper.path.with_name(made.artifact), wrapper.language)
-        if made.operators
+        operators_beside(wrapper.path.with_name(record.artifact), wrapper.language)
+        if record.operators
         else ()
     )
-    if made.operators != record.operators_hash(operators):
+    if record.operators != options_line.operators_hash(operators):
         return None
     return replace(wrapper, operators=operators)
 
 
-def _compare(wrapper: OpenWrapper, made: Recorded, selection: Selection) -> ProbeCheck:
+def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) -> ProbeCheck:
     source = wrapper.source
-    dialect = dialect_of(wrapper, standalone=bool(made.packed))
-    expected = _instrumented(wrapper, made, selection, dialect)
-    if expected != source and made.packed and made.packed != zlib.ZLIB_RUNTIME_VERSION:
+    dialect = dialect_of(wrapper, standalone=bool(record.packed))
+    expected = _instrumented(wrapper, record, selection, dialect)
+    if expected != source and record.packed and record.packed != zlib.ZLIB_RUNTIME_VERSION:
         from rewriter.instrumentation.dialects.python import Python, packed
 
         # Another zlib packs the same in other bytes.
         if (found := _packed(source)) and _unpacked(found) == _unpacked(packed()):
-            own = Python(True, runtime=found, packer=made.packed)
-            expected = _instrumented(wrapper, made, selection, own)
+            own = Python(True, runtime=found, packer=record.packed)
+            expected = _instrumented(wrapper, record, selection, own)
     if expected == source:
         return ProbeCheck("verified")
     ours, theirs = markers.lines(expected), markers.lines(source)
@@ -124,12 +123,12 @@ def _compare(wrapper: OpenWrapper, made: Recorded, selection: Selection) -> Prob
 
 
 def _instrumented(
-    wrapper: OpenWrapper, made: Recorded, selection: Selection, dialect: Dialect
+    wrapper: OpenWrapper, record: OptionsRecord, selection: Selection, dialect: Dialect
 ) -> bytes:
     plain = replace(
         wrapper,
         wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
-        path=wrapper.path.with_name(made.artifact),
+        path=wrapper.path.with_name(record.artifact),
     )
     plan = planning.plan(
         plain.plain,
@@ -137,7 +136,7 @@ def _instrumented(
         selection,
         dialect,
         wrapper.operators,
-        label=made.label,
+        label=record.label,
     )
     return edit.apply(plain.plain.data, plan.insertions)
 

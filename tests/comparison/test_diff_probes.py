@@ -17,7 +17,7 @@ from rewriter.artifact.wrapper_files import opened
 from rewriter.cli import main
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import markers
-from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
 from rewriter.instrumentation import probe_check
 from rewriter.version import __version__
 
@@ -251,3 +251,22 @@ def test_the_first_line_was_edited(
     assert main(["strip", str(path), "--check-probes"]) == DIFFERS
     assert why in capsys.readouterr().err
     assert main(["strip", str(plain), "--check-probes"]) == OK
+
+
+@pytest.mark.parametrize("command", ["instrument", "strip"])
+@pytest.mark.parametrize("name", NAMES)
+def test_without_its_first_line_a_file_is_refused(
+    name: str, command: str, tmp_path: Path, capsys: Any
+) -> None:
+    """It is no plain file: probes would be nested, or stay in what `strip` calls restored."""
+    _, path = probed(name, tmp_path)
+    edited = path.read_bytes().replace(b"Instrumented by", b"instrumented by")
+    path.write_bytes(edited)
+    before = sorted(tmp_path.iterdir())
+    for options in (["-o", str(tmp_path / "out" / path.name)], ["--in-place"], ["--check"]):
+        assert main([command, str(path), *options]) == BAD_INPUT
+        output = capsys.readouterr()
+        assert "error[edited-since]" in output.err
+        assert f"{path}:" in output.err
+        assert not output.out
+    assert (path.read_bytes(), sorted(tmp_path.iterdir())) == (edited, before)

@@ -15,7 +15,7 @@ from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts.packages import member_hashes
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import api, record
+from rewriter.instrumentation import api, options_line
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Wrapper
 
@@ -83,12 +83,12 @@ def _says_what_is_there(
     for model, wrapper in zip(package.models, wrappers, strict=True):
         if model.name not in models or wrapper.probes is None:
             continue
-        said = record.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
-        if said is None:
+        recorded = options_line.read(wrapper.source, wrapper.probes.tag, wrapper.probes.probes)
+        if recorded is None:
             return False
         source = Wrapper(wrapper.name, wrapper.restored.source, wrapper.language)
         plain = replace(wrapper, wrapper=source)
-        probed.append(patch.Probed(model, api.instrument_wrapper(plain, said[1])))
+        probed.append(patch.Probed(model, api.instrument_wrapper(plain, recorded[1])))
     routes = [models[one.model.name]["route"] for one in probed]
     if not probed or not set(routes) <= set(ROUTES):
         return False

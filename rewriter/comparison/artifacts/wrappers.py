@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from rewriter.artifact.types import OpenWrapper
@@ -21,18 +20,8 @@ from rewriter.comparison.artifacts.values import renaming
 from rewriter.core import align, markers
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import check_text
-from rewriter.instrumentation import probe_check
+from rewriter.instrumentation import emitted, probe_check
 
-# A call of the runtime at a launch, in either language.
-_PROBE = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
-# How lines of probes begin: the header, a block, the handle, its calls and its table of launches.
-_OURS = re.compile(
-    rb"\s*(?:(?:#|//) (?:Instrumented by |Options: |What the probes need:|Here it ends\.)"
-    rb"|from rewriter\.runtime import |inductor_rewriter::Call \w+\(|_\w*\.\w+\("
-    rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
-)
-# In a wrapper that carries the runtime, whose lines are not looked through.
-_CARRIED = b"_rewriter_runtime_"
 # So much of a sound wrapper must be in a damaged one for it to be a copy of it.
 _SHARED = 0.9
 _FORMS = ("{}", "call_{}", "{}_source", "{}_result")
@@ -97,30 +86,15 @@ def probing(wrapper: OpenWrapper, count: int) -> Probing | None:
     header = wrapper.probes
     if header is None:
         return None
-    found = {int(match[1]) for line in _marked(wrapper) if (match := _PROBE.search(line))}
     checked = probe_check.check(wrapper)
     assert checked is not None
-    probed = sum(index < count for index in found)
+    probed = sum(index < count for index in emitted.probed_launches(wrapper))
     return Probing(header.probes, probed, wrapper.restored.exact, checked)
-
-
-def _marked(wrapper: OpenWrapper) -> Iterator[bytes]:
-    """The lines with the mark of a wrapper's probes; the lines of a block have none."""
-    header = wrapper.probes
-    if header is not None:
-        mark = f"rewriter:{header.tag}".encode()
-        for line in markers.lines(wrapper.source):
-            line = line.rstrip(b"\r\n")
-            if line.endswith((mark, mark + b" begin", mark + b" end", mark + b" +newline")):
-                yield line
 
 
 def _foreign(side: str, wrapper: OpenWrapper) -> Iterator[str]:
     """A sentence about marked lines that no probe needs, which are left out with the others."""
-    marked = list(_marked(wrapper))
-    if any(_CARRIED in line for line in marked):
-        return
-    if foreign := sum(not _OURS.match(line) for line in marked):
+    if foreign := emitted.count_foreign(wrapper):
         lines = "a marked line" if foreign == 1 else f"{foreign} marked lines"
         yield f"{side} has {lines} that instrument did not write"
 

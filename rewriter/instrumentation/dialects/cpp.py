@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation import bundle
-from rewriter.instrumentation.dialect import Header, expression
+from rewriter.instrumentation.dialect import HeaderLines, expression
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.types import Argument
 
 _SPACE = "inductor_rewriter"
+OWN_LINE = re.compile(rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()")
+CARRIED = b""  # the runtime stands in a block, whose lines have no marks
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("
     r"\s*(\w+, \d+, \w+, \w+, [^(){},]+)\)\)$"
@@ -47,8 +49,8 @@ class Cpp:
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
-    ) -> Header:
-        return Header(
+    ) -> HeaderLines:
+        return HeaderLines(
             block=(
                 *bundle.text(options["probes"], options["format"]).splitlines(),
                 *_table(options, launches, inputs),

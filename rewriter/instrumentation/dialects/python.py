@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,15 @@ from pathlib import Path
 
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
-from rewriter.instrumentation.dialect import Header
+from rewriter.instrumentation.dialect import HeaderLines
 from rewriter.locate.types import Argument
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
+OWN_LINE = re.compile(
+    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
+)
+_PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
+CARRIED = _PACKAGE.encode()
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,9 @@ class Python:
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]
-    ) -> Header:
+    ) -> HeaderLines:
         given = f", {list(inputs)!r}" if inputs else ""
-        return Header(
+        return HeaderLines(
             marked=(
                 *(_embedded(variable, self.runtime) if self.standalone else [_imported(variable)]),
                 f"{variable} = {variable}_attach({options!r}, [",
@@ -91,7 +97,7 @@ def _embedded(variable: str, runtime: str) -> Iterator[str]:
     # A name of its own for each version: two standalone wrappers may meet in one process.
     for name, value in (
         ("PACKED", f"{variable}_packed"),
-        ("PACKAGE", f"_rewriter_runtime_{zlib.crc32(sources):08x}"),
+        ("PACKAGE", f"{_PACKAGE}{zlib.crc32(sources):08x}"),
         ("VARIABLE", variable),
     ):
         loader = loader.replace(name, value)

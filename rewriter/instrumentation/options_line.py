@@ -1,4 +1,4 @@
-"""What an instrumented file says of how it was made, in one line: enough to make it again.
+"""The second inserted line, "Options:", which says how a file was made: enough to make it again.
 
 The line is JSON in which all that could end a string or a comment of the file is percent-encoded.
 """
@@ -13,17 +13,19 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rewriter.core import json_text
+from rewriter.core import json_text, markers
 from rewriter.core.types import Json
 from rewriter.instrumentation.types import Selection
 
 _LINE = re.compile(rb"(?:#|//) Options: (\{[!-~]*\})  (?:#|//) rewriter:")
 _WHOLE = re.compile(rb"(?:\A|(?<=[\r\n]))" + _LINE.pattern + rb"[0-9a-f]{8}[ \t]*(?=[\r\n]|\Z)")
+# How the line begins.
+OWN_LINE = re.compile(rb"\s*(?:#|//) Options: ")
 _SAFE = '{}[]",:*-_./()+='
 
 
 @dataclass(frozen=True)
-class Recorded:
+class OptionsRecord:
     """How a file was made, beside the probes, which are in its first inserted line.
 
     `artifact` is the name of the file that was instrumented; `packed` the version of zlib that
@@ -37,9 +39,9 @@ class Recorded:
     label: str = ""
 
 
-def line(made: Recorded, selection: Selection) -> str:
+def line(record: OptionsRecord, selection: Selection) -> str:
     """The line, without its comment sign and mark. What is left at its default is left out."""
-    options: Json = {name: _plain(value) for name, value in vars(made).items() if value}
+    options: Json = {name: _plain(value) for name, value in vars(record).items() if value}
     for field in fields(Selection):
         value = getattr(selection, field.name)
         if field.name != "probes" and value != field.default:
@@ -47,24 +49,30 @@ def line(made: Recorded, selection: Selection) -> str:
     return "Options: " + quote(json_text.encode(options, compact=True), safe=_SAFE)
 
 
-def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[Recorded, Selection] | None:
+def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, Selection] | None:
     """What the line of a file says; `None` where there is none that could be one of ours."""
     for match in _LINE.finditer(data):
         if not data.startswith(tag.encode(), match.end()):
             continue
         try:
             options = json_text.parse_object(unquote(match[1].decode()).encode())
-            made = {name: str(options.pop(name)) for name in vars(Recorded("")) if name in options}
+            record = {
+                name: str(options.pop(name)) for name in vars(OptionsRecord("")) if name in options
+            }
             selected = {name: _value(value) for name, value in options.items()}
-            return Recorded(**made), Selection(probes=tuple(probes), **selected)
+            return OptionsRecord(**record), Selection(probes=tuple(probes), **selected)
         except (ValueError, TypeError):
             return None
     return None
 
 
-def find(data: bytes) -> re.Match[bytes] | None:
-    """The first line of a file that is like this one, whatever its mark."""
-    return _WHOLE.search(data)
+def find(data: bytes) -> int:
+    """The number of the first line of a file that is like this one, whatever its mark; 0 if none.
+
+    In a file without the header of probes it says that the header is missing or edited.
+    """
+    match = _WHOLE.search(data)
+    return 0 if match is None else len(markers.lines(data[: match.start()])) + 1
 
 
 def operators_hash(operators: Sequence[Json]) -> str:

@@ -1,0 +1,35 @@
+"""Reads the lines of probes in a file: which launches they are at, and which are none of ours."""
+
+from __future__ import annotations
+
+import re
+
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core import markers
+from rewriter.instrumentation import options_line
+from rewriter.instrumentation.dialect import module_of
+
+# As the dialects write the line before or after a launch.
+_AT_LAUNCH = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
+
+
+def probed_launches(wrapper: OpenWrapper) -> frozenset[int]:
+    """The indices of the launches that have a line before or after them."""
+    found = map(_AT_LAUNCH.search, _marked(wrapper))
+    return frozenset(int(match[1]) for match in found if match)
+
+
+def count_foreign(wrapper: OpenWrapper) -> int:
+    """How many marked lines there are that `instrument` does not write: somebody copied the mark.
+
+    A wrapper that carries the runtime is not looked through, since that may have any line.
+    """
+    dialect, lines = module_of(wrapper.language), _marked(wrapper)
+    if dialect.CARRIED and any(dialect.CARRIED in line for line in lines):
+        return 0
+    known = (markers.OWN_LINE, options_line.OWN_LINE, dialect.OWN_LINE)
+    return sum(not any(pattern.match(line) for pattern in known) for line in lines)
+
+
+def _marked(wrapper: OpenWrapper) -> list[bytes]:
+    return markers.marked_lines(wrapper.source, wrapper.probes.tag) if wrapper.probes else []

@@ -61,7 +61,7 @@ def c_functions(data: bytes) -> Iterator[CFunction]:
     """The functions of C linkage that are declared or defined, in the order of the file."""
     heads = list(spans(_FUNCTION, _CLOSED, data))
     limits = [*(head.start() for head, _ in heads[1:]), len(data)]
-    for (head, closed), limit in zip(heads, limits, strict=True):
+    for (head, closed), limit in zip(heads, limits, strict=False):
         body, end = "", -1
         if _OPENED.match(data, closed.end()):
             last = data.find(_FUNCTION_END, closed.end(), limit)

@@ -12,18 +12,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter.cache import naming, program
+from rewriter.cache import naming
 from rewriter.cache.location import VARIABLE
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Choice, Chosen, choose
 from rewriter.cache.session import Session, Tell, writing
 from rewriter.cache.slots import Cache, Slot, scan
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.signals import Signals
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.summary import DumpSummary, summarise
-from rewriter.execution.exit_status import ExitStatus
+from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
-from rewriter.execution.signals import Signals
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 

@@ -27,7 +27,8 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.dump.where import where
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.runner import InterruptedRunError, Ran, blocking_environment, run
+from rewriter.execution.run_result import InterruptedRunError, RunResult
+from rewriter.execution.runner import blocking_environment, run
 from rewriter.instrumentation.types import Selection
 
 _LONG = 20  # launches from which on a progress bar is worth its lines
@@ -111,7 +112,7 @@ def act(
                 report=steps(),
             )
     except InterruptedRunError as stopped:
-        ran = stopped.ran
+        ran = stopped.result
     verdicts = judge(ran, blocking=arguments.blocking)
     trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
     template = again(arguments, OPTIONS, blocking=arguments.blocking)
@@ -134,7 +135,7 @@ def act(
     return ran.code
 
 
-def judge(ran: Ran, *, blocking: bool) -> tuple[Verdict, ...]:
+def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
     """What the record of a run says: where it crashed, and where its first NaN is from."""
     if ran.dump is None:
         return ()

@@ -12,13 +12,13 @@ from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.runner import Ran
+from rewriter.execution.run_result import RunResult
 from rewriter.locate.types import Launch
 
 _NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 
 
-def show(ran: Ran) -> None:
+def show(ran: RunResult) -> None:
     # A table of times has the launches, too.
     if (rows := list(_rows(ran))) and (not ran.is_timed or any(row[3] for row in rows)):
         head = ["#", "kernel", "runs", "writes", "type", "min", "max", "mean", "std", "nan", "inf"]
@@ -37,7 +37,7 @@ def show(ran: Ran) -> None:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
 
 
-def show_replay(ran: Ran, recorded: RecordedCall) -> None:
+def show_replay(ran: RunResult, recorded: RecordedCall) -> None:
     """Whether a recorded call returned the same once more."""
     name = f"{recorded.run.path}"
     states = {"equal": "equal bit for bit", "differs": "differs", "unknown": "not recorded"}
@@ -56,7 +56,7 @@ def show_replay(ran: Ran, recorded: RecordedCall) -> None:
         )
 
 
-def tell(ran: Ran, command: str, trace: Path | None) -> None:
+def tell(ran: RunResult, command: str, trace: Path | None) -> None:
     if ran.inputs == "random" and ran.launches:
         message(
             "note: the inputs were random, those of the wrapper's own get_args(): what is found "
@@ -76,7 +76,7 @@ def tell(ran: Ran, command: str, trace: Path | None) -> None:
     message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
 
 
-def crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> list[str]:
+def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]:
     """What is said of a crash beside the verdicts; `probed` is a command that would give one."""
     how = "was stopped" if ran.interrupted else "did not end" if ran.timed_out else "crashed"
     lines = [f"{ran.path}: the wrapper {how}: {ran.ended}"]
@@ -88,7 +88,7 @@ def crash(ran: Ran, verdicts: Sequence[Verdict], probed: str) -> list[str]:
     return lines
 
 
-def _rows(ran: Ran) -> Iterator[list[str]]:
+def _rows(ran: RunResult) -> Iterator[list[str]]:
     from rewriter.runtime.text import number, short_dtype
 
     for launch, runs, outputs in _by_launch(ran):
@@ -113,7 +113,7 @@ def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
     ]
 
 
-def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
+def _by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
     """Each launch that ran, how often, and what its last run wrote."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
@@ -132,7 +132,7 @@ def _by_launch(ran: Ran) -> Iterator[tuple[Launch, int, list[Json]]]:
 
 
 def emit(
-    ran: Ran,
+    ran: RunResult,
     command: str,
     verdicts: Sequence[Verdict],
     following: Sequence[str],

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rewriter.commands._common import emit_json
 from rewriter.core.errors import INTERRUPTED, OK
+from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.core.types import Json
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.instrumentation import probes
 
 AS_IT_IS = "as it is"

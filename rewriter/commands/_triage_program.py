@@ -12,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
-from rewriter.cache import program
 from rewriter.commands import _program, _triage
 from rewriter.commands._common import emit_json
 from rewriter.commands._triage import Steps
 from rewriter.core import json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
-from rewriter.execution import gpu
-from rewriter.execution.exit_status import ExitStatus
+from rewriter.core.exit_status import ExitStatus
+from rewriter.execution import gpu, program
+from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
-from rewriter.execution.watch import watch
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -100,7 +99,7 @@ def _start(
     said = StandardError(shown=shown)
     try:
         with said.reading():
-            found = watch(
+            found = run_killable(
                 command,
                 {**os.environ, **added},
                 timeout=arguments.timeout,

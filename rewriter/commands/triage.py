@@ -19,11 +19,12 @@ from rewriter.commands._run import add_run_options, again, judge
 from rewriter.commands._triage import Steps
 from rewriter.commands.run import open_artifact
 from rewriter.core.errors import DIFFERS, INTERRUPTED, RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.execution.exit_status import ExitStatus
-from rewriter.execution.runner import InterruptedRunError, Ran, blocking_environment, run
+from rewriter.execution.run_result import InterruptedRunError, RunResult
+from rewriter.execution.runner import blocking_environment, run
 from rewriter.instrumentation import api
 from rewriter.instrumentation.types import Selection
 
@@ -107,7 +108,7 @@ def _artifact(arguments: argparse.Namespace, artifact: Artifact) -> int:
 
 def _probed(
     artifact: Artifact, arguments: argparse.Namespace, taken: Steps, *, blocking: bool
-) -> tuple[Ran, tuple[Verdict, ...]]:
+) -> tuple[RunResult, tuple[Verdict, ...]]:
     """The run that tells the launch; where reading values hides the crash, one that reads none."""
     for names in (_triage.telling(), ["names"]):
         environment = {**_QUIET, **(blocking_environment() if blocking else {})}
@@ -131,7 +132,7 @@ def _run(
     *,
     environment: Mapping[str, str] = {},
     muted: bool = False,
-) -> Ran:
+) -> RunResult:
     try:
         return run(
             artifact,
@@ -150,14 +151,14 @@ def _run(
             report=steps(),
         )
     except InterruptedRunError as stopped:
-        return stopped.ran
+        return stopped.result
 
 
-def _end(ran: Ran) -> ExitStatus | None:
+def _end(ran: RunResult) -> ExitStatus | None:
     return ran.ended if ran.crashed else None
 
 
-def _tell(ran: Ran, verdicts: Sequence[Verdict], following: Sequence[str]) -> None:
+def _tell(ran: RunResult, verdicts: Sequence[Verdict], following: Sequence[str]) -> None:
     for row in ran.unexpected:
         say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
     for verdict, command in zip(verdicts, following, strict=True):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.core.labels import short
 from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.instrumentation.types import Selection
 
 NAME = "ended.json"

@@ -6,11 +6,13 @@ that lies beside it.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rewriter.core.exit_status import ExitStatus
 from rewriter.core.types import Json
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
@@ -23,8 +25,9 @@ from rewriter.dump.reading import (
     is_recorded,
     open_dump,
 )
-from rewriter.execution.exit_status import ExitStatus
 
+# In the text of an exception.
+_ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -219,8 +222,24 @@ def _notes(verdict: Verdict) -> Iterator[str]:
             "the address and the threads of a bad access."
         )
     yield from _values(verdict)
-    if verdict.ended is not None and verdict.ended.note:
-        yield verdict.ended.note
+    if verdict.ended is not None:
+        yield from _ending(verdict.ended)
+
+
+def _ending(status: ExitStatus) -> Iterator[str]:
+    """What is worth knowing of this way to end, if anything."""
+    if status.stopped:
+        return
+    if status.signal == signal.SIGKILL:
+        yield (
+            "SIGKILL comes from outside: where memory runs out, the system sends it, and `dmesg` "
+            "says so."
+        )
+    elif any(word in status.message.lower() for word in _ALLOCATION):
+        yield (
+            "An allocation failed: the launch may only be the one that asked last. Sizes of what "
+            "it reads and writes are above."
+        )
 
 
 def _values(verdict: Verdict) -> Iterator[str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.types import Json
 from rewriter.dump.reading import label
-from rewriter.execution.exit_status import ExitStatus, first_line
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,6 +16,7 @@ from rewriter.artifact.package.library import CONSTANTS, CONSTANTS_END, Library
 from rewriter.artifact.package.model import Model
 from rewriter.artifact.package.pack import sha256
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.processes import Process
 from rewriter.rebuild import build_cache
 from rewriter.rebuild.machine import look
 from rewriter.rebuild.recipe import Flags, Recipe
@@ -79,7 +78,7 @@ class _Run:
     """What runs now, so that all of it can be stopped."""
 
     stopped: Event = field(default_factory=Event)
-    processes: set[subprocess.Popen[str]] = field(default_factory=set)
+    processes: set[Process] = field(default_factory=set)
 
 
 Report = Callable[[str], None]
@@ -285,48 +284,44 @@ def _run_all(steps: Sequence[Step], report: Report, spare: Callable[[], None]) -
         except BaseException:
             state.stopped.set()
             for process in tuple(state.processes):
-                # The compiler proper is a child of the one that was started.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
             raise
 
 
 def _run(step: Step, state: _Run, report: Report) -> None:
     if state.stopped.is_set():
         return
-    code, said = _execute(step, state)
-    if code and "-include" in step.command and "internal compiler error" in said:
+    code, errors = _execute(step, state)
+    if code and "-include" in step.command and "internal compiler error" in errors:
         # g++ 12 crashes on some wrappers with a precompiled header, and not without.
         report(f"the compiler crashed with the precompiled header; {step.about} again without")
         plain = _without_header(Flags(step.command[0], step.command[1:])).arguments
-        code, said = _execute(replace(step, command=(step.command[0], *plain)), state)
+        code, errors = _execute(replace(step, command=(step.command[0], *plain)), state)
     if state.stopped.is_set():
         return
     if code:
-        raise _failed(step, code, said)
+        raise _failed(step, code, errors)
     report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
 
 
 def _execute(step: Step, state: _Run) -> tuple[int, str]:
+    """Run a command; its exit code, and what it wrote to standard error."""
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
     try:
-        process = subprocess.Popen(
+        process = Process.start(
             step.command,
-            cwd=step.folder,
-            env=environment,
+            environment,
+            folder=step.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
         )
     except OSError as error:
         return 127, f"{step.command[0]}: {error.strerror}"
     state.processes.add(process)
-    _, said = process.communicate()
+    code, _, errors = process.communicate()
     state.processes.discard(process)
-    return process.returncode, said
+    return code, errors
 
 
 def _failed(step: Step, code: int, said: str) -> RewriterError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,8 @@ from typing import Any
 from rewriter.artifact.package.library import Library, provided
 from rewriter.core import json_text
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.processes import Process
 from rewriter.rebuild.machine import Machine
 
 _NO_OPERATOR = re.compile(
@@ -41,7 +42,7 @@ class Loading:
     fails; hence that is `folder`.
     """
 
-    process: subprocess.Popen[str]
+    process: Process
     folder: Path
 
     @staticmethod
@@ -51,21 +52,19 @@ class Loading:
             f"import sys; sys.path[0] = {home!r}; "
             "from rewriter.runtime.host.package import script; script()"
         )
-        return Loading(
-            subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "TMPDIR": str(folder)},
-            ),
-            folder,
+        process = Process.start(
+            [sys.executable, "-c", program],
+            {**os.environ, "TMPDIR": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
+        return Loading(process, folder)
 
     def stop(self) -> None:
         """End the process, if it has not ended."""
-        self.process.kill()
+        if self.process.is_running:
+            self.process.kill()
         self.process.communicate()
 
     def load(
@@ -81,12 +80,10 @@ class Loading:
             "models": {name: expected.device for name, expected in models.items()},
             "imports": list(imports),
         }
-        out, err = self.process.communicate(json_text.encode(spec) + "\n")
-        code = self.process.returncode
+        code, out, err = self.process.communicate(json_text.encode(spec) + "\n")
         if code:
-            how = (err.strip().splitlines() or ["no message"])[-1]
-            if code < 0:
-                how = f"signal {signal.Signals(-code).name}"
+            status = ExitStatus.of(code)
+            how = str(status) if status.signal else (err.strip().splitlines() or ["no message"])[-1]
             raise _failed(f"the process that loaded it ended: {how}")
         # What a library prints when it is loaded may come first.
         answer = json_text.parse_object(out.splitlines()[-1].encode())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
 from rewriter.diagnosis.nonfinite import Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.execution.dumped_wrappers import selection_of
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.report.types import Finding
 
 _UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import dumps
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import OPTIONS, next_command
 from rewriter.diagnosis.triage import examine
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.instrumentation.types import Selection
 
 ALL = ("print", "save")

@@ -11,6 +11,7 @@ import torch
 
 import dumps
 from artifacts import get
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import (
     Conclusion,
     next_command,
@@ -21,7 +22,6 @@ from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump.where import where
-from rewriter.execution.exit_status import ExitStatus
 
 HALF = {"dtype": "float16"}
 VALUES = "all values of these launches"

@@ -15,11 +15,11 @@ import dumps
 import rewriter
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import timing
 from rewriter.dump.reading import open_dump
-from rewriter.execution.exit_status import ExitStatus
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 ABORTED = ExitStatus(None, int(signal.SIGABRT))

@@ -13,10 +13,10 @@ import dump_mutators
 import fuzzing
 from fuzzing import Case
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import triage
 from rewriter.dump import timing
 from rewriter.dump.summary import summarise
-from rewriter.execution.exit_status import ExitStatus
 
 _PARTS = (*[""] * 12, "rank0", "rank0/run0", "rank1", "rank7")
 

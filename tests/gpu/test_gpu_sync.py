@@ -25,9 +25,9 @@ from capture import compile_case, package_case
 from harness import events, lend_kernels, load
 from models import MODELS
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.runtime import attach
 from test_cpp_runtime import options_of, row_of
 

@@ -87,9 +87,9 @@ def test_a_crash_leaves_a_dump_that_can_be_read(
         dump=tmp_path / "dump",
     )
     assert (ran.code, ran.signal) == (1, 6)
-    assert ran.last_launch is not None
-    assert "softmax" in ran.last_launch.kernel
-    assert ran.last_phase == "before"
+    last = [row for row in ran.events if "launch" in row][-1]
+    assert "softmax" in ran.launches[last["launch"]].kernel
+    assert last["phase"] == "before"
 
 
 def _saved(args: list[object], folder: Path) -> Path:

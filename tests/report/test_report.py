@@ -23,9 +23,9 @@ from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
 from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.dump.reading import open_dump
-from rewriter.execution.exit_status import ExitStatus
 from rewriter.instrumentation import api
 from rewriter.report import encode, model, plot, sources
 from rewriter.report.compared import report as compared_report

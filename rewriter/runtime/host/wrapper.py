@@ -1,7 +1,7 @@
 """Runs one wrapper in a process of its own: `script()` with the path of a specification.
 
-The parent (`rewriter/execution/runner.py`) writes the specification and reads the report, both
-JSON files:
+The parent (`rewriter/execution/host_process.py`) writes the specification and reads the report:
+both are JSON files.
 
     {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
      "imports": [modules or files], "args": path or null, "devices": [types],

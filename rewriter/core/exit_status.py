@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from rewriter.core.types import Json
 
-_ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
-
 
 @dataclass(frozen=True)
 class ExitStatus:
@@ -45,23 +43,6 @@ class ExitStatus:
         if self.signal:
             return f"signal {_signal_name(self.signal)}"
         return first_line(self.message) or f"exit code {self.code}"
-
-    @property
-    def note(self) -> str:
-        """What is worth knowing of this way to end, if anything."""
-        if self.stopped:
-            return ""
-        if self.signal == signal.SIGKILL:
-            return (
-                "SIGKILL comes from outside: where memory runs out, the system sends it, and "
-                "`dmesg` says so."
-            )
-        if any(word in self.message.lower() for word in _ALLOCATION):
-            return (
-                "An allocation failed: the launch may only be the one that asked last. Sizes of "
-                "what it reads and writes are above."
-            )
-        return ""
 
     def json(self) -> Json:
         return {

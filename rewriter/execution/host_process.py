@@ -1,0 +1,119 @@
+"""The process that runs one wrapper: it imports torch, loads the wrapper and calls it once.
+
+What runs there is `rewriter/runtime/host/wrapper.py`, which says what a specification and a report
+hold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.types import Json
+from rewriter.execution.program import run_killable
+
+_TAIL = 4096  # bytes of a file of events that hold its last row
+
+
+@dataclass(frozen=True)
+class HostRun:
+    """How the process ended, after how many seconds, and its report; empty if it made none."""
+
+    ended: ExitStatus
+    seconds: float
+    report: Json
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the wrapper's own output goes: as it is, to standard error (`quiet`), or nowhere."""
+
+    quiet: bool = False
+    muted: bool = False
+
+
+AS_IT_IS = Output()
+
+
+def run_host(
+    specification: Json,
+    scratch: Path,
+    dump: Path | None,
+    added: Mapping[str, str],
+    *,
+    timeout: float | None,
+    output: Output,
+    progress: Callable[[int], None] | None,
+) -> HostRun:
+    """Run what a specification says, in files of the directory `scratch`.
+
+    `added` is added to the environment. `progress` is called with the number of launches begun, as
+    far as `dump` says.
+    """
+    report = scratch / "report.json"
+    file = scratch / "spec.json"
+    file.write_text(json_text.encode(specification | {"report": str(report)}), encoding="utf-8")
+    # The child finds this very package, whatever the working directory holds.
+    home = str(Path(__file__).parents[2])
+    program = (
+        f"import sys; sys.path[0] = {home!r}; "
+        "from rewriter.runtime.host.wrapper import script; script()"
+    )
+    environment = {**os.environ, **added}
+    if dump is None:
+        environment.pop("REWRITER_DUMP", None)
+    else:
+        environment["REWRITER_DUMP"] = str(dump)
+
+    def look() -> None:
+        if progress and dump:
+            progress(_launches_begun(dump))
+
+    started = time.perf_counter()
+    ended = run_killable(
+        [sys.executable, "-c", program, str(file)],
+        environment,
+        timeout=timeout,
+        stdout=subprocess.DEVNULL if output.muted else sys.stderr if output.quiet else None,
+        stderr=subprocess.DEVNULL if output.muted else None,
+        look=look if progress and dump else None,
+    )
+    seconds = time.perf_counter() - started
+    content = json_text.parse_object(report.read_bytes()) if report.exists() else {}
+    if not ended.message:
+        ended = replace(ended, message=content.get("message", ""))
+    return HostRun(ended, seconds, content)
+
+
+def _launches_begun(dump: Path) -> int:
+    """How far the running wrapper is, from the end of its events."""
+    files = _event_files(dump)
+    if not files:
+        return 0
+    try:
+        with files[-1].open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return 0  # of an earlier call, which the dump does not keep
+    try:
+        return int(json_text.parse_object(lines[-1]).get("launch", -1)) + 1 if lines else 0
+    except (ValueError, TypeError):
+        return 0
+
+
+def _event_files(dump: Path) -> list[Path]:
+    """The events of every call, by rank and by the number of the call."""
+
+    def numbers(file: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", str(file.relative_to(dump)))]
+
+    return sorted(dump.glob("rank*/run*/events.jsonl"), key=numbers)

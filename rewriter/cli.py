@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = None
     try:
         arguments = parser().parse_args(argv)
+        arguments.words = tuple(argv)
         arguments.command_line = shlex.join(["rewriter", *argv])
         code: int = arguments.act(arguments)
         sys.stdout.flush()

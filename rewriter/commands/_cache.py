@@ -11,7 +11,7 @@ from rewriter.cache.journal import Running
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import Cache, Slot
-from rewriter.commands._common import warn_about
+from rewriter.commands._output import warn_about
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
 from rewriter.instrumentation.probes import NO_MATCH

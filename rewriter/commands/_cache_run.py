@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
-from rewriter.commands._common import from_here, verdict_lines
-from rewriter.core.errors import RewriterError
+from rewriter.commands._output import verdict_lines
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
 from rewriter.core.types import Json
@@ -33,100 +33,113 @@ _SHOWN = 30  # launches in a table of times
 
 
 @dataclass(frozen=True)
-class Read:
-    """What is read from a dump for the report: where a program that did not end well was, and how
-    long launches took."""
+class ProbedRun:
+    """A run of a program with probes, and what its dump tells: where a program that did not end
+    well was, and how long launches took."""
 
+    request: Request
+    run: CacheRun
     verdicts: tuple[Verdict, ...] = ()
     times: tuple[Timed, ...] = ()
     trace: Path | None = None
 
+    @property
+    def code(self) -> int:
+        """The exit code of the command."""
+        if self.run.interrupted:
+            return INTERRUPTED
+        return DIFFERS if self.run.ended.code != 0 or self.run.summary.findings else OK
 
-def read(request: Request, ran: CacheRun) -> Read:
+    @property
+    def following(self) -> tuple[str, ...]:
+        """For each verdict, the command that would tell more; empty if none would."""
+        template, selection = _template(self.request), self.request.selection
+        return tuple(next_command(template, verdict, selection) for verdict in self.verdicts)
+
+
+def analyse(request: Request, run: CacheRun) -> ProbedRun:
     """Read the dump of a run, and write its trace if launches were timed.
 
     What cannot be read is said: the rest of the report does not depend on it.
     """
-    if ran.dump is None:
-        return Read()
+    if run.dump is None:
+        return ProbedRun(request, run)
     try:
-        write_conclusion(ran.dump, Conclusion(ran.ended, request.blocking, _template(request)))
+        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, _template(request)))
         verdicts: tuple[Verdict, ...] = ()
-        if ran.ended.code != 0:
-            verdicts = examine(ran.dump, ran.ended, blocking=request.blocking)
-        verdicts += nonfinite.examine(ran.dump, where=where)
-        times = timing.table(ran.dump) if "time" in request.selection.probes else ()
-        return Read(verdicts, times, timing.write_trace(ran.dump) if times else None)
+        if run.ended.code != 0:
+            verdicts = examine(run.dump, run.ended, blocking=request.blocking)
+        verdicts += nonfinite.examine(run.dump, where=where)
+        times = timing.table(run.dump) if "time" in request.selection.probes else ()
+        trace = timing.write_trace(run.dump) if times else None
+        return ProbedRun(request, run, verdicts, times, trace)
     except RewriterError as error:
         message(f"warning: {error.message}")
-        return Read()
+        return ProbedRun(request, run)
 
 
-def show(request: Request, ran: CacheRun, found: Read) -> None:
+def show(probed: ProbedRun) -> None:
     """The report, on standard error: standard output is the program's."""
-    warn_about_all(ran.placed, ran.refused, ran.broken)
-    _warn_of_unprobed(ran)
-    for cleared in ran.cleared:
+    request, run = probed.request, probed.run
+    warn_about_all(run.placed, run.refused, run.broken)
+    _warn_of_unprobed(run)
+    for cleared in run.cleared:
         if cleared.left:
             message("warning: " + edited(cleared.left))
-    if ran.placed:
-        message(*_calls(ran))
-    if found.times:
-        message(*_times(found.times))
-    has_nan = any(verdict.ended is None for verdict in found.verdicts)
-    for finding in ran.summary.findings:
+    if run.placed:
+        message(*_calls(run))
+    if probed.times:
+        message(*_times(probed.times))
+    has_nan = any(verdict.ended is None for verdict in probed.verdicts)
+    for finding in run.summary.findings:
         # Of NaN there is a verdict, and of the infinities that they come from.
         if finding.kind == "unexpected" or not has_nan:
             message(_finding(finding), style=level_style("error"))
-    if ran.interrupted:
+    if run.interrupted:
         message("interrupted; the cache is as it was")
-    elif ran.ended.code != 0:
-        message(f"{shlex.join(request.program)}: {ran.ended}")
-        if ran.placed and not any(verdict.ended for verdict in found.verdicts):
+    elif run.ended.code != 0:
+        message(f"{shlex.join(request.program)}: {run.ended}")
+        if run.placed and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")
-    for verdict in found.verdicts:
-        message(
-            *verdict_lines(verdict, next_command(_template(request), verdict, request.selection))
-        )
-    if ran.dump is not None:
-        dump = from_here(ran.dump)
-        message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
-    if found.trace is not None:
-        message(f"trace for Perfetto or chrome://tracing: {from_here(found.trace)}")
+    for verdict, command in zip(probed.verdicts, probed.following, strict=True):
+        message(*verdict_lines(verdict, command))
+    if run.dump is not None:
+        message(f"dump: {run.dump}; see it with: rewriter report {shlex.quote(str(run.dump))}")
+    if probed.trace is not None:
+        message(f"trace for Perfetto or chrome://tracing: {probed.trace}")
 
 
-def as_json(request: Request, ran: CacheRun, found: Read) -> Json:
+def as_json(probed: ProbedRun) -> Json:
+    request, run = probed.request, probed.run
     return {
         "directory": str(request.directory),
         "program": list(request.program),
         "command": request.command,
-        "ended": ran.ended.json(),
-        "interrupted": ran.interrupted,
-        "runs": ran.runs,
+        "ended": run.ended.json(),
+        "interrupted": run.interrupted,
+        "runs": run.runs,
         "wrappers": [
             {
                 "wrapper": one.slot.name,
                 "graph": one.slot.wrapper.graph,
                 "launches": len(one.result.plan.probed),
-                "calls": ran.summary.calls.get(one.slot.path.name, 0),
+                "calls": run.summary.calls.get(one.slot.path.name, 0),
             }
-            for one in ran.placed
+            for one in run.placed
         ],
-        "refused": placed_json(request.directory, (), ran.refused)["refused"],
-        "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in ran.unprobed],
-        "launches": ran.summary.launches,
+        "refused": placed_json(request.directory, (), run.refused)["refused"],
+        "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in run.unprobed],
+        "launches": run.summary.launches,
         "findings": [
             {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": x.row}
-            for x in ran.summary.findings
+            for x in run.summary.findings
         ],
-        "left": [name for cleared in ran.cleared for name in cleared.left],
-        "dump": None if ran.dump is None else str(ran.dump),
-        "verdicts": [verdict.json() for verdict in found.verdicts],
-        "next": next_command(_template(request), found.verdicts[0], request.selection)
-        if found.verdicts
-        else "",
-        "times": [timed.json() for timed in found.times],
-        "trace": None if found.trace is None else str(found.trace),
+        "left": [name for cleared in run.cleared for name in cleared.left],
+        "dump": None if run.dump is None else str(run.dump),
+        "verdicts": [verdict.json() for verdict in probed.verdicts],
+        "next": probed.following[0] if probed.following else "",
+        "times": [timed.json() for timed in probed.times],
+        "trace": None if probed.trace is None else str(probed.trace),
     }
 
 

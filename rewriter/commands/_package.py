@@ -11,14 +11,8 @@ from pathlib import Path
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
-from rewriter.commands._common import (
-    Delivered,
-    emit_json,
-    refuse_idle,
-    steps,
-    unified,
-    warn_about,
-)
+from rewriter.commands._output import Delivered, emit_json, steps, unified, warn_about
+from rewriter.commands._selection import refuse_idle
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text

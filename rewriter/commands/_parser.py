@@ -16,6 +16,12 @@ from rewriter.core.terminal import message
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse tells numbers from options
 
 
+def behind_dashes(arguments: argparse.Namespace) -> tuple[str, ...] | None:
+    """The words behind `--`: a program as it would be typed; `None` if there is no `--`."""
+    words: tuple[str, ...] = arguments.words
+    return words[words.index("--") + 1 :] if "--" in words else None
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """With a first column that holds the names of commands."""
 

@@ -1,4 +1,4 @@
-"""Runs one wrapper or package for a command: its options, the run, and the command to repeat it."""
+"""Runs one wrapper or package for a command: the request, the run, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
-from rewriter.commands._common import (
-    add_model_option,
-    add_wrapper_option,
-    selection,
-    steps,
-    verdict_lines,
-)
-from rewriter.commands._parser import Parser
-from rewriter.commands._program import add_stop_options
+from rewriter.commands._output import steps, verdict_lines
+from rewriter.commands._selection import refuse_idle, selection
+from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
@@ -26,52 +22,51 @@ from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.dump.where import where
+from rewriter.execution import replay
+from rewriter.execution.host_process import Output
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import InterruptedRunError, RunResult
-from rewriter.execution.runner import blocking_environment, run
+from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.instrumentation import api
 from rewriter.instrumentation.types import Selection
 
 _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
-def add_run_options(parser: Parser) -> None:
-    """Add what says how an artifact is run, and where the record goes."""
-    add_model_option(parser)
-    add_wrapper_option(parser)
-    group = parser.group("the run")
-    group.add_argument(
-        "--args",
-        metavar="FILE.pt",
-        help="inputs: a list saved by torch.save, for a package also a dict of keyword arguments "
-        "(default: the wrapper's own get_args())",
-    )
-    group.add_argument(
-        "--constants",
-        metavar="FILE.pt",
-        help="a dict of the globals that Inductor's loader sets, such as _frozen_param0",
-    )
-    group.add_argument(
-        "--import",
-        dest="imports",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="import this module or file first: it registers the custom operators",
-    )
-    group.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="for get_args() and for the run itself"
-    )
-    add_stop_options(parser)
-    output = parser.group("output")
-    output.add_argument("--overwrite", action="store_true", help="replace an existing dump")
-    output.add_argument("--json", action="store_true", help="print one JSON object")
+def open_artifact(arguments: argparse.Namespace, path: str) -> Artifact:
+    """The wrapper that the command line names. Of a program it says how that is run."""
+    try:
+        artifact = api.open(path, models=arguments.models)
+    except RewriterError as error:
+        if error.slug != "not-a-wrapper" or not path.endswith(".py"):
+            raise
+        command = shlex.join(["rewriter", arguments.words[0], "--", "python", path])
+        hint = f"If it is a program that calls torch.compile: {command}"
+        raise RewriterError(error.slug, error.message, hint=hint) from error
+    return artifact.choose(arguments.wrappers)
 
 
-def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str:
+def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
+    """A run without probes, as the options say; its output goes to standard error."""
+    return RunRequest(
+        artifact,
+        args=_path(arguments.args),
+        constants=_path(arguments.constants),
+        imports=tuple(arguments.imports),
+        dump=_path(arguments.dump),
+        seed=arguments.seed,
+        overwrite=arguments.overwrite,
+        timeout=arguments.timeout,
+        command=arguments.command_line,
+        output=Output(quiet=True),
+    )
+
+
+def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: bool) -> str:
     """The command that runs the same once more, with other options for the probes, if any."""
     if not options:
         return ""
-    words = ["rewriter", "run", arguments.artifact]
+    words = ["rewriter", "run", path]
     for option in ("args", "constants", "seed", "timeout"):
         if (value := getattr(arguments, option)) not in (None, 0):
             words += [f"--{option}", f"{value:g}" if option == "timeout" else str(value)]
@@ -82,40 +77,46 @@ def again(arguments: argparse.Namespace, options: str, *, blocking: bool) -> str
     return f"{shlex.join(words)} {options}"
 
 
-def act(
-    arguments: argparse.Namespace, artifact: Artifact, recorded: RecordedCall | None = None
+def act(arguments: argparse.Namespace, path: str) -> int:
+    """Run one wrapper, or a call that a dump recorded, and say what its launches did."""
+    if not replay.is_dump(path):
+        return _act(arguments, path, open_artifact(arguments, path), None)
+    given = {
+        "--args": arguments.args,
+        "--model": arguments.models,
+        "--wrapper": arguments.wrappers,
+    }
+    refuse_idle(given, "a recorded call has its own", "Drop the option.")
+    recorded = replay.open_call(path)
+    return _act(arguments, path, recorded.artifact, recorded)
+
+
+def _act(
+    arguments: argparse.Namespace, path: str, artifact: Artifact, recorded: RecordedCall | None
 ) -> int:
-    """Run one wrapper, and say what its launches did."""
     chosen = selection(arguments, environment=artifact.only.probes is None)
     command = arguments.command_line
     if arguments.dump and not arguments.overwrite:
         command += " --overwrite"
     environment = blocking_environment() if arguments.blocking else {}
     environment |= {"REWRITER_QUIET": "1"} if arguments.quiet else {}
+    request = replace(
+        request_of(arguments, artifact),
+        selection=chosen,
+        recorded=recorded,
+        environment=environment,
+        command=command,
+        output=Output(quiet=arguments.json),
+        report=steps(),
+    )
     try:
         with _progress(artifact, chosen) as progress:
-            ran = run(
-                artifact,
-                chosen,
-                args=arguments.args,
-                recorded=recorded,
-                constants=arguments.constants,
-                imports=arguments.imports,
-                dump=arguments.dump,
-                seed=arguments.seed,
-                overwrite=arguments.overwrite,
-                timeout=arguments.timeout,
-                environment=environment,
-                command=command,
-                quiet=arguments.json,
-                progress=progress,
-                report=steps(),
-            )
+            ran = run_wrapper(replace(request, progress=progress))
     except InterruptedRunError as stopped:
         ran = stopped.result
     verdicts = judge(ran, blocking=arguments.blocking)
     trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
-    template = again(arguments, OPTIONS, blocking=arguments.blocking)
+    template = again(arguments, path, OPTIONS, blocking=arguments.blocking)
     if ran.dump is not None:
         write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
     following = [next_command(template, verdict, chosen) for verdict in verdicts]
@@ -126,13 +127,20 @@ def act(
         if recorded is not None:
             text.show_replay(ran, recorded)
         if ran.crashed:
-            probed = chosen is not None or artifact.only.probes is not None
-            hint = "" if probed else again(arguments, "--probe names,sync", blocking=False)
+            hint = (
+                ""
+                if request.is_probed
+                else again(arguments, path, "--probe names,sync", blocking=False)
+            )
             message(*text.crash(ran, verdicts, hint))
         for verdict, command_line in zip(verdicts, following, strict=True):
             say(*verdict_lines(verdict, command_line))
         text.tell(ran, command, trace)
     return ran.code
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rewriter.commands._common import emit_json, finite_style, from_here
+from rewriter.commands._output import emit_json, finite_style, from_here
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._common import Delivered
+from rewriter.commands._output import Delivered
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import Replacement, replace_all, write_folder

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rewriter.commands._common import emit_json
+from rewriter.commands._output import emit_json
 from rewriter.core.errors import INTERRUPTED, OK
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
@@ -78,9 +77,9 @@ def telling() -> list[str]:
     return [name for name in ("names", "sync", "inputs") if name in probes.registry()]
 
 
-def interrupted(arguments: argparse.Namespace, taken: Steps) -> int:
+def interrupted(taken: Steps, *, json: bool) -> int:
     """The end of a triage that was interrupted before a run had probes."""
-    _emit_nothing(arguments, taken)
+    _emit_nothing(taken, json=json)
     message(
         "interrupted before a run had probes; for what hangs, --timeout SECONDS ends each run, and "
         "the last one names the launch"
@@ -88,15 +87,15 @@ def interrupted(arguments: argparse.Namespace, taken: Steps) -> int:
     return INTERRUPTED
 
 
-def nothing(arguments: argparse.Namespace, taken: Steps) -> int:
+def nothing(taken: Steps, *, json: bool) -> int:
     """The end where there is nothing to find."""
-    _emit_nothing(arguments, taken)
-    if not arguments.json:
+    _emit_nothing(taken, json=json)
+    if not json:
         say(f"it ran; nothing crashed in {len(taken.done)} run{'s' * (len(taken.done) != 1)}")
     return OK
 
 
-def _emit_nothing(arguments: argparse.Namespace, taken: Steps) -> None:
-    if arguments.json:
+def _emit_nothing(taken: Steps, *, json: bool) -> None:
+    if json:
         none: Json = {"verdict": None, "next": "", "unexpected": [], "dump": None}
         emit_json("triage", {"steps": taken.json(), **none})

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
+from rewriter.cache import location
+from rewriter.cache.run import Request
+from rewriter.cache.select import Choice
+from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
-from rewriter.commands._common import emit_json
+from rewriter.commands._cache_run import ProbedRun
+from rewriter.commands._output import emit_json, json_document
+from rewriter.commands._program import run_probed
+from rewriter.commands._selection import environment_kernels
 from rewriter.commands._triage import Steps
-from rewriter.core import json_text
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.execution import gpu, program
@@ -23,6 +27,7 @@ from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
+from rewriter.instrumentation import api
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -32,7 +37,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     given = StandardInput()
     plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, {})
     if plain is not None and plain.interrupted:
-        return _triage.interrupted(arguments, taken)
+        return _triage.interrupted(taken, json=arguments.json)
     blocking = None
     if why := gpu.why_none(command):
         taken.say(
@@ -42,9 +47,9 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         added = blocking_environment()
         blocking = _start(arguments, command, given, taken, _triage.WAITING, added)
         if blocking is not None and blocking.interrupted:
-            return _triage.interrupted(arguments, taken)
+            return _triage.interrupted(taken, json=arguments.json)
     if plain is None and blocking is None:
-        return _triage.nothing(arguments, taken)
+        return _triage.nothing(taken, json=arguments.json)
     return _probed(arguments, command, given, taken, blocking=blocking is not None)
 
 
@@ -57,32 +62,44 @@ def _probed(
     blocking: bool,
 ) -> int:
     """The run that tells the launch."""
-    from rewriter.commands._top import parser
-
     words = ["rewriter", "run", "--probe", ",".join(_triage.telling())]
     words += ["--quiet"] + ["--blocking"] * blocking + ["--overwrite"] * arguments.overwrite
     words += ["--timeout", f"{arguments.timeout:g}"] if arguments.timeout else []
     words += ["--dump", arguments.dump] if arguments.dump else []
     words += ["--json"] * arguments.json + ["--", *command]
     taken.say(f"{len(taken.done) + 1}. {shlex.join(words)}")
-    options = parser().parse_args(words[1:])
-    options.command_line = shlex.join(words)
-    refused = None
-    with redirect_stdout(io.StringIO()) if arguments.json else nullcontext() as said:
-        try:
-            code = _program.act(options, command, standard_input=given)
-        except RewriterError as error:
-            refused = error
-    if said is not None:
+    try:
+        selection = api.select(_triage.telling(), kernels=environment_kernels())
+        probed = run_probed(
+            Request(
+                program=tuple(command),
+                directory=location.directory(None),
+                selection=selection,
+                choice=Choice(kernels=selection.kernels),
+                dump=arguments.dump,
+                overwrite=arguments.overwrite,
+                timeout=arguments.timeout,
+                blocking=blocking,
+                redirected=arguments.json,
+                command=shlex.join(words),
+                stdin=given,
+            )
+        )
+    except RewriterError:
         # The steps before are known, whatever became of this one.
-        ran = said.getvalue()
-        found = json_text.parse(ran.encode()) if ran else None
-        emit_json("triage", {"steps": taken.json(), "run": found})
-    if refused is not None:
-        raise refused
-    if code == OK:
+        _emit(arguments, taken, None)
+        raise
+    _emit(arguments, taken, probed)
+    report.show(probed)
+    if probed.code == OK:
         taken.say(_triage.UNPROBED.format("the program"))
-    return code or DIFFERS
+    return probed.code or DIFFERS
+
+
+def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProbedRun | None) -> None:
+    if arguments.json:
+        run = None if probed is None else json_document("cache-run", report.as_json(probed))
+        emit_json("triage", {"steps": taken.json(), "run": run})
 
 
 def _start(

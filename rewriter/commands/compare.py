@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewriter.commands._common import emit_json
 from rewriter.commands._comparison import show_culprit, show_rows
+from rewriter.commands._output import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError

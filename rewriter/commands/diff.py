@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from rewriter.commands._common import add_model_option, emit_json
+from rewriter.commands._options import add_model_option
+from rewriter.commands._output import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import text_diff

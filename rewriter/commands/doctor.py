@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rewriter.commands._common import ARTIFACT, emit_json
+from rewriter.commands._options import ARTIFACT
+from rewriter.commands._output import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import escape, level_style, say

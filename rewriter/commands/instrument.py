@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands._common import (
+from rewriter.commands._options import (
     ARTIFACT,
-    Delivered,
     add_model_option,
     add_output_options,
     add_package_options,
     add_probe_options,
     add_wrapper_option,
-    deliver,
-    emit_json,
-    selection,
-    warn_about,
 )
+from rewriter.commands._output import Delivered, deliver, emit_json, warn_about
 from rewriter.commands._parser import Parser
+from rewriter.commands._selection import selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels

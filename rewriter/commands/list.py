@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._common import ARTIFACT, add_model_option, add_wrapper_option, emit_json
+from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
+from rewriter.commands._output import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table

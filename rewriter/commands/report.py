@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rewriter.commands._common import emit_json
+from rewriter.commands._output import emit_json
 from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError

@@ -6,16 +6,10 @@ import argparse
 from dataclasses import replace
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands._common import (
-    ARTIFACT,
-    Delivered,
-    add_output_options,
-    add_wrapper_option,
-    deliver,
-    emit_json,
-    refuse_idle,
-)
+from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
+from rewriter.commands._output import Delivered, deliver, emit_json
 from rewriter.commands._parser import Parser
+from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message

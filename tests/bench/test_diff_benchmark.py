@@ -11,7 +11,7 @@ import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.commands._common import unified
+from rewriter.commands._output import unified
 from rewriter.core.align import Keys, align
 from rewriter.locate.names import launch_keys
 

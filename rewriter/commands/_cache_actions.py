@@ -1,0 +1,108 @@
+"""What the actions of `rewriter cache` do: one function each."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+from rewriter.cache import clear, journal, location, mutate
+from rewriter.cache.select import Choice, Chosen, choose, named
+from rewriter.cache.session import reading, writing
+from rewriter.cache.slots import Cache
+from rewriter.commands import _cache as text
+from rewriter.commands import _program
+from rewriter.commands._output import emit_json
+from rewriter.commands._parser import behind_dashes
+from rewriter.commands._program import choice
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.terminal import message
+
+
+def act_list(arguments: argparse.Namespace) -> int:
+    cache = reading(location.existing(arguments.dir), message)
+    kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
+    wanted = choice(arguments, tuple(arguments.globs), kernels)
+    chosen = choose(cache, wanted, now=time.time())
+    if arguments.json:
+        emit_json("cache-list", text.listing_json(cache, chosen, _running(cache)))
+        return OK
+    text.show_listing(cache, chosen, _running(cache))
+    if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
+        raise _none_chosen(cache)
+    return OK
+
+
+def act_status(arguments: argparse.Namespace) -> int:
+    cache = reading(location.existing(arguments.dir), message)
+    products = clear.built(cache.directory, keep=cache.held)
+    if arguments.json:
+        emit_json("cache-status", text.status_json(cache, len(products), _running(cache)))
+    else:
+        text.show_status(cache, len(products), _running(cache))
+    return DIFFERS if cache.held else OK
+
+
+def act_instrument(arguments: argparse.Namespace) -> int:
+    asked = _program.probes_for_cache(arguments)
+    with writing(location.existing(arguments.dir), message) as cache:
+        wanted = choice(arguments, tuple(arguments.globs), asked.kernels)
+        chosen = choose(cache, wanted, now=time.time())
+        if not chosen.slots:
+            raise _none_chosen(cache, chosen)
+        placed, refused = mutate.instrument(
+            chosen.slots, asked, overwrite=arguments.overwrite, beside=cache.slots
+        )
+        if not placed:
+            raise refused[0].error
+        clear.temporary(cache)
+    text.warn_about_all(placed, refused, chosen.broken)
+    if arguments.json:
+        emit_json("cache-instrument", text.placed_json(cache.directory, placed, refused))
+    else:
+        text.show_placed(cache, placed, asked)
+    return OK
+
+
+def act_restore(arguments: argparse.Namespace) -> int:
+    with writing(location.existing(arguments.dir), message) as cache:
+        wanted = [slot for slot in cache.slots if named(slot, tuple(arguments.globs))]
+        if arguments.globs and not wanted:
+            raise _none_chosen(cache)
+        cleared = mutate.restore(wanted, overwrite=arguments.overwrite)
+        clear.temporary(cache)
+        done = {*cleared.restored, *cleared.stripped}
+        others = tuple(slot for slot in cache.slots if slot.name not in done)
+        kept = replace(cache, slots=others).held
+        cleared = mutate.clear_up(cache.directory, cleared, keep=kept)
+    if arguments.json:
+        emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
+    else:
+        text.show_cleared(cleared)
+    if cleared.left:
+        message("warning: " + text.edited(cleared.left))
+    return DIFFERS if cleared.left else OK
+
+
+def act_run(arguments: argparse.Namespace) -> int:
+    if (command := behind_dashes(arguments)) is None:
+        raise _program.no_program(arguments.program)
+    return _program.act(arguments, command)
+
+
+def _running(cache: Cache) -> journal.Running | None:
+    return journal.running(cache.directory)
+
+
+def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
+    count = len(cache.slots)
+    found = f"{cache.directory} holds {count} wrapper{'s' * (count != 1)}"
+    if chosen is not None and chosen.broken:
+        found += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
+    return RewriterError(
+        "no-wrapper-matches",
+        f"{found}, and none that was asked for" if count else found,
+        hint="`rewriter cache list` shows them. A program makes them when it first compiles."
+        if not count
+        else "`rewriter cache list` shows them.",
+    )

@@ -1,0 +1,254 @@
+"""The options that several commands share. Adding them imports nothing that acts on them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from rewriter.cache import location
+from rewriter.commands._parser import Parser
+from rewriter.instrumentation import probes
+from rewriter.rebuild.types import ROUTES
+
+ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
+WRAPPERS = "wrappers of the cache"
+LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+_WHICH = "which wrappers"
+
+
+def add_probe_options(parser: Parser) -> None:
+    """Add PROBES, the same for every command that takes them."""
+    group = parser.group("probes")
+    known = "; ".join(f"{name}: {probe.summary}" for name, probe in probes.registry().items())
+    group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=known)
+    group.add_argument(
+        "--level",
+        choices=sorted(probes.LEVELS),
+        help=f"as upstream counts: 1 save, 2 print, 3 names (default: ${LEVEL_VARIABLE})",
+    )
+    group.add_argument(
+        "--kernels",
+        metavar="GLOB[,GLOB…]",
+        help=f"only launches of these kernels (default: ${KERNELS_VARIABLE})",
+    )
+    group.add_argument("--launches", metavar="N[,N-M…]", help="only launches of these indices")
+    group.add_argument(
+        "--when", choices=("before", "after", "both"), help="where to act (default: the probe's)"
+    )
+    group.add_argument(
+        "--roles",
+        metavar="ROLE[,ROLE…]",
+        help="only values of these roles: in (what launches read), out (what they write), inout "
+        "(what they change)",
+    )
+    group.add_argument(
+        "--tensors",
+        metavar="GLOB[,GLOB…]",
+        help="only arguments with these names or buffers, and inputs",
+    )
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--calls",
+        metavar="N[,N-M…]",
+        help="only these calls of a wrapper, counted from 0; 100- is from there on",
+    )
+    which.add_argument("--first", metavar="N", type=int, help="only the first N calls of a wrapper")
+    group.add_argument(
+        "--last", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
+    )
+    group.add_argument(
+        "--format",
+        choices=("text", "upstream"),
+        default="text",
+        help="how values print: one line each, or as upstream's printer does",
+    )
+    group.add_argument(
+        "--values", action="store_true", help="print up to 64 values of each tensor, too"
+    )
+
+
+def add_model_option(parser: Parser) -> None:
+    """Add the choice among the models of a package."""
+    parser.group(_WHICH).add_argument(
+        "--model",
+        dest="models",
+        metavar="NAME",
+        action="append",
+        help="of a package: only this model (may be repeated; default: all)",
+    )
+
+
+def add_wrapper_option(parser: Parser) -> None:
+    """Add the choice among the wrappers of a directory or a log."""
+    parser.group(_WHICH).add_argument(
+        "--wrapper",
+        dest="wrappers",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="of a directory or a log: only these wrappers, by name, or forward, backward, "
+        "inference (may be repeated; default: all)",
+    )
+
+
+def add_package_options(parser: Parser) -> None:
+    """Add what only packages have: how they are built again, and checked."""
+    group = parser.group("packages (.pt2)")
+    group.add_argument(
+        "--route",
+        choices=ROUTES,
+        help="link: compile the wrapper, keep kernels and weights; full: compile all; sources: the "
+        "loader compiles (default: the first that serves)",
+    )
+    group.add_argument(
+        "--no-rebuild",
+        action="store_true",
+        help="compile nothing: write a directory with the sources and a build script",
+    )
+    group.add_argument("--no-check", action="store_true", help="do not load the result")
+    group.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="for the check: import this first, it registers the custom operators",
+    )
+
+
+def add_blocking_option(parser: Parser) -> None:
+    """Add what makes faults of a GPU show where they happen."""
+    parser.group("the run").add_argument(
+        "--blocking",
+        action="store_true",
+        help="wait for each launch on a GPU, and do not cache its memory: "
+        "CUDA_LAUNCH_BLOCKING=1 and PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+    )
+
+
+def time_limit(text: str) -> float:
+    """A number of seconds from the command line."""
+    found = float(text)
+    if not (math.isfinite(found) and found > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+    return found
+
+
+def add_output_options(parser: Parser, default: str) -> None:
+    """Add the options of a command that writes a changed artifact."""
+    group = parser.group("output")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "-o", "--output", metavar="OUT", help=f"file to write, - for standard output ({default})"
+    )
+    where.add_argument(
+        "--in-place",
+        action="store_true",
+        help="replace the file, keep it beside as *.orig",
+    )
+    group.add_argument("--diff", action="store_true", help="print what changes instead of writing")
+    group.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if something would change"
+    )
+    group.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    group.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_run_options(parser: Parser) -> None:
+    """Add what says how an artifact is run, and where the record goes."""
+    add_model_option(parser)
+    add_wrapper_option(parser)
+    group = parser.group("the run")
+    group.add_argument(
+        "--args",
+        metavar="FILE.pt",
+        help="inputs: a list saved by torch.save, for a package also a dict of keyword arguments "
+        "(default: the wrapper's own get_args())",
+    )
+    group.add_argument(
+        "--constants",
+        metavar="FILE.pt",
+        help="a dict of the globals that Inductor's loader sets, such as _frozen_param0",
+    )
+    group.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="import this module or file first: it registers the custom operators",
+    )
+    group.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="for get_args() and for the run itself"
+    )
+    add_stop_options(parser)
+    output = parser.group("output")
+    output.add_argument("--overwrite", action="store_true", help="replace an existing dump")
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def examples(prog: str) -> tuple[tuple[str, str], ...]:
+    """What a command that runs programs is for."""
+    return (
+        ("where does the first NaN come from?", f"{prog} -- python train.py"),
+        ("look at one kernel", f"{prog} --kernels '*softmax*' --probe print -- python train.py"),
+        ("which launches take longest?", f"{prog} --probe time -- python train.py"),
+        (
+            "all values, of several processes",
+            f"{prog} --probe save -- torchrun --nproc-per-node 2 train.py",
+        ),
+    )
+
+
+def add_choice_options(parser: Parser) -> None:
+    """Add what chooses wrappers of a cache by their age."""
+    group = parser.group(WRAPPERS)
+    group.add_argument("--since", metavar="SPAN", help="only those made in the last 10m, 2h, 3d")
+    group.add_argument("--newest", metavar="N", type=int, help="only the newest of them")
+
+
+def add_directory_option(parser: Parser) -> None:
+    parser.group(WRAPPERS).add_argument(
+        "--dir",
+        metavar="DIR",
+        help=f"the cache (default: where torch puts it: ${location.VARIABLE}, or "
+        "torchinductor_USER in the directory for temporary files)",
+    )
+
+
+def add_program_options(parser: Parser) -> None:
+    """Add what only concerns programs: which wrappers of which cache have probes."""
+    parser.group(WRAPPERS).add_argument(
+        "--wrappers",
+        dest="cached",
+        metavar="GLOB[,GLOB…]",
+        help="only wrappers of these names, such as 'c24mei*'",
+    )
+    add_choice_options(parser)
+    add_directory_option(parser)
+
+
+def add_stop_options(parser: Parser) -> None:
+    """Add where the record goes, and when a run is stopped."""
+    parser.group("the run").add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=time_limit,
+        help="stop it after this time, imports and compilation included, and say in which launch",
+    )
+    parser.group("output").add_argument(
+        "-d",
+        "--dump",
+        metavar="DUMP",
+        help="directory to dump to (default: a new <stem>.dump, for a program cache.dump)",
+    )
+
+
+def add_quiet_option(parser: Parser) -> None:
+    parser.group("output").add_argument(
+        "--quiet",
+        action="store_true",
+        help="probes print nothing; the dump has it all (of a program: default unless a probe is "
+        "named)",
+    )

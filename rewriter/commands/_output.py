@@ -1,0 +1,156 @@
+"""Where results of commands go: to files, to standard output, as text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.terminal import Line, level_style, message, say, say_text
+from rewriter.core.types import Json
+from rewriter.instrumentation.types import Plan
+
+if TYPE_CHECKING:
+    from rewriter.diagnosis.verdict import Verdict
+
+_LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+_KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
+_WHICH = "which wrappers"
+_COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
+
+
+def emit_json(kind: str, content: Json) -> None:
+    """Print one JSON object with the `format` and `version` that every `--json` has."""
+    from rewriter.core import json_text
+
+    say(json_text.encode(json_document(kind, content)))
+
+
+def json_document(kind: str, content: Json) -> Json:
+    return {"format": f"rewriter.{kind}", "version": 1, **content}
+
+
+def steps() -> Callable[[str], None]:
+    """Tells what long steps have done, with the seconds since now."""
+    started = time.perf_counter()
+
+    def report(text: str) -> None:
+        message(f"[{time.perf_counter() - started:5.1f} s] {text}")
+
+    return report
+
+
+def warn_about(plan: Plan, name: str = "") -> None:
+    """Name every launch that is not instrumented, and every call that nobody recognised.
+
+    `name` goes before, where there are several wrappers.
+    """
+    for skipped in plan.skipped:
+        launch = skipped.launch
+        message(
+            f"warning: {name}launch #{launch.index} {launch.kernel} (line {launch.line}) is not "
+            f"instrumented in full: {skipped.reason}"
+        )
+    for reason in plan.unchecked:
+        message(f"warning: {name}inputs are not checked: {reason}")
+    for part in plan.unmatched:
+        message(f"warning: {name}there is no {part}")
+    for call in plan.unrecognised:
+        message(
+            f"warning: {name}unrecognised call at line {call.line}, not instrumented: {call.text}"
+        )
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Where a result went. `output` is a path, `-`, or `None` if nothing was written."""
+
+    changed: bool
+    output: str | None = None
+    backup: str | None = None
+    diff: str | None = None
+
+    def tell(self, path: Path) -> str:
+        """The end of a message about the result."""
+        if self.output is None:
+            return f"would change {path}" if self.changed else f"{path} would stay as it is"
+        where = "standard output" if self.output == "-" else self.output
+        return f"{where}, original kept in {self.backup}" if self.backup else where
+
+
+def deliver(
+    arguments: argparse.Namespace,
+    path: Path,
+    before: bytes,
+    after: bytes,
+    *,
+    default: Path,
+    plain: bytes,
+) -> Delivered:
+    """Write a result where the options say.
+
+    `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
+    the difference, and unless a place is named writes nothing; `--check` never does.
+    """
+    from rewriter.core import files, text_diff
+
+    to_stdout = arguments.output == "-"
+    if to_stdout and (arguments.json or arguments.diff):
+        raise RewriterError(
+            "two-outputs",
+            f"-o - and {'--json' if arguments.json else '--diff'} both print to standard output",
+            hint="Name a file with -o.",
+        )
+    changed = before != after
+    diff = unified(path, before, after) if arguments.diff else None
+    if diff is not None and not arguments.json:
+        say_text(diff, text_diff.style)
+    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+        return Delivered(changed, diff=diff)
+    if arguments.in_place:
+        backup = files.replace(path, after, plain, overwrite=arguments.overwrite)
+        return Delivered(changed, str(path), None if backup is None else str(backup), diff)
+    if to_stdout:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(after)
+        return Delivered(changed, "-")
+    target = Path(arguments.output) if arguments.output else default
+    files.write(target, after, overwrite=arguments.overwrite)
+    return Delivered(changed, str(target), diff=diff)
+
+
+def unified(path: Path, before: bytes, after: bytes) -> str:
+    """A unified diff of two versions of a file; a carriage return shows as it is."""
+    from rewriter.core import text_diff
+
+    return text_diff.unified(
+        before.decode("utf-8", "replace"),
+        after.decode("utf-8", "replace"),
+        f"a/{path.name}",
+        f"b/{path.name}",
+    )
+
+
+def from_here(path: Path) -> Path:
+    """A path as one would type it: below the working directory, without that."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
+    """A verdict, its headline set off."""
+    from rewriter.diagnosis.verdict_text import describe
+
+    first, *rest = describe(verdict, next_command=next_command).split("\n")
+    return [[(first, level_style("error"))], *rest]
+
+
+def finite_style(row: int, column: int, cell: str) -> str:
+    """The style of a cell in a table that ends in the counts of NaN and of infinity."""
+    found = row and column >= _COUNTS and cell not in ("", "0")
+    return level_style("error") if found else ""

@@ -1,0 +1,131 @@
+"""From the options to a choice of probes, or to a refusal of options that would do nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+
+from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE
+from rewriter.core.errors import RewriterError
+from rewriter.instrumentation import probes
+from rewriter.instrumentation.types import Selection
+
+
+def selection(
+    arguments: argparse.Namespace, *, default: str = "", environment: bool = True
+) -> Selection | None:
+    """The selection that the options ask for, `None` if they ask for no probe.
+
+    Without `--probe` and `--level`, upstream's variable decides if `environment` allows it, and
+    then the probe named `default`.
+    """
+    kernels = arguments.kernels
+    if kernels is None and environment:
+        kernels = environment_kernels()
+    asked = list(arguments.probe or ())
+    if arguments.level is not None:
+        asked += probes.LEVELS[arguments.level]
+    elif not asked and environment:
+        asked += probes.LEVELS[_environment_level()] or [default]
+    names = ",".join(asked)
+    if not names.strip(","):
+        _refuse_idle_options(arguments)
+        return None
+    from rewriter.instrumentation import api
+
+    return api.select(
+        names,
+        kernels=kernels,
+        launches=None if arguments.launches is None else _indices(arguments.launches),
+        when=arguments.when,
+        format=arguments.format,
+        values=arguments.values,
+        roles=arguments.roles,
+        tensors=arguments.tensors,
+        calls=_calls(arguments),
+        last=0 if arguments.last is None else probes.check_number("--last", arguments.last),
+    )
+
+
+def environment_kernels() -> str | None:
+    """The kernels that upstream's variable names."""
+    return os.environ.get(KERNELS_VARIABLE) or None
+
+
+def names_probes(arguments: argparse.Namespace) -> bool:
+    """Whether a probe was asked for, and not only the default one."""
+    asked = arguments.probe is not None or arguments.level is not None
+    return asked or bool(probes.LEVELS[_environment_level()])
+
+
+def _environment_level() -> str:
+    level = os.environ.get(LEVEL_VARIABLE, "0") or "0"
+    if level not in probes.LEVELS:
+        raise RewriterError(
+            "bad-level",
+            f"{LEVEL_VARIABLE} is {level!r}",
+            hint=f"Levels: {', '.join(sorted(probes.LEVELS))}.",
+        )
+    return level
+
+
+def refuse_idle(given: Mapping[str, object], why: str, hint: str = "") -> None:
+    """Raise `RewriterError` where options have values that would change nothing.
+
+    `given` are those values by option, `why` the rest of a sentence: `a, b given, but …`.
+    """
+    if idle := [name for name, value in given.items() if value]:
+        hint = hint or f"Drop {'it' if len(idle) == 1 else 'them'}."
+        raise RewriterError("idle-options", f"{', '.join(idle)} given, but {why}", hint=hint)
+
+
+def _refuse_idle_options(arguments: argparse.Namespace) -> None:
+    """A filter without a probe would be dropped in silence."""
+    given = {
+        "--kernels": arguments.kernels,
+        "--launches": arguments.launches,
+        "--when": arguments.when,
+        "--values": arguments.values,
+        "--roles": arguments.roles,
+        "--tensors": arguments.tensors,
+        "--calls": arguments.calls,
+        "--first": arguments.first,
+        "--last": arguments.last,
+        "--format": arguments.format != "text",
+    }
+    if idle := [name for name, value in given.items() if value not in (None, False)]:
+        raise RewriterError(
+            "no-probes",
+            f"{', '.join(idle)} given, but no probe",
+            hint=f"Pass --probe with one or more of {', '.join(sorted(probes.registry()))}.",
+        )
+
+
+def _calls(arguments: argparse.Namespace) -> str:
+    """Which calls are recorded, as the runtime reads it."""
+    if arguments.first is not None:
+        return f"0-{probes.check_number('--first', arguments.first) - 1}"
+    if arguments.calls is not None and not arguments.calls.strip():
+        return probes.check_calls(",")
+    return probes.check_calls(arguments.calls or "")
+
+
+def _indices(text: str) -> list[range]:
+    """`3,7-12` as ranges."""
+    result: list[range] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = part.partition("-")
+        try:
+            low = int(first)
+            high = int(last) if dash else low
+        except ValueError:
+            low, high = 0, -1
+        if low > high or low < 0:
+            raise RewriterError(
+                "bad-launches",
+                f"--launches {text!r}: {part!r} is no index or range",
+                hint="Write indices from `rewriter list`, such as 3,7-12.",
+            )
+        result.append(range(low, high + 1))
+    return result

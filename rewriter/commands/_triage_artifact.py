@@ -1,0 +1,140 @@
+"""`rewriter triage ARTIFACT`: the steps for a wrapper or a package."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+
+from rewriter.commands import _triage
+from rewriter.commands._output import emit_json, steps, verdict_lines
+from rewriter.commands._run import again, judge, open_artifact, request_of
+from rewriter.commands._triage import Steps
+from rewriter.core.errors import DIFFERS, INTERRUPTED
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.terminal import message, say
+from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.execution.host_process import Output
+from rewriter.execution.run_result import InterruptedRunError, RunResult
+from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
+from rewriter.instrumentation import api
+
+_QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
+
+
+@dataclass(frozen=True)
+class _Triaged:
+    """The run that told the launch, what it told, and the commands that would tell more."""
+
+    result: RunResult
+    verdicts: tuple[Verdict, ...]
+    following: tuple[str, ...]
+
+
+def act(arguments: argparse.Namespace, path: str) -> int:
+    artifact = open_artifact(arguments, path)
+    wrapper = artifact.only
+    if wrapper.probes is not None:
+        raise api.already_instrumented(
+            wrapper, "Name the plain file, or `rewriter strip` it first."
+        )
+    request = request_of(arguments, artifact)
+    taken = Steps(quiet=arguments.json)
+    plain = _run(replace(request, dump=None))
+    crashed = taken.add(_triage.AS_IT_IS, _end(plain), plain.seconds)
+    if plain.interrupted:
+        return _triage.interrupted(taken, json=arguments.json)
+    blocking = False
+    if wrapper.devices:
+        waiting = replace(
+            request, dump=None, environment=blocking_environment(), output=Output(True, crashed)
+        )
+        waited = _run(waiting)
+        blocking = taken.add(_triage.WAITING, _end(waited), waited.seconds)
+        if waited.interrupted:
+            return _triage.interrupted(taken, json=arguments.json)
+    else:
+        taken.say(f"   on the CPU alone nothing is asynchronous: no run with {_triage.WAITING}")
+    if not crashed and not blocking:
+        return _triage.nothing(taken, json=arguments.json)
+    result, verdicts = _probed(request, taken, blocking=blocking)
+    template = again(arguments, path, OPTIONS, blocking=blocking)
+    if result.dump is not None:
+        write_conclusion(result.dump, Conclusion(result.ended, blocking, template))
+    following = tuple(next_command(template, verdict) for verdict in verdicts)
+    triaged = _Triaged(result, verdicts, following)
+    if arguments.json:
+        _emit(str(artifact.path), taken, triaged)
+    else:
+        _tell(triaged)
+    if arguments.args is None:
+        message("note: the inputs are those of the wrapper's own get_args(), which are random.")
+    if result.dump is not None:
+        message(f"dump: {result.dump}")
+    return INTERRUPTED if result.interrupted else DIFFERS
+
+
+def _probed(
+    request: RunRequest, taken: Steps, *, blocking: bool
+) -> tuple[RunResult, tuple[Verdict, ...]]:
+    """The run that tells the launch; where reading values hides the crash, one that reads none."""
+    environment = {**_QUIET, **(blocking_environment() if blocking else {})}
+    overwrite = request.overwrite
+    for names in (_triage.telling(), ["names"]):
+        result = _run(
+            replace(
+                request,
+                selection=api.select(names),
+                environment=environment,
+                output=Output(quiet=True, muted=bool(taken.done)),
+                overwrite=overwrite,
+            )
+        )
+        verdicts = judge(result, blocking=blocking)
+        crash = next((verdict for verdict in verdicts if verdict.ended is not None), None)
+        note = f", in launch {crash.label}" if crash is not None else ""
+        if taken.add(f"with the probes {','.join(names)}", _end(result), result.seconds, note):
+            break
+        # The second of the two replaces the record of the first.
+        overwrite = request.overwrite or request.dump is not None
+    return result, verdicts
+
+
+def _run(request: RunRequest) -> RunResult:
+    try:
+        return run_wrapper(replace(request, report=steps()))
+    except InterruptedRunError as stopped:
+        return stopped.result
+
+
+def _end(result: RunResult) -> ExitStatus | None:
+    return result.ended if result.crashed else None
+
+
+def _emit(artifact: str, taken: Steps, triaged: _Triaged) -> None:
+    result, verdicts = triaged.result, triaged.verdicts
+    emit_json(
+        "triage",
+        {
+            "artifact": artifact,
+            "steps": taken.json(),
+            "verdict": verdicts[0].json() if verdicts else None,
+            "verdicts": [verdict.json() for verdict in verdicts],
+            "next": triaged.following[0] if verdicts else "",
+            "unexpected": list(result.unexpected),
+            "dump": None if result.dump is None else str(result.dump),
+        },
+    )
+
+
+def _tell(triaged: _Triaged) -> None:
+    result, verdicts = triaged.result, triaged.verdicts
+    for row in result.unexpected:
+        say(f"unexpected input {row.get('arg', '')}: {row['unexpected']}")
+    for verdict, command in zip(verdicts, triaged.following, strict=True):
+        say(*verdict_lines(verdict, command))
+    if not result.crashed:
+        say(_triage.UNPROBED.format("`rewriter run`"))
+    elif not any(verdict.ended for verdict in verdicts):
+        does = "was stopped" if result.ended.stopped else "crashes"
+        say(f"verdict: it {does} before its first launch: {result.ended}")

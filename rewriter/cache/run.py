@@ -21,6 +21,7 @@ from rewriter.cache.slots import Cache, Slot, scan
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
+from rewriter.core.text import counted
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
@@ -181,7 +182,8 @@ class _Runner:
             and not result.interrupted
         ):
             self._tell(
-                f"the program compiled {_wrappers(len(new))} that had no probes: it runs once more"
+                f"the program compiled {counted(len(new), 'wrapper')} that had no probes: "
+                "it runs once more"
             )
             for file in self._dump.iterdir():
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
@@ -194,15 +196,15 @@ class _Runner:
         request = self._request
         if len(chosen.slots) > _MANY:
             self._tell(
-                f"instrumenting {_wrappers(len(chosen.slots))}, which takes a while; --wrappers, "
-                "--since or --newest choose fewer"
+                f"instrumenting {counted(len(chosen.slots), 'wrapper')}, which takes a while; "
+                "--wrappers, --since or --newest choose fewer"
             )
         placed, refused = self._session.place(
             chosen.slots, request.selection, overwrite=request.overwrite
         )
         if not placed:
             raise refused[0].error
-        self._tell(f"probes in {_wrappers(len(placed))}")
+        self._tell(f"probes in {counted(len(placed), 'wrapper')}")
         environment = {"REWRITER_DUMP": str(self._dump), "REWRITER_COMMAND": request.command}
         # A graph that is compiled now has the probes in it: it must not get to other machines.
         environment |= dict.fromkeys(_REMOTE, "0")
@@ -280,7 +282,7 @@ def _require_plain(cache: Cache) -> None:
     if held:
         raise RewriterError(
             "cache-instrumented",
-            f"{_wrappers(len(held))} in {cache.directory} "
+            f"{counted(len(held), 'wrapper')} in {cache.directory} "
             f"{'has' if len(held) == 1 else 'have'} probes already: "
             + ", ".join(slot.name for slot in held[:3])
             + (", …" if len(held) > 3 else ""),
@@ -330,7 +332,3 @@ def _nothing_compiled(request: Request) -> RewriterError:
         hint="It may compile nothing with Inductor, or set a cache directory of its own: pass that "
         "with --dir. `rewriter cache list` shows what is there.",
     )
-
-
-def _wrappers(count: int) -> str:
-    return f"{count} wrapper{'s' * (count != 1)}"

@@ -11,6 +11,7 @@ from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.slots import Cache, Slot, look, scan
+from rewriter.core.text import counted
 from rewriter.instrumentation.types import Selection
 
 Tell = Callable[[str], None]
@@ -37,8 +38,9 @@ def _settled(directory: Path, tell: Tell) -> Cache:
     if died is None:
         return cache
     cleared = mutate.settle(cache, died)
-    count = len(cleared.restored)
-    tell(f"restored {count} wrapper{'s' * (count != 1)} that an interrupted `cache run` left")
+    tell(
+        f"restored {counted(len(cleared.restored), 'wrapper')} that an interrupted `cache run` left"
+    )
     for name in cleared.left:
         tell(f"warning: {name} was edited meanwhile, and was left as it is")
     return scan(directory)

@@ -13,6 +13,7 @@ from rewriter.cache.select import Chosen
 from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._output import warn_about
 from rewriter.core.terminal import message, say, table
+from rewriter.core.text import counted
 from rewriter.core.types import Json
 from rewriter.instrumentation.probes import NO_MATCH
 from rewriter.instrumentation.types import Selection
@@ -32,9 +33,9 @@ def show_listing(cache: Cache, chosen: Chosen, running: Running | None) -> None:
         message(f"not a wrapper: {name}")
     others = len(cache.slots) - len(chosen.slots) - len(chosen.broken)
     message(
-        f"{count(len(chosen.slots), 'wrapper')} in {cache.directory}"
+        f"{counted(len(chosen.slots), 'wrapper')} in {cache.directory}"
         + (f", {others} not asked for" if others else "")
-        + (f", {count(cache.kernels, 'file')} of kernels" if cache.kernels else "")
+        + (f", {counted(cache.kernels, 'file')} of kernels" if cache.kernels else "")
     )
     _show_running(running)
 
@@ -83,12 +84,12 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
         say(*table([["wrapper", "state", "probes", "original"], *rows]))
     _show_running(running)
     instrumented = sum(bool(slot.probes) for slot in held)
-    text = f"{instrumented} of {count(len(cache.slots), 'wrapper')} in {cache.directory} "
+    text = f"{instrumented} of {counted(len(cache.slots), 'wrapper')} in {cache.directory} "
     text += "has probes" if instrumented == 1 else "have probes"
     if products:
-        text += f", {count(products, 'build')} of wrappers that had some"
+        text += f", {counted(products, 'build')} of wrappers that had some"
     if cache.temporary:
-        text += f", {count(len(cache.temporary), 'file')} of a command that was stopped"
+        text += f", {counted(len(cache.temporary), 'file')} of a command that was stopped"
     say(text)
     if (held or products or cache.temporary) and running is None:
         message("`rewriter cache restore` gives the originals back, and clears up")
@@ -116,7 +117,7 @@ def warn_about_all(
         message(f"warning: there is no {part}")
     without = [one for one in refused if one.error.slug in NO_MATCH]
     if without:
-        message(f"{count(len(without), 'wrapper')} without such a launch stay as they are")
+        message(f"{counted(len(without), 'wrapper')} without such a launch stay as they are")
     for other in refused:
         if other not in without:
             message(f"warning: {other.slot.name} is not instrumented: {other.error.message}")
@@ -127,8 +128,8 @@ def warn_about_all(
 def show_placed(cache: Cache, placed: Sequence[Placed], asked: Selection) -> None:
     launches = sum(len(one.result.plan.probed) for one in placed)
     say(
-        f"{', '.join(asked.probes)} around {count(launches, 'launch', 'es')} in "
-        f"{count(len(placed), 'wrapper')} of {len(cache.slots)} in {cache.directory}"
+        f"{', '.join(asked.probes)} around {counted(launches, 'launch')} in "
+        f"{counted(len(placed), 'wrapper')} of {len(cache.slots)} in {cache.directory}"
     )
     message("every program that uses them is probed until `rewriter cache restore`")
 
@@ -156,13 +157,13 @@ def placed_json(directory: Path, placed: Sequence[Placed], refused: Sequence[Ref
 
 
 def show_cleared(cleared: Cleared) -> None:
-    text = f"restored {count(len(cleared.restored), 'wrapper')}"
+    text = f"restored {counted(len(cleared.restored), 'wrapper')}"
     if cleared.stripped:
         text += f", took the probes out of {len(cleared.stripped)} that keep other edits"
     if cleared.products:
-        text += f", removed {count(cleared.products, 'build')} of instrumented C++"
+        text += f", removed {counted(cleared.products, 'build')} of instrumented C++"
     if cleared.graphs:
-        text += f", removed {count(cleared.graphs, 'compiled graph')} with probes"
+        text += f", removed {counted(cleared.graphs, 'compiled graph')} with probes"
     say(text)
 
 
@@ -176,7 +177,7 @@ def edited(left: Sequence[str]) -> str:
 
 def _show_running(running: Running | None) -> None:
     if running is not None:
-        wrappers = count(len(running.wrappers), "wrapper")
+        wrappers = counted(len(running.wrappers), "wrapper")
         message(
             f"in progress since {_when(running.started)}: `{running.command}` (process "
             f"{running.pid} on {running.host}), probes in {wrappers}"
@@ -227,7 +228,3 @@ def listed(names: Sequence[str]) -> str:
 
 def _each(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
-
-
-def count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{plural * (number != 1)}"

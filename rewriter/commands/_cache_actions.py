@@ -17,6 +17,7 @@ from rewriter.commands._parser import behind_dashes
 from rewriter.commands._program import choice
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message
+from rewriter.core.text import counted
 
 
 def act_list(arguments: argparse.Namespace) -> int:
@@ -96,7 +97,7 @@ def _running(cache: Cache) -> journal.Running | None:
 
 def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
     count = len(cache.slots)
-    found = f"{cache.directory} holds {count} wrapper{'s' * (count != 1)}"
+    found = f"{cache.directory} holds {counted(count, 'wrapper')}"
     if chosen is not None and chosen.broken:
         found += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
     return RewriterError(

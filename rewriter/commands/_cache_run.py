@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
-from rewriter.commands._cache import count, edited, listed, placed_json, warn_about_all
+from rewriter.commands._cache import edited, listed, placed_json, warn_about_all
 from rewriter.commands._output import verdict_lines
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
+from rewriter.core.text import counted
 from rewriter.core.types import Json
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.conclusion import (
@@ -158,13 +159,13 @@ def _calls(ran: CacheRun) -> list[Line]:
     idle = [slot.short for slot, number in calls.items() if not number]
     if idle:
         never = "no call among those chosen" if chosen else "never called"
-        lines.append(f"{never}: {count(len(idle), 'wrapper')}: {listed(idle)}")
+        lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
     if idle and len(idle) == len(calls) and ran.ended.code == 0 and not chosen:
         lines.append(
             "a program that sets a cache directory of its own, or force_disable_caches, reads none "
             "of these"
         )
-    lines.append(f"{count(ran.summary.launches, 'launch', 'es')} recorded")
+    lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
     return lines
 
 
@@ -192,7 +193,7 @@ def _times(times: Sequence[Timed]) -> list[Line]:
     rest = times[_SHOWN:]
     if rest:
         share = sum(timed.share for timed in rest)
-        lines.append(f"{count(len(rest), 'launch', 'es')} more, {share:.1%} of the time")
+        lines.append(f"{counted(len(rest), 'launch')} more, {share:.1%} of the time")
     return lines
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, TensorComparison
 from rewriter.core.terminal import level_style, say, table
+from rewriter.core.text import figure
 
 _SHOWN = 20  # rows of a list, unless all are asked for
 
@@ -75,7 +75,7 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
         for name in ("min", "max", "mean", "std", "nan", "inf"):
             one, other = tensor.a.get(name), tensor.b.get(name)
             if one != other:
-                yield f"    {name} {_number(one)} against {_number(other)}"
+                yield f"    {name} {figure(one)} against {figure(other)}"
         return
     if first := metrics.nonfinite:
         yield (
@@ -85,8 +85,8 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
     for name, at in (("abs", metrics.max_abs), ("rel", metrics.max_rel)):
         if at:
             yield (
-                f"    max {name} {_number(at.error)} at {list(at.index)}: "
-                f"{_number(at.a)} against {_number(at.b)}"
+                f"    max {name} {figure(at.error)} at {list(at.index)}: "
+                f"{figure(at.a)} against {figure(at.b)}"
             )
     share = metrics.mismatched / metrics.numel
     enough = f"atol {metrics.atol_needed:.3g} or rtol {metrics.rtol_needed:.3g}"
@@ -99,7 +99,7 @@ def _figures(tensor: TensorComparison) -> Iterator[str]:
     )
     ulp = "" if metrics.ulp is None else f"  ulp {metrics.ulp}"
     yield (
-        f"    mean {_number(metrics.mean_a)} against {_number(metrics.mean_b)}  cosine "
+        f"    mean {figure(metrics.mean_a)} against {figure(metrics.mean_b)}  cosine "
         f"{metrics.cosine:.6g}  snr {metrics.snr:.4g} dB{ulp}"
     )
 
@@ -117,8 +117,8 @@ def _row(launch: LaunchComparison) -> list[str]:
     cells = ["", "", ""]
     if worst and (metrics := worst.metrics):
         cells = [
-            _number(metrics.max_abs.error if metrics.max_abs else None),
-            _number(metrics.max_rel.error if metrics.max_rel else None),
+            figure(metrics.max_abs.error if metrics.max_abs else None),
+            figure(metrics.max_rel.error if metrics.max_rel else None),
             f"{metrics.mismatched / metrics.numel:.2%}" if metrics.numel else "-",
         ]
     why: str = launch.blame
@@ -145,9 +145,3 @@ def _type(tensor: TensorComparison) -> str:
         return f"{tensor.a.get('value')} against {tensor.b.get('value')}"
     one, other = (f"{short_dtype(row['dtype'])}{row['shape']}" for row in (tensor.a, tensor.b))
     return one if one == other else f"{one} against {other}"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else format(value, ".4g")

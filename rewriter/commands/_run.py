@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
-from rewriter.commands._output import steps, verdict_lines
+from rewriter.commands._output import progress_bar, steps, verdict_lines
 from rewriter.commands._selection import refuse_idle, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
@@ -155,17 +155,11 @@ def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
 def _progress(
     artifact: Artifact, chosen: Selection | None
 ) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error if it is a terminal, unless probes print to the same terminal."""
+    """A bar of launches, unless they are few, or probes print to the same terminal."""
+    total = 0 if chosen is None else len(artifact.launches)
     prints = chosen is not None and set(chosen.probes) & {"print", "names"}
-    shown = chosen is not None and sys.stderr.isatty() and not (prints and sys.stdout.isatty())
-    total = len(artifact.launches) if shown else 0
-    if total < _LONG:
+    if total < _LONG or (prints and sys.stdout.isatty()):
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("launches"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("launches", total=total)
-        yield lambda done: bar.update(task, completed=done)
+    with progress_bar() as bar:
+        yield None if bar is None else lambda done: bar(done, total)

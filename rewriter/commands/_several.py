@@ -14,6 +14,7 @@ from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import Replacement, replace_all, write_folder
 from rewriter.core.terminal import say_text
+from rewriter.core.text import counted
 
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
 
@@ -114,12 +115,10 @@ def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
         return f"would change {count} of {len(delivered)} wrappers"
     if arguments.in_place:
         kept = sum(one.backup is not None for one in delivered)
-        return f"{_wrappers(count)} changed in place" + (f", {kept} originals kept" if kept else "")
-    return f"{_wrappers(len(delivered))} in {arguments.output}"
-
-
-def _wrappers(count: int) -> str:
-    return "1 wrapper" if count == 1 else f"{count} wrappers"
+        return f"{counted(count, 'wrapper')} changed in place" + (
+            f", {kept} originals kept" if kept else ""
+        )
+    return f"{counted(len(delivered), 'wrapper')} in {arguments.output}"
 
 
 def _files(result: Result) -> list[tuple[str, bytes]]:

@@ -10,6 +10,7 @@ from rewriter.commands._output import emit_json
 from rewriter.core.errors import INTERRUPTED, OK
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
+from rewriter.core.text import counted
 from rewriter.core.types import Json
 from rewriter.instrumentation import probes
 
@@ -91,7 +92,7 @@ def nothing(taken: Steps, *, json: bool) -> int:
     """The end where there is nothing to find."""
     _emit_nothing(taken, json=json)
     if not json:
-        say(f"it ran; nothing crashed in {len(taken.done)} run{'s' * (len(taken.done) != 1)}")
+        say(f"it ran; nothing crashed in {counted(len(taken.done), 'run')}")
     return OK
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewriter.commands._comparison import show_culprit, show_rows
-from rewriter.commands._output import emit_json
+from rewriter.commands._output import emit_json, progress_bar
 from rewriter.commands._parser import Parser
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -124,7 +122,7 @@ def _act(arguments: argparse.Namespace) -> int:
     from rewriter.comparison.dumps.compare import compare
 
     options = _options(arguments)
-    with _progress() as progress:
+    with progress_bar() as progress:
         comparison = compare(arguments.a, arguments.b, progress=progress, **options)
     minded = arguments.strict and (_is_lone(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
@@ -149,7 +147,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
 
     options, ranks = _options(arguments), _ranks(arguments.ranks)
     data = None if arguments.data is None else arguments.data.split(",")
-    with _progress() as progress:
+    with progress_bar() as progress:
         found = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
     apart = any(x.comparison is None or _is_lone(x.comparison) for x in found.replicas)
     equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
@@ -264,18 +262,3 @@ def _summary(comparison: Comparison) -> Iterator[str]:
             yield from (f"{run}{reason}" for reason in launch.reasons)
     for name in comparison.unpaired:
         yield f"{name} has no counterpart"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on standard error, if it is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("launches"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("launches", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

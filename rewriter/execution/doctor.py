@@ -18,6 +18,7 @@ from typing import Any
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.scan import spans
+from rewriter.core.text import counted
 from rewriter.execution import torch_files
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
@@ -95,7 +96,7 @@ def _builds() -> Check:
     if found is None:
         return Check("cache of builds", f"off ({build_cache.VARIABLE})", None)
     size = f"{found.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"
-    what = f"{found.count} librar{'y' if found.count == 1 else 'ies'}, {size}, {found.directory}"
+    what = f"{counted(found.count, 'library')}, {size}, {found.directory}"
     return Check("cache of builds", what, None)
 
 

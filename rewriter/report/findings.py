@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
 from rewriter.report.types import Finding, Launch, Reading, Run
 
@@ -83,7 +84,7 @@ def verdict(findings: Sequence[Finding], runs: Sequence[Run]) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
+    return words.counted(number, one, many, grouped=True)
 
 
 def total(readings: Iterable[Reading], what: str) -> int:
@@ -184,8 +185,8 @@ def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, 
 
 def _holding(readings: Sequence[Reading], what: str) -> str:
     parts = [
-        f"{getattr(reading.statistics, what):,} of {reading.statistics.numel:,} "
-        f"{'element' if reading.statistics.numel == 1 else 'elements'} of {reading.name}"
+        f"{getattr(reading.statistics, what):,} of "
+        f"{counted(reading.statistics.numel, 'element', 'elements')} of {reading.name}"
         for reading in readings
         if reading.statistics is not None and getattr(reading.statistics, what)
     ]

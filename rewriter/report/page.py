@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import figure
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.verdict import Argument, Verdict
@@ -355,10 +356,8 @@ def _value(reading: Any) -> dict[str, str]:
 
 
 def number(value: float | int | None) -> str:
-    """Integers in full, floats with four significant digits, `-` for none."""
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    """Integers in full, in groups of three digits; floats with four significant ones."""
+    return figure(value, grouped=True)
 
 
 def isolated(text: object) -> Markup:

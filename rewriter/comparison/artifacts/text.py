@@ -14,6 +14,7 @@ from rewriter.comparison.artifacts.types import (
     Probing,
     WrapperDifference,
 )
+from rewriter.core.text import counted
 from rewriter.core.types import Json
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Launch
@@ -66,36 +67,32 @@ def _verdict(difference: Difference) -> Styled:
     differing = [change for wrapper in wrappers for change in _differing(wrapper)]
     changed = sum(change.a is not None and change.b is not None for change in differing)
     total = max(sum(w.count_a for w in wrappers), sum(w.count_b for w in wrappers))
-    counts = [f"{changed} of {_number(total, 'launch')}"]
+    counts = [f"{changed} of {counted(total, 'launch')}"]
     if only_a := sum(change.b is None for change in differing):
         counts.append(f"{only_a} only in A")
     if only_b := sum(change.a is None for change in differing):
         counts.append(f"{only_b} only in B")
     if written := sum(len(_rewritten(wrapper)) for wrapper in wrappers):
-        counts.append(f"{_number(written, 'statement')} written in another way")
+        counts.append(f"{counted(written, 'statement')} written in another way")
     if kernels := sum(len(wrapper.kernels) for wrapper in wrappers):
-        counts.append(_number(kernels, "kernel source"))
+        counts.append(counted(kernels, "kernel source"))
     if other := sum(len(wrapper.lines) for wrapper in wrappers):
-        counts.append(_number(other, "other line"))
+        counts.append(counted(other, "other line"))
     if names := sum(len(wrapper.names) for wrapper in wrappers):
-        counts.append(f"{_number(names, 'line')} by names alone")
+        counts.append(f"{counted(names, 'line')} by names alone")
     if apart := len(difference.only_a) + len(difference.only_b):
-        counts.append(_number(apart, "wrapper") + " on one side")
+        counts.append(counted(apart, "wrapper") + " on one side")
     package = difference.package
     if package and (members := len(package.members)):
-        counts.append(_number(members, "member"))
+        counts.append(counted(members, "member"))
     if files := len(difference.files):
-        counts.append(_number(files, "file"))
+        counts.append(counted(files, "file"))
     return Styled(f"different: {', '.join(counts)}", "bold yellow")
 
 
 def _count(wrappers: Sequence[WrapperDifference]) -> str:
-    launches = _number(sum(wrapper.count_a for wrapper in wrappers), "launch")
+    launches = counted(sum(wrapper.count_a for wrapper in wrappers), "launch")
     return launches if len(wrappers) == 1 else f"{len(wrappers)} wrappers, {launches}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "es" if what.endswith("ch") else "s")
 
 
 def _wrapper(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
@@ -186,7 +183,7 @@ def _other(wrapper: WrapperDifference, everything: bool) -> Iterator[Styled]:
         ]
         yield from _cut(shown, everything, "lines", _SHOWN_LINES)
         if blank := len(wrapper.lines) - len(shown):
-            yield Styled(f"    {_number(blank, 'blank line')}", "dim")
+            yield Styled(f"    {counted(blank, 'blank line')}", "dim")
     if wrapper.names:
         numbers = [f"{a}" if a == b else f"{a}->{b}" for a, b in wrapper.names]
         few = numbers if everything else numbers[:_SHOWN]

@@ -1,0 +1,34 @@
+"""Counts and figures in sentences. The runtime has its own (`rewriter/runtime/text.py`)."""
+
+from __future__ import annotations
+
+import re
+
+_HISSES = ("s", "x", "ch", "sh")
+
+
+def plural(noun: str) -> str:
+    """`wrappers`, `launches`, `libraries`."""
+    if noun.endswith(_HISSES):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
+
+
+def counted(number: int, one: str, many: str = "", *, grouped: bool = False) -> str:
+    """`1 launch`, `3 launches`; the plural is `many` where it is another than `plural` says.
+
+    `grouped` writes `4,099`.
+    """
+    return f"{number:{',' if grouped else ''}} {one if number == 1 else many or plural(one)}"
+
+
+def figure(value: float | int | str | None, *, grouped: bool = False) -> str:
+    """A statistic: integers in full, floats with four significant digits, `-` for none.
+
+    One that is not finite is a string already, in JSON and in rows of a dump.
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:{',' if grouped else ''}}" if isinstance(value, int) else f"{value:.4g}"

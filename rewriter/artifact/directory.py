@@ -11,7 +11,7 @@ from pathlib import Path
 from rewriter.artifact.recognise import SUFFIXES, read, unsupported
 from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.trace import page as trace_page
-from rewriter.artifact.trace.types import Traced
+from rewriter.artifact.trace.types import TracedSource
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.artifact.wrapper_files import wrapper_in
 from rewriter.core import limits
@@ -72,7 +72,7 @@ def open_trace(path: Path) -> Artifact | None:
     return None
 
 
-def _of_pages(pages: list[Path]) -> list[Traced]:
+def _of_pages(pages: list[Path]) -> list[TracedSource]:
     return [trace_page.read(page, read(page, limits.PAGE_BYTES)) for page in pages]
 
 
@@ -100,7 +100,7 @@ def _artifact(
     return artifact
 
 
-def _wrappers(path: Path, sources: Sequence[Traced]) -> Iterator[_Found]:
+def _wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[_Found]:
     """The wrappers among what was traced, under names by compile id and graph."""
     places = _places(path, sources)
     taken: Counter[str] = Counter()
@@ -131,7 +131,7 @@ def _wrappers(path: Path, sources: Sequence[Traced]) -> Iterator[_Found]:
         )
 
 
-def _places(path: Path, sources: Sequence[Traced]) -> dict[Path, str]:
+def _places(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
     """For each log and page how names begin: with its folder, if that is not the directory.
 
     Where two logs are in one folder and of one rank, with the log's own name, too.

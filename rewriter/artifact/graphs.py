@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-Graph = Literal["forward", "backward", "inference"]
+GraphKind = Literal["forward", "backward", "inference"]
 
 # What an entry, and nothing else, does with what it is called with; Python, then C++.
 _INPUTS = re.compile(
@@ -16,7 +16,7 @@ _INPUTS = re.compile(
 )
 
 
-def graph_of(source: bytes) -> Graph:
+def graph_of(source: bytes) -> GraphKind:
     """The graph that a wrapper computes, by the names of its inputs.
 
     The gradients that a backward is given are `tangents_N`, what the model takes `primals_N` where

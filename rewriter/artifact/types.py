@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from rewriter.artifact.graphs import Graph, graph_in, graph_of
+from rewriter.artifact.graphs import GraphKind, graph_in, graph_of
 from rewriter.artifact.package.model import Package
 from rewriter.core import edit, markers
 from rewriter.core.edit import Restored
@@ -60,7 +60,7 @@ class OpenWrapper:
         return language(self.language).is_module(self.name, self.source)
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> GraphKind:
         """Which graph of a training run the wrapper computes, by what its entry takes."""
         return graph_of(self.source)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.names import of_wrapper
-from rewriter.artifact.naming.trace import Told
+from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.cache.mutate import Placed
 from rewriter.core.errors import RewriterError
 from rewriter.dump import names as dumped
@@ -27,7 +27,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
     """Add to a dump what the logs in a folder say of the wrappers. Raises `OSError`."""
-    told: dict[str, Told] = {}
+    told: dict[str, CompilationTrace] = {}
     for log in sorted(folder.glob("*.log")):
         told |= trace.read(log)
     names = {}

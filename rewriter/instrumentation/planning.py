@@ -16,7 +16,7 @@ from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.inputs import row as table_row
-from rewriter.locate.types import Argument, Expected, Launch, Located
+from rewriter.locate.types import Argument, InputSpec, Launch, Located
 from rewriter.version import __version__
 
 
@@ -44,25 +44,27 @@ def plan(
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
     inputs: tuple[str, ...] = ()
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[InputSpec, ...] = ()
     for entry in located.entries:
         names = entry.inputs if checks else probes.named_inputs(entry.inputs, selection)
         given = bool(names) and entry.inputs_at is not None and (reads or checks)
         begin = dialect.begin(lines.variable, checks=given and checks)
         lines.add(entry.start, entry.indent, begin, "begin")
         if given and entry.inputs_at is not None and names == (inputs or names):
-            inputs, expected = names, entry.expected
+            inputs, expected = names, entry.input_specs
             line = dialect.inputs(lines.variable, inputs)
             lines.add(entry.inputs_at, entry.indent, line, "inputs")
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
     for launch in chosen:
-        if launch.site.obstacle:
-            skipped.append(Skipped(launch, launch.site.obstacle))
+        if launch.insertion_point.obstacle:
+            skipped.append(Skipped(launch, launch.insertion_point.obstacle))
             continue
-        if launch.site.open_ended and "after" in phases:
-            skipped.append(Skipped(launch, f"no line can follow it: {launch.site.open_ended}"))
+        if launch.insertion_point.open_ended and "after" in phases:
+            skipped.append(
+                Skipped(launch, f"no line can follow it: {launch.insertion_point.open_ended}")
+            )
         values = _values(launch, phases, selection)
         if phases and not values:
             continue
@@ -111,7 +113,7 @@ def _values(
     needed = probes.needed(selection)
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
-        if phase == "after" and launch.site.open_ended:
+        if phase == "after" and launch.insertion_point.open_ended:
             continue
         readable = (
             argument
@@ -200,8 +202,8 @@ class _Lines:
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         self.add(
-            launch.site.start if phase == "before" else launch.site.end,
-            launch.site.indent,
+            launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
+            launch.insertion_point.indent,
             self._dialect.around(self.variable, phase, launch.index, arguments),
             f"#{launch.index} {phase} {launch.kernel}",
         )

@@ -11,18 +11,18 @@ from rewriter.locate.types import Argument
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredArgument:
     """What a kernel says of one argument; `None` where it does not tell."""
 
     role: Role | None
     type: Type | None
 
 
-UNKNOWN = Declared(None, None)
-INPUT = Declared("in", None)
+UNKNOWN = DeclaredArgument(None, None)
+INPUT = DeclaredArgument("in", None)
 
 
-def settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
+def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
     """Agree on the roles of arguments over the same memory.
 
     What one argument reads and another writes is updated. But a kernel that reads memory without a
@@ -56,7 +56,7 @@ def settle(arguments: list[Argument], flow: Flow) -> list[Argument]:
     return [replace(a, role=role(a)) if a.type == "tensor" else a for a in arguments]
 
 
-def distinct(arguments: list[Argument]) -> tuple[Argument, ...]:
+def distinct_names(arguments: list[Argument]) -> tuple[Argument, ...]:
     """Give different tensors of one launch different names: two views of `buf4` are two values."""
     exprs: dict[str, str] = {}
     used: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rewriter.core import python_syntax
-from rewriter.locate.types import Expected
+from rewriter.locate.types import InputSpec
 from rewriter.runtime.host.harness import HARNESSES
 
 _UNKNOWN = "?"
@@ -59,7 +59,7 @@ class Harness:
     `constants` are the names that it binds to literals, which are numbers where they are inputs.
     """
 
-    examples: Mapping[str, Expected]
+    examples: Mapping[str, InputSpec]
     constants: frozenset[str]
 
     @property
@@ -76,7 +76,7 @@ def read_harness(module: Iterable[ast.stmt]) -> Harness:
 
     Tensors are made by `rand_strided`, numbers are literals.
     """
-    examples: dict[str, Expected] = {}
+    examples: dict[str, InputSpec] = {}
     constants = set()
     for function in module:
         if not isinstance(function, ast.FunctionDef) or function.name not in HARNESSES:
@@ -89,16 +89,16 @@ def read_harness(module: Iterable[ast.stmt]) -> Harness:
     return Harness(examples, frozenset(constants))
 
 
-def _example(name: str, value: ast.expr, before: dict[str, Expected]) -> Expected:
+def _example(name: str, value: ast.expr, before: dict[str, InputSpec]) -> InputSpec:
     if isinstance(value, ast.Constant):
         kind = type(value.value).__name__
-        return Expected(name, kind if kind in ("int", "float") else "")
+        return InputSpec(name, kind if kind in ("int", "float") else "")
     if not isinstance(value, ast.Call):
-        return Expected(name)
+        return InputSpec(name)
     callee = ast.unparse(value.func)
     if callee == "rand_strided" and len(value.args) >= 2:
         given = {keyword.arg: keyword.value for keyword in value.keywords}
-        return Expected(
+        return InputSpec(
             name,
             "tensor",
             dtype=ast.unparse(given["dtype"]).removeprefix("torch.") if "dtype" in given else "",
@@ -107,9 +107,9 @@ def _example(name: str, value: ast.expr, before: dict[str, Expected]) -> Expecte
             stride=shape(value.args[1]),
         )
     if callee == "torch.as_strided" and len(value.args) >= 3:
-        base = before.get(ast.unparse(value.args[0]), Expected(name, "tensor"))
+        base = before.get(ast.unparse(value.args[0]), InputSpec(name, "tensor"))
         return replace(base, name=name, size=shape(value.args[1]), stride=shape(value.args[2]))
-    return Expected(name)
+    return InputSpec(name)
 
 
 def _text(node: ast.expr | None) -> str:
@@ -130,10 +130,10 @@ def shape(node: ast.expr) -> tuple[str, ...] | None:
 
 def combine(
     names: Sequence[str],
-    example: Mapping[str, Expected],
-    asserted: dict[str, Expected],
+    example: Mapping[str, InputSpec],
+    asserted: dict[str, InputSpec],
     symbols: dict[str, str],
-) -> tuple[Expected, ...]:
+) -> tuple[InputSpec, ...]:
     """What is known of each input.
 
     What is asserted goes before an example, whose dimensions are one choice of many where a wrapper
@@ -150,12 +150,12 @@ def combine(
 
 def _one(
     name: str,
-    example: Expected | None,
-    asserted: Expected | None,
+    example: InputSpec | None,
+    asserted: InputSpec | None,
     symbols: dict[str, str],
     is_dynamic: bool,
-) -> Expected:
-    found = example or asserted or Expected(name)
+) -> InputSpec:
+    found = example or asserted or InputSpec(name)
     if name in symbols:
         return replace(found, kind=found.kind or "int", symbol=symbols[name])
     if example and is_dynamic and example.size is not None:
@@ -180,7 +180,7 @@ def _one(
     )
 
 
-def row(known: Expected) -> str:
+def row(known: InputSpec) -> str:
     """One input in the wrapper's table: `rewriter/runtime/expected.py` says how it reads.
 
     >>> row(Expected("arg0_1", "tensor", "float32", "cpu", ("s0", "8"), ("8", "1")))

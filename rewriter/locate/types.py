@@ -41,7 +41,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Site:
+class InsertionPoint:
     """Where the lines of a launch stand, in bytes from the start of the file.
 
     `start` is the start of the statement's first line, `end` the end of its last line with its
@@ -72,7 +72,7 @@ class Launch:
     args: tuple[Argument, ...]
     origins: tuple[str, ...]
     source_nodes: tuple[str, ...]
-    site: Site
+    insertion_point: InsertionPoint
     repeats: bool = False
     wrapper: str = ""
 
@@ -87,7 +87,7 @@ class Unrecognised:
 
 
 @dataclass(frozen=True)
-class Expected:
+class InputSpec:
     """What is known statically of one input of a wrapper; what is empty or `None` is not known.
 
     `kind` is tensor, int or float. A dimension is an expression over integers and names of sizes,
@@ -112,7 +112,7 @@ class Entry:
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
-    the buffers that it returns, in order; an empty text stands for what is none. `expected` is
+    the buffers that it returns, in order; an empty text stands for what is none. `input_specs` say
     what is known of each input, in the order of `inputs`.
     """
 
@@ -122,7 +122,7 @@ class Entry:
     inputs: tuple[str, ...]
     inputs_at: int | None = None
     outputs: tuple[str, ...] = ()
-    expected: tuple[Expected, ...] = ()
+    input_specs: tuple[InputSpec, ...] = ()
 
 
 @dataclass(frozen=True)

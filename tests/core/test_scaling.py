@@ -20,14 +20,15 @@ from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.opening import language_of
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
-from rewriter.comparison.artifacts import accounting, declared
+from rewriter.comparison.artifacts import accounting
+from rewriter.comparison.artifacts.buffer_facts import read_buffer_facts
 from rewriter.core import json_text, markers
 from rewriter.core.source import Source
 from rewriter.locate import kernels, provenance
 from rewriter.locate.cpp import embedded, tokens
 from rewriter.locate.cpp.grammar import load
 from rewriter.locate.cpp.kernel_sources import defined
-from rewriter.locate.cpp.outline import Outline
+from rewriter.locate.cpp.outline import CppOutline
 from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
 
@@ -40,7 +41,9 @@ _LIMIT = 5.0
 
 
 def _outline(data: bytes) -> object:
-    found = Outline(Source("wrapper.cpp", data), embedded.of(Source("wrapper.cpp", data)), load())
+    found = CppOutline(
+        Source("wrapper.cpp", data), embedded.of(Source("wrapper.cpp", data)), load()
+    )
     return found.bodies, found.header, found.cpp_kernels, found.launchers, found.triton_sources
 
 
@@ -134,18 +137,18 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     ),
     "source nodes": (provenance.read, lambda n: [b"Source Nodes: [" * (n // 15)], 200_000),
     "views": (
-        lambda line: declared.declared([line]), lambda n: "a = " + "reinterpret_tensor" * (n // 18),
+        lambda line: read_buffer_facts([line]), lambda n: "a = " + "reinterpret_tensor" * (n // 18),
         100_000,
     ),
     "allocations": (
-        lambda line: declared.declared([line]), lambda n: "a" * n + " empty_strided", 100_000
+        lambda line: read_buffer_facts([line]), lambda n: "a" * n + " empty_strided", 100_000
     ),
     "shims": (
-        lambda line: declared.declared([line]),
+        lambda line: read_buffer_facts([line]),
         _text("aoti_torch_empty_strided(2, a, "), 100_000,
     ),
     "debug handles": (
-        lambda line: accounting.keys([line], declared.declared([]), {}),
+        lambda line: accounting.keys([line], read_buffer_facts([]), {}),
         _text("[Provenance debug handles]"), 100_000,
     ),
     "words in a page": (isolated, _text("a"), 100_000),

@@ -83,7 +83,7 @@ def body_lines(data: bytes) -> list[int]:
     source = Source("wrapper", data)
     found = set()
     for launch in opened(data).launches:
-        found |= {launch.site.start, launch.site.end}
+        found |= {launch.insertion_point.start, launch.insertion_point.end}
     return sorted(offset for offset in found if source.line_of(offset) > 1)
 
 
@@ -114,7 +114,7 @@ def comment(data: bytes, draw: st.DataObject) -> bytes:
 
 def trailing_comment(data: bytes, draw: st.DataObject) -> bytes:
     text = draw.draw(st.sampled_from([one for one in COMMENTS if one.startswith(b"//")]))
-    end = draw.draw(st.sampled_from(opened(data).launches)).site.end
+    end = draw.draw(st.sampled_from(opened(data).launches)).insertion_point.end
     bare = data[:end].rstrip(b"\r\n")
     return bare + b"  " + text + data[len(bare) :]
 
@@ -151,7 +151,7 @@ def blank_lines(data: bytes, draw: st.DataObject) -> bytes:
 
 
 def trailing_space(data: bytes, draw: st.DataObject) -> bytes:
-    end = draw.draw(st.sampled_from(opened(data).launches)).site.end
+    end = draw.draw(st.sampled_from(opened(data).launches)).insertion_point.end
     bare = data[:end].rstrip(b"\r\n")
     return bare + draw.draw(st.sampled_from([b" ", b"\t", b"   "])) + data[len(bare) :]
 

@@ -213,12 +213,12 @@ def test_lines_that_a_backslash_joins_are_read_as_one(tmp_path: Path) -> None:
 
 def test_checks_of_more_dimensions_than_an_assertion_are_of_another_tensor() -> None:
     from rewriter.locate.cpp.inputs import _merged
-    from rewriter.locate.types import Expected
+    from rewriter.locate.types import InputSpec
 
-    checked = Expected("x", "tensor", size=("?:1..9", "?:2..", "4"), open=True)
-    asserted = Expected("x", "tensor", size=("s0", "8"), stride=("8", "1"))
+    checked = InputSpec("x", "tensor", size=("?:1..9", "?:2..", "4"), open=True)
+    asserted = InputSpec("x", "tensor", size=("s0", "8"), stride=("8", "1"))
     assert _merged(checked, asserted).size == ("s0", "8")
-    assert _merged(checked, Expected("x", "tensor", size=("s0", "8", "4"), stride=())).size == (
+    assert _merged(checked, InputSpec("x", "tensor", size=("s0", "8", "4"), stride=())).size == (
         "s0:1..9", "8:2..", "4",
     )  # fmt: skip
 

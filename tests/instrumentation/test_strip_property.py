@@ -54,7 +54,7 @@ def instrumented(data: bytes, probes: str = "print", **options: Any) -> Instrume
 
 def unplaced(launches: tuple[Launch, ...]) -> list[Launch]:
     """Launches without what a shift of lines changes."""
-    return [replace(launch, line=0, site=None) for launch in launches]  # type: ignore[arg-type]
+    return [replace(launch, line=0, insertion_point=None) for launch in launches]  # type: ignore[arg-type]
 
 
 def check(data: bytes, result: Instrumented) -> None:

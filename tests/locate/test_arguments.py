@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rewriter.core.types import Role
-from rewriter.locate.arguments import settle
+from rewriter.locate.arguments import unify_roles
 from rewriter.locate.flow import Flow
 from rewriter.locate.types import Argument
 
@@ -23,7 +23,7 @@ def concatenation() -> Flow:
 
 
 def test_a_whole_whose_last_part_a_launch_writes_had_no_value_before() -> None:
-    roles = settle(
+    roles = unify_roles(
         [tensor("buf3", "buf3", "in"), tensor("buf2", "buf3", "out"), tensor("buf4", "buf4", "in")],
         concatenation(),
     )
@@ -31,12 +31,14 @@ def test_a_whole_whose_last_part_a_launch_writes_had_no_value_before() -> None:
 
 
 def test_a_part_that_is_read_beside_it_had_one() -> None:
-    roles = settle([tensor("buf1", "buf3", "in"), tensor("buf2", "buf3", "out")], concatenation())
+    roles = unify_roles(
+        [tensor("buf1", "buf3", "in"), tensor("buf2", "buf3", "out")], concatenation()
+    )
     assert [argument.role for argument in roles] == ["in", "out"]
 
 
 def test_what_one_argument_reads_and_another_writes_is_updated() -> None:
     flow = Flow(frozenset(), frozenset())
     flow.compute("buf1", "tensor")
-    roles = settle([tensor("buf1", "buf1", "in"), tensor("buf1", "buf1", "out")], flow)
+    roles = unify_roles([tensor("buf1", "buf1", "in"), tensor("buf1", "buf1", "out")], flow)
     assert [argument.role for argument in roles] == ["inout", "inout"]

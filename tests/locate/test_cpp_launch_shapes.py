@@ -478,7 +478,7 @@ OBSTACLES = {
 @pytest.mark.parametrize(("body", "reasons"), OBSTACLES.values(), ids=OBSTACLES)
 def test_what_cannot_be_probed_is_named(body: str, reasons: list[str]) -> None:
     artifact = framed("jit", body)
-    assert [launch.site.obstacle for launch in artifact.launches] == reasons
+    assert [launch.insertion_point.obstacle for launch in artifact.launches] == reasons
     plan = rewriter.instrument(artifact, rewriter.select("print", when="both")).plan
     assert [skipped.reason for skipped in plan.skipped] == [text for text in reasons if text]
 

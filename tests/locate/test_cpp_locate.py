@@ -634,7 +634,7 @@ def test_launches_are_in_file_order(fixture: Fixture) -> None:
 
 @all_fixtures
 def test_nothing_stands_in_the_way_of_a_probe(fixture: Fixture) -> None:
-    sites = [launch.site for launch in plain(fixture).launches]
+    sites = [launch.insertion_point for launch in plain(fixture).launches]
     for site in sites:
         assert (site.obstacle, site.open_ended) == ("", "")
         assert site.start < site.end

@@ -652,10 +652,10 @@ SITES = {
 @pytest.mark.parametrize(("body", "obstacle", "open_ended", "repeats"), SITES.values(), ids=SITES)
 def test_site(body: str, obstacle: str, open_ended: str, repeats: bool | None) -> None:
     (launch,) = located(body).launches
-    assert bool(launch.site.obstacle) is bool(obstacle)
-    assert obstacle in launch.site.obstacle
-    assert bool(launch.site.open_ended) is bool(open_ended)
-    assert open_ended in launch.site.open_ended
+    assert bool(launch.insertion_point.obstacle) is bool(obstacle)
+    assert obstacle in launch.insertion_point.obstacle
+    assert bool(launch.insertion_point.open_ended) is bool(open_ended)
+    assert open_ended in launch.insertion_point.open_ended
     # The head of a `while` runs each time, too.
     assert launch.repeats is (True if repeats is None else repeats)
 

@@ -491,9 +491,12 @@ def test_a_launch_is_on_its_line(fixture: Fixture) -> None:
 @all_fixtures
 def test_nothing_stands_in_the_way_of_a_probe(fixture: Fixture) -> None:
     for launch in rewriter.open(fixture.path).launches:
-        assert not launch.site.obstacle
-        assert not launch.site.open_ended
-        assert fixture.data[launch.site.start : launch.site.end].count(b"\n") == 1
+        assert not launch.insertion_point.obstacle
+        assert not launch.insertion_point.open_ended
+        assert (
+            fixture.data[launch.insertion_point.start : launch.insertion_point.end].count(b"\n")
+            == 1
+        )
 
 
 @all_fixtures

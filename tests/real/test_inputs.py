@@ -122,7 +122,7 @@ def entries(fixture: Fixture) -> list[Entry]:
 @pytest.mark.parametrize("name", TELLS)
 def test_what_a_wrapper_tells_of_its_inputs(name: str) -> None:
     entry = entries(get(name))[0]
-    assert list(map(row, entry.expected))[: len(TELLS[name])] == TELLS[name]
+    assert list(map(row, entry.input_specs))[: len(TELLS[name])] == TELLS[name]
 
 
 @pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
@@ -131,10 +131,10 @@ def test_every_real_wrapper_tells_and_hands_over(fixture: Fixture, tmp_path: Pat
     result = rewriter.instrument(plain, rewriter.select("inputs", launches=[0]))
     source, calls = result.source.decode(), []
     for entry in entries(fixture):
-        assert [known.name for known in entry.expected] == list(entry.inputs)
+        assert [known.name for known in entry.input_specs] == list(entry.inputs)
         if fixture.kind in ("python", "cpp_wrapper"):
-            assert all(known.kind for known in entry.expected)
-            assert all(k.dtype and k.device for k in entry.expected if k.kind == "tensor")
+            assert all(known.kind for known in entry.input_specs)
+            assert all(k.dtype and k.device for k in entry.input_specs if k.kind == "tensor")
         calls.append(f"_rw.inputs({', '.join(entry.inputs)})")
         # What the wrapper asserts of an input comes behind.
         assert b"assert_size_stride" not in fixture.data[entry.start : entry.inputs_at]
@@ -520,7 +520,7 @@ def test_nothing_is_said_of_what_a_wrapper_makes_for_itself(fixture: Fixture) ->
     values: dict[str, Any] = {"torch": torch}
     exec(text, values)
     for entry in entries(fixture):
-        rows = [Expected.read(row(x).replace("cuda:0", "cpu")) for x in entry.expected]
+        rows = [Expected.read(row(x).replace("cuda:0", "cpu")) for x in entry.input_specs]
         given = [values[name] for name in entry.inputs]
         symbols = Symbols(rows, given)
         assert [compare(x, y, symbols) for x, y in zip(rows, given, strict=True)] == [""] * len(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rewriter.artifact.naming.graph import Graph
+from rewriter.artifact.naming.graph import FxGraph
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Entry, Launch
 
@@ -19,14 +19,14 @@ _Value = tuple[str, int]
 
 
 def attribute(
-    launches: Sequence[Launch], entry: Entry, graph: Graph
+    launches: Sequence[Launch], entry: Entry, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
     """The nodes of the graph that launches compute, by index, in the order of the graph."""
     return _Attribution(launches, entry, graph).nodes()
 
 
 class _Attribution:
-    def __init__(self, launches: Sequence[Launch], entry: Entry, graph: Graph) -> None:
+    def __init__(self, launches: Sequence[Launch], entry: Entry, graph: FxGraph) -> None:
         self._graph = graph
         self._launches = [one for one in launches if not one.repeats]
         self._order = {name: number for number, name in enumerate(graph.nodes)}

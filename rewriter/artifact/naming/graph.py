@@ -25,7 +25,7 @@ _VIEWS |= {"squeeze", "t", "transpose", "unsqueeze", "_unsafe_view", "view"}
 
 
 @dataclass(frozen=True)
-class Place:
+class ModelLine:
     """A line of the model. `turn` counts its blocks in the graph: in a loop it has several."""
 
     file: str
@@ -39,14 +39,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Node:
+class FxNode:
     """One operation. `reads` are the nodes and inputs in its arguments, `item` its index of a
     tuple, if it is one."""
 
     name: str
     operator: str
     reads: tuple[str, ...]
-    place: Place | None = None
+    place: ModelLine | None = None
     item: int | None = None
 
     @property
@@ -55,11 +55,11 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class FxGraph:
     """`inputs` maps names to what AOTAutograd says of them, such as `PlainAOTInput(idx=3)`."""
 
     inputs: Mapping[str, str]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, FxNode]
     outputs: tuple[str, ...]
 
     def base(self, name: str) -> str:
@@ -68,13 +68,13 @@ class Graph:
             name = node.reads[0]
         return name
 
-    def first_use(self, name: str) -> Place | None:
+    def first_use(self, name: str) -> ModelLine | None:
         """Where the model first uses an input."""
         users = (node.place for node in self.nodes.values() if name in node.reads)
         return next((place for place in users if place is not None), None)
 
 
-def parse(text: str) -> Graph | None:
+def parse(text: str) -> FxGraph | None:
     """Read a graph; `None` where the text is none."""
     start = text.find("def forward(")
     if start < 0 or len(text) > MOST_BYTES:
@@ -84,50 +84,50 @@ def parse(text: str) -> Graph | None:
     for line in head.split("\n"):
         if match := _DESCRIBED.match(line):
             inputs[match[1]] = f"{match[2]}({match[3]})"
-    nodes: dict[str, Node] = {}
-    place: Place | None = None
+    nodes: dict[str, FxNode] = {}
+    place: ModelLine | None = None
     turns: dict[tuple[str, int], int] = {}
     outputs: tuple[str, ...] = ()
     for line in body.split("\n"):
         if match := _PLACE.match(line):
             key = match[1], int(match[2])
             turns[key] = turns.get(key, -1) + 1
-            place = Place(*key, match[3], turns[key])
+            place = ModelLine(*key, match[3], turns[key])
         elif _UNKNOWN.match(line):
             place = None
         elif match := _NODE.match(line):
             name, value = match[1], match[2].partition(";  ")[0]
             if value in inputs or value in nodes:
                 inputs = {**inputs, name: inputs.get(value, "")} if value in inputs else inputs
-                nodes[name] = Node(name, "alias", (value,), place)
+                nodes[name] = FxNode(name, "alias", (value,), place)
                 continue
             node = _node(name, value, place, inputs, nodes)
             nodes[name] = node
         elif line.lstrip().startswith("return "):
             outputs = _returned(line.strip().removeprefix("return "))
             break
-    return Graph(inputs, nodes, outputs)
+    return FxGraph(inputs, nodes, outputs)
 
 
 def _node(
     name: str,
     value: str,
-    place: Place | None,
+    place: ModelLine | None,
     inputs: Mapping[str, str],
-    nodes: Mapping[str, Node],
-) -> Node:
+    nodes: Mapping[str, FxNode],
+) -> FxNode:
     def named(text: str) -> tuple[str, ...]:
         return tuple(x for x in dict.fromkeys(_WORD.findall(text)) if x in inputs or x in nodes)
 
     if match := _ITEM.fullmatch(value):
-        return Node(name, "getitem", named(value), place, int(match[1]))
+        return FxNode(name, "getitem", named(value), place, int(match[1]))
     called, bracket, arguments = value.partition("(")
     parts = called.split(".")
     if not bracket or not parts[-1].isidentifier():
-        return Node(name, "", named(value), place)  # `a + b`, as Dynamo's graphs have it
+        return FxNode(name, "", named(value), place)  # `a + b`, as Dynamo's graphs have it
     operator = parts[3] if called.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
     # The name of an operator may be that of a node, too.
-    return Node(name, operator, named(arguments), place)
+    return FxNode(name, operator, named(arguments), place)
 
 
 def _returned(text: str) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.attribution import attribute
-from rewriter.artifact.naming.graph import MOST_BYTES, Graph, Node, parse
-from rewriter.artifact.naming.trace import Told
+from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode, parse
+from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.types import Json
@@ -31,7 +31,7 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
     """The names of each wrapper that something is known of, by the wrapper's name."""
     logs = set(_logs(artifact))
-    told: dict[str, Told] = {}
+    told: dict[str, CompilationTrace] = {}
     for log in sorted(logs):
         try:
             told |= trace.read(log)
@@ -47,7 +47,7 @@ def of_artifact(artifact: Artifact) -> dict[str, Names]:
     return found
 
 
-def of_wrapper(located: Located, told: Told) -> Names:
+def of_wrapper(located: Located, told: CompilationTrace) -> Names:
     """The names that a log or a debug directory gives to what is in a wrapper."""
     lowered = parse(told.lowered)
     if lowered is None or not located.entries:
@@ -74,13 +74,13 @@ def _logs(artifact: Artifact) -> Iterator[Path]:
         yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
 
 
-def _beside(wrapper: OpenWrapper) -> Told | None:
+def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
     """What lies beside a wrapper in a debug directory."""
     folder = wrapper.path.parent
     text = next(filter(None, (_text(folder / name) for name in _GRAPHS)), "")
     if not text:
         return None
-    return Told(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
+    return CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
 
 
 def _text(path: Path) -> str:
@@ -117,7 +117,7 @@ class _ModelNames:
     """Nodes of Inductor's graph by the names of the model's own operations."""
 
     def __init__(
-        self, lowered: Graph, dynamo: Graph | None, mappings: Json, called: set[str]
+        self, lowered: FxGraph, dynamo: FxGraph | None, mappings: Json, called: set[str]
     ) -> None:
         self._lowered = lowered
         self._called = called  # what the file itself says of other launches
@@ -137,7 +137,7 @@ class _ModelNames:
         known = [node for name, node in self._lowered.nodes.items() if name in wanted]
         return tuple(dict.fromkeys(name for node in known for name in self._names(node)))
 
-    def _names(self, node: Node) -> list[str]:
+    def _names(self, node: FxNode) -> list[str]:
         before = self._before.get(node.name)
         if isinstance(before, list) and before:
             return list(map(str, before))
@@ -156,7 +156,7 @@ class _ModelNames:
 
 
 def _inputs(
-    lowered: Graph, traced: Graph, dynamo: Graph | None, sources: tuple[str, ...]
+    lowered: FxGraph, traced: FxGraph, dynamo: FxGraph | None, sources: tuple[str, ...]
 ) -> dict[str, Input]:
     roots = {_parts(x)[0] for x in sources if x.startswith("L[") and _is_inside(_parts(x))}
     root = roots.pop() if len(roots) == 1 else "self"

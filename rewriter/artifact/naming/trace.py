@@ -27,7 +27,7 @@ _MOST_LINE = 1 << 20  # bytes of the object of an entry
 
 
 @dataclass(frozen=True)
-class Told:
+class CompilationTrace:
     """What is known of one wrapper, as text; empty where the log has none.
 
     `sources` are Dynamo's expressions for tensors, such as `L['self']._parameters['w']`; `lowered`
@@ -53,9 +53,9 @@ def digest(source: bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-def read(path: Path) -> dict[str, Told]:
+def read(path: Path) -> dict[str, CompilationTrace]:
     """What a log says of each wrapper whose text is in it, by `digest`. Raises `OSError`."""
-    found: dict[str, Told] = {}
+    found: dict[str, CompilationTrace] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
     for about, payload in _entries(path):
         names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
@@ -85,10 +85,12 @@ def mappings(text: str) -> Json:
         return {}
 
 
-def _told(one: _Compilation, wrapper: bytes) -> Told:
+def _told(one: _Compilation, wrapper: bytes) -> CompilationTrace:
     traced = one.texts.get(f"aot_{graph_of(wrapper)}_graph", "")
     lowered = one.texts.get("inductor_post_grad_graph") or traced
-    return Told(tuple(one.sources), one.texts.get("dynamo_output_graph", ""), traced, lowered)
+    return CompilationTrace(
+        tuple(one.sources), one.texts.get("dynamo_output_graph", ""), traced, lowered
+    )
 
 
 def _name(about: Json) -> str:

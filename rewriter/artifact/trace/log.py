@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from rewriter.artifact.trace.types import Traced, folder_of
+from rewriter.artifact.trace.types import TracedSource, folder_of
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
@@ -35,7 +35,7 @@ def is_log(path: Path) -> bool:
         return False
 
 
-def read(path: Path) -> tuple[Traced, ...]:
+def read(path: Path) -> tuple[TracedSource, ...]:
     """The sources in a log, in its order; one that is there twice is given once."""
     try:
         found = [
@@ -93,7 +93,7 @@ def _joined(payload: list[bytes]) -> bytes:
     return b"".join(payload)[:-1]
 
 
-def _traced(path: Path, about: Json, text: bytes) -> Traced:
+def _traced(path: Path, about: Json, text: bytes) -> TracedSource:
     folder = folder_of(
         about.get("compiled_autograd_id"),
         about.get("frame_id"),
@@ -103,7 +103,7 @@ def _traced(path: Path, about: Json, text: bytes) -> Traced:
     suffix = ".cpp" if "graph_dump" in about else ".py"
     rank = about.get("rank")
     rank = rank if isinstance(rank, int) and 0 <= rank < _RANKS else None
-    return Traced(path, folder, suffix, text, _damage(about, text), rank)
+    return TracedSource(path, folder, suffix, text, _damage(about, text), rank)
 
 
 def _damage(about: Json, text: bytes) -> str:

@@ -10,7 +10,7 @@ import re
 from html import unescape
 from pathlib import Path
 
-from rewriter.artifact.trace.types import Traced, folder_of
+from rewriter.artifact.trace.types import TracedSource, folder_of
 
 _NAME = re.compile(
     r"(?:inductor_output_code|(inductor_aot_wrapper_code)).*?(?:_(\d+))?\.(html|txt)"
@@ -38,7 +38,7 @@ def root_of(path: Path) -> Path:
     return path.parent.parent
 
 
-def read(path: Path, data: bytes) -> Traced:
+def read(path: Path, data: bytes) -> TracedSource:
     """The source that a page shows."""
     name = _NAME.fullmatch(path.name)
     assert name
@@ -49,12 +49,12 @@ def read(path: Path, data: bytes) -> Traced:
         folder = folder_of(None, None, None, None)
     suffix = ".cpp" if name[1] else ".py"
     if name[3] == "txt":
-        return Traced(path, folder, suffix, data)
+        return TracedSource(path, folder, suffix, data)
     start, end = _PRE.match(data), data.rfind(b"</pre>")
     if not start or end < 0:
         damage = "the page was cut short or edited: it is no <pre>…</pre>"
-        return Traced(path, folder, suffix, _text(data), damage)
-    return Traced(path, folder, suffix, _text(data[start.end() : end]))
+        return TracedSource(path, folder, suffix, _text(data), damage)
+    return TracedSource(path, folder, suffix, _text(data[start.end() : end]))
 
 
 def _text(html: bytes) -> bytes:

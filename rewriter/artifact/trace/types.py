@@ -10,7 +10,7 @@ _UNKNOWN = "no_frame"
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedSource:
     """A source that torch traced. `folder` says which compilation it is from, `suffix` what it is.
 
     `damage` says why the text is not what was traced; empty where it is. `rank` is that of the

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rewriter.comparison.artifacts.declared import Declared
+from rewriter.comparison.artifacts.buffer_facts import BufferFacts
 from rewriter.core import text_diff
 from rewriter.core.source import Source
 from rewriter.locate.types import KernelSource, Launch
@@ -88,7 +88,7 @@ def _end(line: bytes) -> str:
     return ends.get(line[len(line.rstrip(b"\r\n")) :], "")
 
 
-def keys(lines: Sequence[str], declared: Declared, names: Mapping[str, str]) -> list[str]:
+def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:
     """What lines are matched by: themselves, less what the compiler numbers and hashes.
 
     `names` replace names of this side by those of the other.
@@ -103,7 +103,7 @@ def keys(lines: Sequence[str], declared: Declared, names: Mapping[str, str]) -> 
 
     found = []
     for number, line in enumerate(lines, 1):
-        key = declared.expand(line, number)
+        key = buffers.expand(line, number)
         key = _WORD.sub(renamed, key) if names else key
         if "/" in key or len(key) > 50:
             key = _HASH.sub("#", _KERNEL_PATH.sub(r"\1", key))
@@ -129,7 +129,10 @@ def same(a: range, b: range, keys_a: Sequence[str], keys_b: Sequence[str]) -> bo
 
 def launch_lines(launch: Launch, source: Source) -> range:
     """The lines, from 1, of a launch's statement and of what takes its results over."""
-    return range(source.line_of(launch.site.start), source.line_of(launch.site.end - 1) + 1)
+    return range(
+        source.line_of(launch.insertion_point.start),
+        source.line_of(launch.insertion_point.end - 1) + 1,
+    )
 
 
 def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> range:

@@ -6,9 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rewriter.comparison.artifacts import accounting
-from rewriter.comparison.artifacts.read import Read
 from rewriter.comparison.artifacts.types import LaunchChange
-from rewriter.comparison.artifacts.values import Matcher, Names, Operand, is_variable, variable
+from rewriter.comparison.artifacts.values import (
+    Matcher,
+    NameMapping,
+    Operand,
+    is_variable,
+    variable,
+)
+from rewriter.comparison.artifacts.wrapper_view import WrapperView
 from rewriter.core.align import Pair
 from rewriter.locate.types import Launch
 
@@ -23,10 +29,10 @@ class Launches:
     the same, of which names can be learnt.
     """
 
-    def __init__(self, a: Read, b: Read, partner: Mapping[int, int]) -> None:
+    def __init__(self, a: WrapperView, b: WrapperView, partner: Mapping[int, int]) -> None:
         self._a, self._b = a, b
         self._matcher = Matcher(a.operands, b.operands, partner)
-        self._kernels = Names()
+        self._kernels = NameMapping()
         pairs = ((a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items())
         for one, other in pairs:
             if one == other:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rewriter.comparison.artifacts.declared import Declared, plain
+from rewriter.comparison.artifacts.buffer_facts import BufferFacts, plain
 from rewriter.core.types import Role
 from rewriter.locate.types import Argument, Launch, Located
 
@@ -23,7 +23,7 @@ _ALONE = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
-class Written:
+class LaunchResult:
     """What a launch wrote: its index, and the position among what it wrote."""
 
     launch: int
@@ -32,7 +32,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Given:
+class CallerInput:
     """What the caller gave: the position among the inputs."""
 
     position: int
@@ -40,23 +40,23 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedValue:
     """A variable of which only the name is known, such as a weight."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Fresh:
+class UnwrittenBuffer:
     """What a launch is about to write: the position among all that, in the order of allocation."""
 
     position: int
 
 
-Value = Written | Given | Named | Fresh
+Value = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
 
 
-class Names:
+class NameMapping:
     """Which names of A stand for which of B: each for one and no other."""
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class Operands:
     inputs: tuple[str, ...]
 
 
-def operands(located: Located, declared: Declared) -> Operands:
+def operands(located: Located, buffers: BufferFacts) -> Operands:
     """Follow the buffers through the launches of a wrapper, in file order."""
     inputs = max((entry.inputs for entry in located.entries), key=len, default=())
-    follow = _Follow(declared, {name: position for position, name in enumerate(inputs)})
+    follow = _Follow(buffers, {name: position for position, name in enumerate(inputs)})
     found = tuple(follow.launch(launch) for launch in located.launches)
     shapes = tuple(
-        tuple(_shape(operand, declared) for operand in launch if operand.type != "other")
+        tuple(_shape(operand, buffers) for operand in launch if operand.type != "other")
         for launch in found
     )
     written = tuple(
@@ -121,11 +121,11 @@ def operands(located: Located, declared: Declared) -> Operands:
 
 
 class _Follow:
-    def __init__(self, declared: Declared, inputs: Mapping[str, int]) -> None:
-        self._declared = declared
+    def __init__(self, buffers: BufferFacts, inputs: Mapping[str, int]) -> None:
+        self._buffers = buffers
         self._inputs = inputs
-        self._allocations = {name: i for i, name in enumerate(declared.sizes)}
-        self._writers: dict[tuple[str, str], Written] = {}
+        self._allocations = {name: i for i, name in enumerate(buffers.sizes)}
+        self._writers: dict[tuple[str, str], LaunchResult] = {}
 
     def launch(self, launch: Launch) -> tuple[Operand, ...]:
         found = self._allocated(
@@ -140,7 +140,7 @@ class _Follow:
             if _is_result(argument):
                 slot = slots.setdefault(argument.buffer, len(slots))
                 for name in {argument.buffer, variable(argument)}:
-                    written = Written(launch.index, slot, argument.name)
+                    written = LaunchResult(launch.index, slot, argument.name)
                     # In its scope; and anywhere, since graph partitions hand names on.
                     self._writers[launch.scope, name] = self._writers["", name] = written
         return found
@@ -152,7 +152,7 @@ class _Follow:
             return tuple(launch)
         order = {name: i for i, name in enumerate(sorted(names, key=self._allocations.__getitem__))}
         return tuple(
-            replace(x, value=Fresh(order[x.place[1]]))
+            replace(x, value=UnwrittenBuffer(order[x.place[1]]))
             if x.role == "out" and x.type == "tensor"
             else x
             for x in launch
@@ -161,7 +161,7 @@ class _Follow:
     def _operand(self, argument: Argument, launch: Launch) -> Operand:
         # What a handle that is taken was made from, in torch 2.6.
         taken = argument.later if argument.later and "(" in argument.later else argument.expr
-        form = plain(self._declared.expand(taken, launch.line))
+        form = plain(self._buffers.expand(taken, launch.line))
         if argument.type != "tensor":
             return Operand(form, argument.role, argument.type, None, argument, launch.scope)
         form = self._form(form, variable(argument), argument.buffer, launch.line)
@@ -171,9 +171,9 @@ class _Follow:
     def _form(self, form: str, name: str, root: str, line: int) -> str:
         """`form` with `@` for the variable; a variable that is a view is written out as one."""
         for _ in range(8):
-            if name == root or name not in self._declared.views:
+            if name == root or name not in self._buffers.views:
                 break
-            view = plain(self._declared.expand(self._declared.views[name], line))
+            view = plain(self._buffers.expand(self._buffers.views[name], line))
             base = next(
                 (x for x in _IDENTIFIER.findall(view) if x in (root, *self._bases(view))), ""
             )
@@ -188,7 +188,7 @@ class _Follow:
     def _bases(self, view: str) -> Iterator[str]:
         """The variables under a view that are views themselves, or were written."""
         for name in _IDENTIFIER.findall(view):
-            if name in self._declared.views or ("", name) in self._writers:
+            if name in self._buffers.views or ("", name) in self._writers:
                 yield name
 
     def _value(self, scope: str, argument: Argument) -> Value:
@@ -197,8 +197,8 @@ class _Follow:
                 return written
         for name in (argument.buffer, variable(argument)):
             if name in self._inputs:
-                return Given(self._inputs[name], name)
-        return self._writers.get(("", argument.buffer)) or Named(argument.buffer)
+                return CallerInput(self._inputs[name], name)
+        return self._writers.get(("", argument.buffer)) or NamedValue(argument.buffer)
 
 
 def variable(argument: Argument) -> str:
@@ -228,13 +228,13 @@ def _replace(text: str, name: str, by: str) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", lambda _: by, text)
 
 
-def _shape(operand: Operand, declared: Declared) -> str:
+def _shape(operand: Operand, buffers: BufferFacts) -> str:
     if operand.type == "scalar":
         return operand.form
     if "(" in operand.form:
         return operand.form
     argument = operand.argument
-    return declared.sizes.get(variable(argument)) or declared.sizes.get(argument.buffer, "")
+    return buffers.sizes.get(variable(argument)) or buffers.sizes.get(argument.buffer, "")
 
 
 @dataclass
@@ -249,7 +249,7 @@ class Matcher:
     a: Operands
     b: Operands
     partner: Mapping[int, int]
-    _names: Names = field(default_factory=Names)
+    _names: NameMapping = field(default_factory=NameMapping)
 
     def __post_init__(self) -> None:
         self._by_position = len(self.a.inputs) == len(self.b.inputs)
@@ -263,7 +263,7 @@ class Matcher:
         if a.type != "tensor" or b.type != "tensor":
             return True
         if a.role == "out" and b.role == "out":
-            both = isinstance(a.value, Fresh) and isinstance(b.value, Fresh)
+            both = isinstance(a.value, UnwrittenBuffer) and isinstance(b.value, UnwrittenBuffer)
             return (not both or a.value == b.value) and self._names.stand(a.place, b.place)
         if not self._same_value(a.value, b.value):
             return False
@@ -272,15 +272,15 @@ class Matcher:
         return True
 
     def _same_value(self, a: Value | None, b: Value | None) -> bool:
-        if isinstance(a, Written) and isinstance(b, Written):
+        if isinstance(a, LaunchResult) and isinstance(b, LaunchResult):
             if self.partner.get(a.launch) != b.launch:
                 return False
             # A kernel with other parameters has its results in another order.
             ordered = self.a.written[a.launch] == self.b.written[b.launch]
             return a.slot == b.slot or not ordered
-        if isinstance(a, Given) and isinstance(b, Given):
+        if isinstance(a, CallerInput) and isinstance(b, CallerInput):
             return a.position == b.position if self._by_position else a.name == b.name
-        if isinstance(a, Named) and isinstance(b, Named):
+        if isinstance(a, NamedValue) and isinstance(b, NamedValue):
             if a == b:
                 return True
             fresh = a.name not in self._names_b and b.name not in self._names_a
@@ -318,10 +318,14 @@ class Matcher:
             return f"{a.form} -> {b.form}".replace("@", variable(b.argument))
         if a.form != b.form or a.type != b.type:
             return f"{shown(a)} -> {shown(b)}"
-        if isinstance(a.value, Given) and isinstance(b.value, Given):
+        if isinstance(a.value, CallerInput) and isinstance(b.value, CallerInput):
             return f"input {a.value.position} -> input {b.value.position}"
         ours, theirs = _source(a), _source(b)
-        if ours == theirs and isinstance(a.value, Written) and isinstance(b.value, Written):
+        if (
+            ours == theirs
+            and isinstance(a.value, LaunchResult)
+            and isinstance(b.value, LaunchResult)
+        ):
             return f"{ours}, result {a.value.slot} -> {b.value.slot}"
         return f"{ours} -> {theirs}"
 
@@ -329,13 +333,13 @@ class Matcher:
 def _source(operand: Operand) -> str:
     """The variable of an operand, and the launch that it is from."""
     name = variable(operand.argument)
-    return f"{name} of #{operand.value.launch}" if isinstance(operand.value, Written) else name
+    return f"{name} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else name
 
 
 def shown(operand: Operand) -> str:
     """An operand for people: its text, and the launch that it is from."""
     text = operand.form.replace("@", variable(operand.argument))
-    return f"{text} of #{operand.value.launch}" if isinstance(operand.value, Written) else text
+    return f"{text} of #{operand.value.launch}" if isinstance(operand.value, LaunchResult) else text
 
 
 def _named(operands: Operands) -> frozenset[str]:
@@ -343,7 +347,7 @@ def _named(operands: Operands) -> frozenset[str]:
         operand.value.name
         for launch in operands.of
         for operand in launch
-        if isinstance(operand.value, Named)
+        if isinstance(operand.value, NamedValue)
     )
 
 

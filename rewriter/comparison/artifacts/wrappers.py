@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.launches import Launches
-from rewriter.comparison.artifacts.read import Extra, Read
 from rewriter.comparison.artifacts.types import (
     Damage,
     Line,
@@ -17,6 +16,7 @@ from rewriter.comparison.artifacts.types import (
     WrapperDifference,
 )
 from rewriter.comparison.artifacts.values import renaming
+from rewriter.comparison.artifacts.wrapper_view import Extra, WrapperView
 from rewriter.core import align, markers
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import check_text
@@ -46,7 +46,7 @@ def compare(
         return _equal(a, b)
     error_a, error_b = errors[0] or _error(a), errors[1] or _error(b)
     if error_a is None and error_b is None:
-        return _compare(Read(a, extra_a or {}), Read(b, extra_b or {}))
+        return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
     side: Side = "b" if error_a is None else "a"
     error = error_a or error_b
     assert error is not None
@@ -146,7 +146,7 @@ def _shown(
         yield Line(side, kept[number - 1], text)
 
 
-def _compare(a: Read, b: Read) -> WrapperDifference:
+def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
     by_name = a.launched == b.launched
     pairs = align.align(a.keys(by_name=by_name), b.keys(by_name=by_name))
     partner = {pair.a: pair.b for pair in pairs if pair.a is not None and pair.b is not None}
@@ -170,8 +170,8 @@ def _compare(a: Read, b: Read) -> WrapperDifference:
     for old, new in paired:
         # C++ calls a kernel through functions and constants that are named after it.
         names |= {form.format(old): form.format(new) for form in _FORMS if old != new}
-    keys_a = accounting.keys(a.text, a.declared, names)
-    keys_b = accounting.keys(b.text, b.declared, {})
+    keys_a = accounting.keys(a.text, a.buffers, names)
+    keys_b = accounting.keys(b.text, b.buffers, {})
     places = [
         (a.launch_lines[pair.a], b.launch_lines[pair.b])
         for pair in pairs

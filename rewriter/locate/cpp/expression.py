@@ -10,7 +10,7 @@ from typing import Literal
 import tree_sitter
 
 from rewriter.locate.cpp.grammar import CppGrammar
-from rewriter.locate.cpp.outline import Outline, without_templates
+from rewriter.locate.cpp.outline import CppOutline, without_templates
 
 _WRAPPER = "wrap_with_raii_handle_if_needed"
 _CAST = "static_cast"
@@ -25,7 +25,7 @@ _ARRAY = re.compile(r"(std::array|std::vector)<(const )?AtenTensorHandle\b")
 
 
 @dataclass(frozen=True)
-class Reading:
+class CppValue:
     """`name` is the variable that is read, empty for none, `expr` what may be evaluated again.
 
     A `view` looks at the variable's memory. `taken` says that whoever evaluates the expression as
@@ -41,22 +41,22 @@ class Reading:
     const: bool | None = None
 
 
-class Reader:
+class ValueReader:
     """Reads the expressions of one wrapper."""
 
-    def __init__(self, outline: Outline, grammar: CppGrammar) -> None:
+    def __init__(self, outline: CppOutline, grammar: CppGrammar) -> None:
         self._outline = outline
         self._grammar = grammar
 
-    def read(self, node: tree_sitter.Node) -> Reading:
+    def read(self, node: tree_sitter.Node) -> CppValue:
         text = self._outline.read(node)
         kind = node.type
         if kind in ("identifier", "type_identifier"):
-            return Reading("variable", text, text)
+            return CppValue("variable", text, text)
         if kind in _NUMBERS or (
             kind == "unary_expression" and node.named_children[-1].type in _NUMBERS
         ):
-            return Reading("number", "", text)
+            return CppValue("number", "", text)
         if kind in ("parenthesized_expression", "argument_list") and node.named_child_count == 1:
             return self.read(node.named_children[0])
         if kind == "cast_expression":
@@ -69,15 +69,15 @@ class Reader:
                 return self.read(inner)
             if inner.type == "subscript_expression":
                 target = self._outline.read(inner)
-                return Reading("variable", target, target, address=True)
+                return CppValue("variable", target, target, address=True)
             return replace(self.read(inner), address=True)
         if kind == "call_expression":
             return self._call(node, text)
         if kind in _ARITHMETIC:
-            return Reading("arithmetic", self._first_name(node), text)
-        return Reading("other", "", text)
+            return CppValue("arithmetic", self._first_name(node), text)
+        return CppValue("other", "", text)
 
-    def _call(self, node: tree_sitter.Node, text: str) -> Reading:
+    def _call(self, node: tree_sitter.Node, text: str) -> CppValue:
         function = _field(node, "function")
         callee = self.callee(function)
         arguments = _field(node, "arguments").named_children
@@ -95,10 +95,10 @@ class Reader:
             case "view" if arguments:
                 # As it stands it returns a handle that somebody has to own.
                 base = self.read(arguments[0])
-                return Reading("view", base.name, f"{_WRAPPER}({text})")
+                return CppValue("view", base.name, f"{_WRAPPER}({text})")
             case "scalar":
-                return Reading("arithmetic", self._first_name(node), text)
-        return Reading("other", "", text)
+                return CppValue("arithmetic", self._first_name(node), text)
+        return CppValue("other", "", text)
 
     def elements(self, node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
         """The members of `std::array<AtenTensorHandle, 2>{a, b}.data()`; else the node itself."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rewriter.locate.inputs import SYMBOL, combine, dimension
-from rewriter.locate.types import Expected
+from rewriter.locate.types import InputSpec
 
 _ASSERTED = re.compile(
     r"\bassert_size_stride\(\s*(?P<name>\w+),\s*\{(?P<size>[^{}]*)\},\s*\{(?P<stride>[^{}]*)\}"
@@ -50,9 +50,9 @@ _TYPES = {
 }
 
 
-def expected(
-    checks: str, body: str, names: Sequence[str], example: Mapping[str, Expected]
-) -> tuple[Expected, ...]:
+def input_specs(
+    checks: str, body: str, names: Sequence[str], example: Mapping[str, InputSpec]
+) -> tuple[InputSpec, ...]:
     """What is known of each input of an entry.
 
     `checks` is the text in which `check_input_N` are defined, `body` that of the entry, `example`
@@ -66,7 +66,7 @@ def expected(
         name, dtype = pointer["name"], _TYPES.get(pointer["type"].rpartition("::")[2], "")
         if name not in inputs:
             continue
-        known = asserted.get(name, Expected(name, "tensor"))
+        known = asserted.get(name, InputSpec(name, "tensor"))
         if not known.dtype and not (name in example and example[name].dtype):
             asserted[name] = replace(known, dtype=dtype)
     symbols: dict[str, str] = {}
@@ -81,23 +81,23 @@ def expected(
     )
 
 
-def _asserted(body: str, inputs: frozenset[str]) -> Iterator[Expected]:
+def _asserted(body: str, inputs: frozenset[str]) -> Iterator[InputSpec]:
     for match in _ASSERTED.finditer(body):
         if match["name"] not in inputs:
             continue
         size, stride = (_dimensions(match[part]) for part in ("size", "stride"))
-        yield Expected(match["name"], "tensor", size=size, stride=stride)
+        yield InputSpec(match["name"], "tensor", size=size, stride=stride)
     for match in _ALIGNED.finditer(body):
-        yield Expected(match["name"], "tensor", alignment=int(match["bytes"]))
+        yield InputSpec(match["name"], "tensor", alignment=int(match["bytes"]))
 
 
-def _numbers(body: str) -> Iterator[Expected]:
+def _numbers(body: str) -> Iterator[InputSpec]:
     """JIT wrappers get numbers as tensors: `aoti_torch_item_int64(inputs[1], &arg1_1)`."""
     for match in _ITEM.finditer(body):
-        yield Expected(match["name"], "float" if "float" in match["type"] else "int")
+        yield InputSpec(match["name"], "float" if "float" in match["type"] else "int")
 
 
-def _merged(before: Expected | None, known: Expected) -> Expected:
+def _merged(before: InputSpec | None, known: InputSpec) -> InputSpec:
     """What the checks know, and what is asserted: of that the first counts, as in Python.
 
     An assertion names sizes, the checks have their limits.
@@ -116,7 +116,7 @@ def _merged(before: Expected | None, known: Expected) -> Expected:
     return replace(before, size=size, stride=known.stride, open=False)
 
 
-def _checked(checks: str) -> Iterator[Expected]:
+def _checked(checks: str) -> Iterator[InputSpec]:
     """What `check_input_N` compare. A dimension that is not compared may follow the last."""
     devices = {match["name"]: match["number"] for match in _DEVICE.finditer(checks)}
     sizes: dict[str, dict[int, str]] = {}
@@ -138,7 +138,7 @@ def _checked(checks: str) -> Iterator[Expected]:
             tuple(found.get(name, {}).get(i, "?") for i in range(dim)) for found in (sizes, strides)
         )
         device = _DEVICES.get(devices.get(name, ""), "")
-        yield Expected(name, "tensor", match["dtype"], device, size, stride, open=True)
+        yield InputSpec(name, "tensor", match["dtype"], device, size, stride, open=True)
 
 
 def _dimensions(text: str) -> tuple[str, ...]:

@@ -13,19 +13,19 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Role
 from rewriter.locate import provenance
-from rewriter.locate.arguments import Declared, distinct, settle
+from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp import grammar as grammars
-from rewriter.locate.cpp.expression import Reading
-from rewriter.locate.cpp.inputs import expected
+from rewriter.locate.cpp.expression import CppValue
+from rewriter.locate.cpp.inputs import input_specs
 from rewriter.locate.cpp.kernel_sources import triton_kernels
-from rewriter.locate.cpp.outline import Body, Outline, without_templates
-from rewriter.locate.cpp.roles import RESOLVERS, Context, Operators
-from rewriter.locate.cpp.walk import Candidate, Walk
+from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
+from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
+from rewriter.locate.cpp.walk import CppLaunch, LaunchFinder
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python
-from rewriter.locate.types import Argument, Entry, Expected, Launch, Located
+from rewriter.locate.types import Argument, Entry, InputSpec, Launch, Located, Unrecognised
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
@@ -47,27 +47,30 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     # Triton kernels stand in the Python above the C++, too.
     sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
     shapes = grammars.load()
-    outline = Outline(source, text, shapes)
-    walk = Walk(outline, shapes)
-    builder = _Builder(Context(outline, walk, sources, operators))
+    outline = CppOutline(source, text, shapes)
+    kernels = KernelTable(outline, sources)
     launches: list[Launch] = []
     entries: list[Entry] = []
+    unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
     for body in outline.bodies:
+        walk = LaunchFinder(body, outline, shapes)
+        builder = _Builder(Context(outline, walk, kernels, operators))
         before = len(launches)
         flow = None
-        for candidate, flow in walk.body(body):
+        for candidate, flow in walk.launches():
             launches.append(builder.launch(len(launches), candidate, flow))
+        unrecognised += walk.unrecognised
         constants |= dict.fromkeys(walk.names.constants)
         if len(launches) > before and flow:
             if entry := _entry(outline, walk, body, flow):
-                known = _expected(outline, body, entry.inputs, harness)
-                entries.append(replace(entry, expected=known))
+                specs = _input_specs(outline, body, entry.inputs, harness)
+                entries.append(replace(entry, input_specs=specs))
             else:
                 launches[before:] = map(_unreachable, launches[before:])
     return Located(
         launches=tuple(launches),
-        unrecognised=tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
+        unrecognised=tuple(sorted(unrecognised, key=lambda call: call.line)),
         entries=tuple(entries),
         header=outline.header,
         loader_globals=tuple(constants),
@@ -77,7 +80,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 def count(source: Source) -> int:
     """How many launches there are, without what they are. Raises as `locate` does."""
     grammar = grammars.load()
-    outline = Outline(source, embedded.of(source), grammar)
+    outline = CppOutline(source, embedded.of(source), grammar)
     found = set()
     for body in outline.bodies:
         for _, captures in tree_sitter.QueryCursor(grammar.launches).matches(body.node):
@@ -93,22 +96,22 @@ class _Builder:
 
     context: Context
 
-    def launch(self, index: int, candidate: Candidate, flow: Flow) -> Launch:
+    def launch(self, index: int, candidate: CppLaunch, flow: Flow) -> Launch:
         called = RESOLVERS[candidate.shape.roles](candidate, self.context)
         arguments: list[Argument] = []
         used: list[tuple[str, str]] = []
         for node, declared in called.arguments:
-            for reading in self._members(node):
-                argument = self._argument(reading, declared, candidate, flow)
+            for value in self._members(node):
+                argument = self._argument(value, declared, candidate, flow)
                 if argument is None:
                     continue
                 arguments.append(argument)
                 if argument.type == "tensor":
-                    used.append((reading.name, reading.expr if reading.kind == "view" else ""))
+                    used.append((value.name, value.expr if value.kind == "view" else ""))
         arguments += [Argument(text, text, "", "in", "scalar") for text in called.literals]
         made = (*candidate.outputs.values(), *candidate.assigned)
         arguments += [Argument(name, name, name, "out", "tensor") for name in made]
-        settled = settle(arguments, flow)
+        settled = unify_roles(arguments, flow)
         for name, view in used:
             # Whatever was handed to a launch holds values now: it did before, or was written.
             flow.write(name, view)
@@ -119,57 +122,57 @@ class _Builder:
             kernel=called.kernel,
             kind=candidate.shape.kind_of(called.kernel, called.source),
             line=self.context.outline.line(candidate.call.node),
-            args=distinct(settled),
+            args=distinct_names(settled),
             origins=origins,
             source_nodes=nodes,
-            site=candidate.site,
+            insertion_point=candidate.insertion_point,
             repeats=candidate.repeats,
         )
 
     def _members(
         self, node: tree_sitter.Node, within: frozenset[str] = frozenset()
-    ) -> Iterator[Reading]:
+    ) -> Iterator[CppValue]:
         """What one argument hands over: itself, or the tensors of a list.
 
         `within` are the lists that it is a member of.
         """
         walk = self.context.walk
         for member in walk.reader.elements(node):
-            reading = walk.reader.read(member)
-            if reading.name in walk.names.lists and reading.name not in within:
-                for inner in walk.names.lists[reading.name]:
-                    yield from self._members(inner, within | {reading.name})
-            elif reading.name in walk.names.pointers:
-                pointed = walk.names.pointers[reading.name]
-                yield replace(pointed, const=reading.const)
+            value = walk.reader.read(member)
+            if value.name in walk.names.lists and value.name not in within:
+                for inner in walk.names.lists[value.name]:
+                    yield from self._members(inner, within | {value.name})
+            elif value.name in walk.names.pointers:
+                pointed = walk.names.pointers[value.name]
+                yield replace(pointed, const=value.const)
             else:
-                yield reading
+                yield value
 
     def _argument(
-        self, reading: Reading, declared: Declared, candidate: Candidate, flow: Flow
+        self, value: CppValue, declared: DeclaredArgument, candidate: CppLaunch, flow: Flow
     ) -> Argument | None:
         """One argument; `None` for a handle that the launch fills: it has a name of its own."""
-        name = reading.name
+        name = value.name
         if declared.type == "other":
-            return Argument(reading.expr, reading.expr, "", "in", "other")
-        if reading.kind == "number":
-            return Argument(reading.expr, reading.expr, "", "in", "scalar")
+            return Argument(value.expr, value.expr, "", "in", "other")
+        if value.kind == "number":
+            return Argument(value.expr, value.expr, "", "in", "scalar")
         known = flow.variables.get(name)
-        if reading.kind == "other" or known is None or known.type == "other":
-            return Argument(reading.expr, reading.expr, "", "in", "other")
-        if reading.address and (
+        if value.kind == "other" or known is None or known.type == "other":
+            return Argument(value.expr, value.expr, "", "in", "other")
+        if value.address and (
             name in candidate.outputs or (name.endswith("_handle") and known.root == name)
         ):
             return None
         if _UNDEFINED.match(name) and known.content is Content.NOTHING and known.root == name:
-            return Argument(reading.expr, reading.expr, "", "in", "other")
-        if reading.kind == "arithmetic" or known.type == "scalar" or declared.type == "scalar":
+            return Argument(value.expr, value.expr, "", "in", "other")
+        if value.kind == "arithmetic" or known.type == "scalar" or declared.type == "scalar":
             if name in candidate.local:
-                return Argument(name, reading.expr, "", "in", "other")
-            return Argument(name, reading.expr, name, "in", "scalar")
-        view = reading.expr if reading.kind == "view" else ""
-        role: Role = "in" if reading.const else flow.role(name, declared.role, view)
-        if reading.const and known.content is Content.NOTHING:
+                return Argument(name, value.expr, "", "in", "other")
+            return Argument(name, value.expr, name, "in", "scalar")
+        view = value.expr if value.kind == "view" else ""
+        role: Role = "in" if value.const else flow.role(name, declared.role, view)
+        if value.const and known.content is Content.NOTHING:
             role = "out"
         shown = self._lasting(name, candidate)
         if name in candidate.local:
@@ -181,11 +184,11 @@ class _Builder:
                 expr = shown
             return Argument(shown, expr, known.root, role, "tensor")
         later = None
-        if reading.taken:
+        if value.taken:
             later = self.context.walk.names.made.get(name, "")
-        return Argument(shown, reading.expr, known.root, role, "tensor", later)
+        return Argument(shown, value.expr, known.root, role, "tensor", later)
 
-    def _lasting(self, name: str, candidate: Candidate) -> str:
+    def _lasting(self, name: str, candidate: CppLaunch) -> str:
         """The variable that a name stands for which only hands it on, or is gone after a block."""
         bases = self.context.walk.names.bases
         seen = set()
@@ -197,7 +200,7 @@ class _Builder:
         return name
 
 
-def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None:
+def _entry(outline: CppOutline, walk: LaunchFinder, body: Body, flow: Flow) -> Entry | None:
     """The entry that a body is; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
@@ -219,23 +222,25 @@ def _entry(outline: Outline, walk: Walk, body: Body, flow: Flow) -> Entry | None
 
 def _unreachable(launch: Launch) -> Launch:
     """A launch whose probes would name what nothing declares: no line can begin its entry."""
-    assert launch.site is not None
-    obstacle = launch.site.obstacle or "no line can be put at the beginning of its function"
-    return replace(launch, site=replace(launch.site, obstacle=obstacle))
+    assert launch.insertion_point is not None
+    obstacle = (
+        launch.insertion_point.obstacle or "no line can be put at the beginning of its function"
+    )
+    return replace(launch, insertion_point=replace(launch.insertion_point, obstacle=obstacle))
 
 
-def _expected(
-    outline: Outline, body: Body, names: tuple[str, ...], harness: Harness
-) -> tuple[Expected, ...]:
+def _input_specs(
+    outline: CppOutline, body: Body, names: tuple[str, ...], harness: Harness
+) -> tuple[InputSpec, ...]:
     checks = outline.data.find(b"check_input_0(")
     above = outline.data[checks : body.node.start_byte] if checks >= 0 else b""
     text = outline.data[body.node.start_byte : body.node.end_byte]
-    return expected(
+    return input_specs(
         above.decode("utf-8", "replace"), text.decode("utf-8", "replace"), names, harness.examples
     )
 
 
-def _outputs(outline: Outline, walk: Walk, body: Body, flow: Flow) -> tuple[str, ...]:
+def _outputs(outline: CppOutline, walk: LaunchFinder, body: Body, flow: Flow) -> tuple[str, ...]:
     """The buffers in `output_handles[0] = buf3.release();`."""
     bases = walk.names.bases
     found = {

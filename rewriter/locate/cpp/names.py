@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import tree_sitter
 
-from rewriter.locate.cpp.expression import Reader, Reading
+from rewriter.locate.cpp.expression import CppValue, ValueReader
 from rewriter.locate.cpp.grammar import CppShape
-from rewriter.locate.cpp.outline import Outline
+from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.flow import Flow
 
 Captures = dict[str, list[tree_sitter.Node]]
@@ -31,7 +31,7 @@ _MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
 
 
 @dataclass(frozen=True)
-class Call:
+class ClassifiedCall:
     """A call as it is written, and what it was sorted into: a launch, or an effect."""
 
     node: tree_sitter.Node
@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Change:
+class NameChange:
     """Something that a statement does to a name: see `grammars/cpp/data_flow.scm`."""
 
     start: int
@@ -51,7 +51,7 @@ class Change:
     captures: Captures
 
 
-class Names:
+class NameTracker:
     """The names of one body, besides their data flow.
 
     `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
@@ -59,8 +59,8 @@ class Names:
     a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds.
     """
 
-    def __init__(self, outline: Outline, reader: Reader) -> None:
-        self.pointers: dict[str, Reading] = {}
+    def __init__(self, outline: CppOutline, reader: ValueReader) -> None:
+        self.pointers: dict[str, CppValue] = {}
         self.lists: dict[str, tuple[tree_sitter.Node, ...]] = {}
         self.made: dict[str, str] = {}
         self.bases: dict[str, str] = {}
@@ -69,24 +69,28 @@ class Names:
         self._outline = outline
         self._reader = reader
 
-    def apply(self, calls: Iterable[Call], changes: Iterable[Change], flow: Flow) -> None:
+    def apply(
+        self, calls: Iterable[ClassifiedCall], changes: Iterable[NameChange], flow: Flow
+    ) -> None:
         """What calls that are no launches, and statements, do to names, in file order."""
-        steps: list[tuple[int, Call | Change]] = [(call.node.start_byte, call) for call in calls]
+        steps: list[tuple[int, ClassifiedCall | NameChange]] = [
+            (call.node.start_byte, call) for call in calls
+        ]
         steps += [(change.start, change) for change in changes]
         for _, step in sorted(steps, key=lambda step: step[0]):
-            if isinstance(step, Call):
+            if isinstance(step, ClassifiedCall):
                 self._apply_call(step, flow)
             else:
                 self._apply_change(step, flow)
 
-    def of(self, change: Change) -> str:
+    def of(self, change: NameChange) -> str:
         node = change.captures["name"][0]
         while node.type != "identifier" and node.named_children:
             declared = node.child_by_field_name("declarator")
             node = declared if declared is not None else node.named_children[0]
         return self._outline.read(node)
 
-    def _apply_call(self, call: Call, flow: Flow) -> None:
+    def _apply_call(self, call: ClassifiedCall, flow: Flow) -> None:
         """What a call that is no launch does: to what it is given the address of, or first."""
         if call.arguments is None:
             return
@@ -116,7 +120,7 @@ class Names:
                 if argument.type == "pointer_expression"
             ]
 
-    def _apply_change(self, change: Change, flow: Flow) -> None:
+    def _apply_change(self, change: NameChange, flow: Flow) -> None:
         name = self.of(change)
         if change.effect == "free":
             if "reuse" in self._line_after(change.captures["name"][0]):
@@ -134,11 +138,11 @@ class Names:
         else:
             self._bind(name, change, flow)
 
-    def _type(self, change: Change) -> str:
+    def _type(self, change: NameChange) -> str:
         captured = change.captures.get("type")
         return self._outline.read(captured[0]) if captured else ""
 
-    def _bind(self, name: str, change: Change, flow: Flow) -> None:
+    def _bind(self, name: str, change: NameChange, flow: Flow) -> None:
         value = change.captures["value"][0]
         text = "".join(self._outline.read(value).split())
         declared = self._type(change)
@@ -155,34 +159,34 @@ class Names:
         if value.type in ("initializer_list", "compound_literal_expression"):
             self._bind_list(name, value, flow)
             return
-        reading = self._reader.read(value)
+        held = self._reader.read(value)
         node = change.captures["name"][0]
         if "CUdeviceptr" in declared or node.type == "pointer_declarator":
-            self.pointers[name] = reading
+            self.pointers[name] = held
             return
-        known = flow.variables.get(reading.name)
-        if reading.kind == "view":
+        known = flow.variables.get(held.name)
+        if held.kind == "view":
             line = self._line_after(value)
-            flow.alias(name, reading.name, reuse="reuse" in line, fresh="// alias" in line)
-            self.made[name] = reading.expr
-            self.bases[name] = reading.name
-        elif _SCALARS.match(declared) or reading.kind in ("number", "arithmetic"):
+            flow.alias(name, held.name, reuse="reuse" in line, fresh="// alias" in line)
+            self.made[name] = held.expr
+            self.bases[name] = held.name
+        elif _SCALARS.match(declared) or held.kind in ("number", "arithmetic"):
             flow.compute(name, "scalar")
-            if known is not None and known.type == "tensor" and reading.kind == "variable":
+            if known is not None and known.type == "tensor" and held.kind == "variable":
                 flow.compute(name, "tensor")
-        elif reading.kind == "variable" and known is not None:
-            self._rename(name, reading.name, "reuse" in self._line_after(value), flow)
+        elif held.kind == "variable" and known is not None:
+            self._rename(name, held.name, "reuse" in self._line_after(value), flow)
             if node.parent is not None and node.parent.type == "assignment_expression":
                 # `buf1 = std::move(true_graph_0_buf1)`: what it was called in there is gone.
                 flow.variables[name] = replace(flow.variables[name], root=name)
-            if reading.name in self.made:
-                self.made[name] = self.made[reading.name]
-        elif reading.kind in ("variable", "other") and "AtenTensorHandle" in declared:
+            if held.name in self.made:
+                self.made[name] = self.made[held.name]
+        elif held.kind in ("variable", "other") and "AtenTensorHandle" in declared:
             flow.compute(name, "tensor")
         else:
             flow.compute(name, "other")
 
-    def _is_optional(self, change: Change) -> bool:
+    def _is_optional(self, change: NameChange) -> bool:
         """Whether it need not be used: what a JIT wrapper adds to its inputs, frozen weights."""
         declaration = change.captures["type"][0].parent if "type" in change.captures else None
         return declaration is not None and self._outline.read(declaration).startswith("[[maybe_")

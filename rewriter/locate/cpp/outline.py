@@ -46,7 +46,7 @@ class Body:
     node: tree_sitter.Node
 
 
-class Outline:
+class CppOutline:
     """One C++ wrapper, parsed."""
 
     def __init__(self, source: Source, text: Embedded, grammar: CppGrammar) -> None:

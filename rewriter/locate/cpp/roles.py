@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tree_sitter
 
@@ -17,14 +17,11 @@ from rewriter.core import json_text
 from rewriter.core.types import Json
 from rewriter.locate import kernels
 from rewriter.locate import operators as schemas
-from rewriter.locate.arguments import INPUT, UNKNOWN, Declared
-from rewriter.locate.cpp.names import Call
-from rewriter.locate.cpp.outline import Outline
-from rewriter.locate.cpp.walk import Candidate, Walk
+from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
+from rewriter.locate.cpp.names import ClassifiedCall
+from rewriter.locate.cpp.outline import CppOutline
+from rewriter.locate.cpp.walk import CppLaunch, LaunchFinder
 from rewriter.locate.kernels import Parameter
-
-Sources = Mapping[str, str]
-"""Triton sources by kernel."""
 
 Operators = Sequence[Json]
 """The nodes of a `.wrapper.json`, in order: what the proxy executor can be asked for."""
@@ -44,37 +41,45 @@ _BOXES = (
 
 
 @dataclass(frozen=True)
-class Called:
+class ResolvedCall:
     """A kernel, its own source where that is known, its arguments and what it declares of them.
 
     `literals` are numbers that the launch does not spell out.
     """
 
     kernel: str
-    arguments: list[tuple[tree_sitter.Node, Declared]]
+    arguments: list[tuple[tree_sitter.Node, DeclaredArgument]]
     source: str = ""
     literals: tuple[str, ...] = ()
+
+
+class KernelTable:
+    """The Triton kernels of one wrapper; `sources` are those that stand outside of its C++."""
+
+    def __init__(self, outline: CppOutline, sources: Mapping[str, str]) -> None:
+        self._outline = outline
+        self._sources = sources
+        self._read: dict[str, tuple[str, tuple[Parameter, ...]]] = {}
+
+    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
+        """A kernel's source and parameters, as far as known; each source is read once."""
+        if kernel not in self._read:
+            source = self._outline.triton_sources.get(kernel) or self._sources.get(kernel, "")
+            self._read[kernel] = source, kernels.triton(source) or ()
+        return self._read[kernel]
 
 
 @dataclass(frozen=True)
 class Context:
     """What resolvers look things up in."""
 
-    outline: Outline
-    walk: Walk
-    sources: Sources
+    outline: CppOutline
+    walk: LaunchFinder
+    kernels: KernelTable
     operators: Operators
-    _read: dict[str, tuple[str, tuple[Parameter, ...]]] = field(default_factory=dict)
-
-    def triton(self, kernel: str) -> tuple[str, tuple[Parameter, ...]]:
-        """A Triton kernel's source and parameters, as far as known; each source is read once."""
-        if kernel not in self._read:
-            source = self.outline.triton_sources.get(kernel) or self.sources.get(kernel, "")
-            self._read[kernel] = source, kernels.triton(source) or ()
-        return self._read[kernel]
 
 
-def by_signature(candidate: Candidate, context: Context) -> Called:
+def by_signature(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """From the parameters of the kernel, or of the function that launches it."""
     call = candidate.call
     nodes = _arguments(call)
@@ -82,46 +87,46 @@ def by_signature(candidate: Candidate, context: Context) -> Called:
         return _inline(call, nodes, context)
     callee = context.outline.read(call.captures["callee"][0])
     if not callee.startswith("call_"):
-        return Called(callee, _paired(nodes, context.outline.cpp_kernels.get(callee, ())))
+        return ResolvedCall(callee, _paired(nodes, context.outline.cpp_kernels.get(callee, ())))
     kernel = callee.removeprefix("call_")
-    source, parameters = context.triton(kernel)
+    source, parameters = context.kernels.triton(kernel)
     declared = {parameter.name: parameter for parameter in parameters}
     names = context.outline.launchers.get(kernel, ())
     arguments = []
     for position, node in enumerate(nodes):
         name = names[position] if position < len(names) else ""
         if parameter := declared.get(name):
-            arguments.append((node, Declared(parameter.role, parameter.type)))
+            arguments.append((node, DeclaredArgument(parameter.role, parameter.type)))
         elif name.endswith("_"):
             # `device_idx_`, `stream_`, `kernels_`, `cubin_dir_` are no arguments of the kernel.
-            arguments.append((node, Declared("in", "other")))
+            arguments.append((node, DeclaredArgument("in", "other")))
         else:
-            arguments.append((node, Declared(kernels.role_by_name(name), None)))
-    return Called(kernel, arguments, source)
+            arguments.append((node, DeclaredArgument(kernels.role_by_name(name), None)))
+    return ResolvedCall(kernel, arguments, source)
 
 
-def _inline(call: Call, nodes: list[tree_sitter.Node], context: Context) -> Called:
+def _inline(call: ClassifiedCall, nodes: list[tree_sitter.Node], context: Context) -> ResolvedCall:
     """`launchKernel(kernels.k, …, kernel_args_var_0, stream0)`: pointers to what is handed over."""
     kernel = context.outline.read(call.captures["kernel"][0]).removeprefix("kernels.")
-    source, parameters = context.triton(kernel)
+    source, parameters = context.kernels.triton(kernel)
     handed: tuple[tree_sitter.Node, ...] = ()
     for node in nodes:
         handed = handed or context.walk.names.lists.get(context.outline.read(node), ())
     if len(parameters) != len(handed):
         # Arguments that are 1 are compiled in, and the source does not say which.
         parameters = ()
-    return Called(kernel, _paired(list(handed), parameters), source)
+    return ResolvedCall(kernel, _paired(list(handed), parameters), source)
 
 
 def _paired(
     nodes: list[tree_sitter.Node], parameters: Sequence[Parameter]
-) -> list[tuple[tree_sitter.Node, Declared]]:
-    declared = [Declared(parameter.role, parameter.type) for parameter in parameters]
+) -> list[tuple[tree_sitter.Node, DeclaredArgument]]:
+    declared = [DeclaredArgument(parameter.role, parameter.type) for parameter in parameters]
     declared += [UNKNOWN] * (len(nodes) - len(declared))
     return list(zip(nodes, declared, strict=False))
 
 
-def by_shim(candidate: Candidate, context: Context) -> Called:
+def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """From the C shim's conventions: `_out` writes its first argument, and `op_` mutates it.
 
     What neither returns nor is named so still does something: to which argument, data flow says.
@@ -136,16 +141,16 @@ def by_shim(candidate: Candidate, context: Context) -> Called:
     for position, node in enumerate(nodes):
         declared = INPUT
         if operator.endswith("_out"):
-            declared = Declared("out", "tensor") if position == 0 else INPUT
+            declared = DeclaredArgument("out", "tensor") if position == 0 else INPUT
         elif _IN_PLACE.match(operator):
-            declared = Declared("inout", None) if position == 0 else INPUT
+            declared = DeclaredArgument("inout", None) if position == 0 else INPUT
         elif not returns:
             declared = UNKNOWN
         arguments.append((node, declared))
-    return Called(call.callee, arguments)
+    return ResolvedCall(call.callee, arguments)
 
 
-def by_proxy(candidate: Candidate, context: Context) -> Called:
+def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """`aoti_torch_proxy_executor_call_function(executor, NUMBER, n, ints, m, tensors)`.
 
     The tensors are the operator's inputs and then its outputs, which hold nothing yet.
@@ -170,7 +175,7 @@ def by_proxy(candidate: Candidate, context: Context) -> Called:
         for position, given in enumerate(node.get("inputs", ()))
         for _ in range(_tensors_in(given.get("arg", {})))
     ]
-    return Called(
+    return ResolvedCall(
         kernel, _by_schema(kernel, tensors, positions, returns=returns), literals=literals
     )
 
@@ -192,7 +197,7 @@ def _tensors_in(given: Json) -> int:
     return int(kind == "as_tensor")
 
 
-def by_block(candidate: Candidate, context: Context) -> Called:
+def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """From the block that boxes the arguments, one after the other, and hands over all of them."""
     read, lists = context.outline.read, context.walk.names.lists
     boxes: dict[str, list[tree_sitter.Node]] = {}
@@ -217,7 +222,7 @@ def by_block(candidate: Candidate, context: Context) -> Called:
     boxed = [_unboxed(node, context) for node in lists.get(handed, ())]
     if candidate.call.callee == "PyObject_CallObject":
         boxed = boxed[1:]  # the first is the operator's name
-    return Called(
+    return ResolvedCall(
         kernel, _by_schema(kernel, boxed, range(len(boxed)), returns=bool(candidate.assigned))
     )
 
@@ -236,7 +241,7 @@ def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
     return node
 
 
-def _named_in(call: Call, read: Callable[[tree_sitter.Node], str]) -> str:
+def _named_in(call: ClassifiedCall, read: Callable[[tree_sitter.Node], str]) -> str:
     """The operator that a call names by strings: `"corp::scale", "out"` or `"torch.ops.…"`."""
     strings = [read(node).strip('"') for node in _arguments(call) if node.type == "string_literal"]
     if call.callee == "PyUnicode_FromString" and strings and strings[0].startswith("torch.ops."):
@@ -260,7 +265,7 @@ def _operator(name: str, overload: str) -> str:
 
 def _by_schema(
     kernel: str, nodes: list[tree_sitter.Node], positions: Iterable[int], *, returns: bool
-) -> list[tuple[tree_sitter.Node, Declared]]:
+) -> list[tuple[tree_sitter.Node, DeclaredArgument]]:
     """`positions` are those in the operator's schema; what has none is a result."""
     written = schemas.written(kernel.removeprefix("torch.ops."))
     result = []
@@ -268,20 +273,20 @@ def _by_schema(
         if node is None:
             break
         if written is not None:
-            declared = Declared("inout", None) if position in written else INPUT
+            declared = DeclaredArgument("inout", None) if position in written else INPUT
         else:
             declared = INPUT if returns else UNKNOWN
         result.append((node, declared))
     return result
 
 
-def _arguments(call: Call) -> list[tree_sitter.Node]:
+def _arguments(call: ClassifiedCall) -> list[tree_sitter.Node]:
     if call.arguments is None:
         return []
     return [node for node in call.arguments.named_children if node.type != "comment"]
 
 
-Resolver = Callable[[Candidate, Context], Called]
+Resolver = Callable[[CppLaunch, Context], ResolvedCall]
 
 RESOLVERS: dict[str, Resolver] = {
     "signature": by_signature,

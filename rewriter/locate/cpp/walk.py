@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import tree_sitter
 
-from rewriter.locate.cpp.expression import Reader
+from rewriter.locate.cpp.expression import ValueReader
 from rewriter.locate.cpp.grammar import CppGrammar, CppShape
-from rewriter.locate.cpp.names import Call, Captures, Change, Names
-from rewriter.locate.cpp.outline import Body, Outline
+from rewriter.locate.cpp.names import Captures, ClassifiedCall, NameChange, NameTracker
+from rewriter.locate.cpp.outline import Body, CppOutline
 from rewriter.locate.flow import Flow
-from rewriter.locate.types import Site, Unrecognised
+from rewriter.locate.types import InsertionPoint, Unrecognised
 
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
 _BRANCHES = ("if_statement",)
@@ -28,7 +28,7 @@ _HANDLE = "_handle"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CppLaunch:
     """A launch, at the moment of the walk at which it runs.
 
     `inside` are the calls in the block that was made for it, if there is one, and `local` the names
@@ -36,48 +36,51 @@ class Candidate:
     the names that the block gives values to.
     """
 
-    call: Call
+    call: ClassifiedCall
     shape: CppShape
     scope: str
-    site: Site
+    insertion_point: InsertionPoint
     repeats: bool
-    inside: tuple[Call, ...]
+    inside: tuple[ClassifiedCall, ...]
     local: frozenset[str]
     outputs: dict[str, str]
     assigned: tuple[str, ...]
     comments: tuple[bytes, ...]
 
 
-class Walk:
-    """One walk through one wrapper, body by body. What is known of names is known within one."""
+class LaunchFinder:
+    """Walks through the body of one entry. What is known of names is known within one body.
 
-    def __init__(self, outline: Outline, grammar: CppGrammar) -> None:
+    `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
+    `names`, and `inputs_end`, the offset of the line where all inputs have values, if there is one.
+    """
+
+    def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
         self.outline = outline
         self.grammar = grammar
-        self.reader = Reader(outline, grammar)
-        self.names = Names(outline, self.reader)
+        self.reader = ValueReader(outline, grammar)
+        self.names = NameTracker(outline, self.reader)
         self.unrecognised: list[Unrecognised] = []
         self.inputs_end: int | None = None
-
-    def body(self, body: Body) -> Iterator[tuple[Candidate, Flow]]:
-        """The launches of one entry, each with its variables as they are just before it."""
-        self.names = Names(self.outline, self.reader)
-        self.inputs_end = None
-        self._used = False
+        self._body = body.node
+        self._inputs_used = False
         self._inputs_known = 0
-        self._last_line = 0
+        self._last_line = 0  # of the statement above
         self._scope = body.name
-        self._loops = 0
-        self._comments: list[bytes] = []
+        self._loops = 0  # how many the walk is in
+        self._comments: list[bytes] = []  # since the last launch
         self._calls = self._sorted_calls(body.node)
         self._call_starts = [call.node.start_byte for call in self._calls]
         self._changes = self._sorted_changes(body.node)
         self._change_starts = [change.start for change in self._changes]
-        yield from self._block(body.node, Flow(frozenset(), frozenset()), top=True)
+
+    def launches(self) -> Iterator[tuple[CppLaunch, Flow]]:
+        """Walk, once: the launches, each with its variables as they are just before it."""
+        yield from self._block(self._body, Flow(frozenset(), frozenset()), top=True)
 
     # What the queries find.
 
-    def _sorted_calls(self, body: tree_sitter.Node) -> list[Call]:
+    def _sorted_calls(self, body: tree_sitter.Node) -> list[ClassifiedCall]:
         launches: dict[tuple[int, int], tuple[CppShape | None, Captures]] = {}
         for pattern, captures in sorted(
             _matches(self.grammar.launches, body), key=lambda match: match[0]
@@ -98,7 +101,7 @@ class Walk:
                 self.unrecognised.append(Unrecognised(self.outline.line(node), text))
             arguments = captures["arguments"][0] if "arguments" in captures else None
             calls.append(
-                Call(
+                ClassifiedCall(
                     node,
                     callee,
                     arguments,
@@ -109,19 +112,19 @@ class Walk:
             )
         return sorted(calls, key=lambda call: call.node.start_byte)
 
-    def _sorted_changes(self, body: tree_sitter.Node) -> list[Change]:
+    def _sorted_changes(self, body: tree_sitter.Node) -> list[NameChange]:
         changes = [
-            Change(captures["name"][0].start_byte, self.grammar.effects[pattern], captures)
+            NameChange(captures["name"][0].start_byte, self.grammar.effects[pattern], captures)
             for pattern, captures in _matches(self.grammar.data_flow, body)
         ]
         return sorted(changes, key=lambda change: change.start)
 
-    def _calls_in(self, node: tree_sitter.Node) -> list[Call]:
+    def _calls_in(self, node: tree_sitter.Node) -> list[ClassifiedCall]:
         first = bisect.bisect_left(self._call_starts, node.start_byte)
         last = bisect.bisect_left(self._call_starts, node.end_byte)
         return self._calls[first:last]
 
-    def _changes_in(self, node: tree_sitter.Node) -> list[Change]:
+    def _changes_in(self, node: tree_sitter.Node) -> list[NameChange]:
         first = bisect.bisect_left(self._change_starts, node.start_byte)
         last = bisect.bisect_left(self._change_starts, node.end_byte)
         return self._changes[first:last]
@@ -130,7 +133,7 @@ class Walk:
 
     def _block(
         self, block: tree_sitter.Node, flow: Flow, *, top: bool = False
-    ) -> Iterator[tuple[Candidate, Flow]]:
+    ) -> Iterator[tuple[CppLaunch, Flow]]:
         scope = self._scope
         statements = block.named_children
         for position, statement in enumerate(statements):
@@ -170,7 +173,7 @@ class Walk:
         else:
             self._comments.append(text)
 
-    def _is_made_for(self, call: Call, statement: tree_sitter.Node) -> bool:
+    def _is_made_for(self, call: ClassifiedCall, statement: tree_sitter.Node) -> bool:
         """Whether a statement with one launch in it is there for that launch alone.
 
         It is if it is no block; and so is a block that profiles it, boxes its arguments, or skips
@@ -185,7 +188,7 @@ class Walk:
             )
         return statement.type not in _LOOPS
 
-    def _branch(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+    def _branch(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         condition = statement.child_by_field_name("condition")
         if condition is not None:
             yield from self._head(condition, flow)
@@ -203,7 +206,7 @@ class Walk:
             yield from self._nested(otherwise, alternative)
         flow.join(alternative)
 
-    def _loop(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+    def _loop(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         self._loops += 1
         for child in statement.named_children:
             if child.type in ("compound_statement", "expression_statement"):
@@ -214,14 +217,14 @@ class Walk:
                 yield from self._head(child, flow)
         self._loops -= 1
 
-    def _head(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+    def _head(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         for call in self._calls_in(node):
             if call.shape:
                 yield from self._launch(
                     call, node, (), flow, obstacle="it stands in the head of a block"
                 )
 
-    def _nested(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[Candidate, Flow]]:
+    def _nested(self, node: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
         """The statement, or the block, that depends on a condition."""
         if node.type == "else_clause":
             for child in node.named_children:
@@ -245,13 +248,13 @@ class Walk:
 
     def _launch(
         self,
-        call: Call,
+        call: ClassifiedCall,
         statement: tree_sitter.Node,
         rest: Iterable[tree_sitter.Node],
         flow: Flow,
         *,
         obstacle: str = "",
-    ) -> Iterator[tuple[Candidate, Flow]]:
+    ) -> Iterator[tuple[CppLaunch, Flow]]:
         assert call.shape is not None
         boxed = statement.type in ("compound_statement", "if_statement")
         inside = tuple(self._calls_in(statement)) if boxed else (call,)
@@ -282,11 +285,11 @@ class Walk:
         )
         outputs, end = self._taken_over(call, statement, rest)
         yield (
-            Candidate(
+            CppLaunch(
                 call=call,
                 shape=call.shape,
                 scope=self._scope,
-                site=self._site(statement, end, obstacle),
+                insertion_point=self._insertion_point(statement, end, obstacle),
                 repeats=self._loops > 0,
                 inside=inside,
                 local=frozenset(local),
@@ -307,7 +310,7 @@ class Walk:
             flow.forget(name)
 
     def _taken_over(
-        self, call: Call, statement: tree_sitter.Node, rest: Iterable[tree_sitter.Node]
+        self, call: ClassifiedCall, statement: tree_sitter.Node, rest: Iterable[tree_sitter.Node]
     ) -> tuple[dict[str, str], int]:
         """`{handle: name}` for the handles that the launch fills and that are taken over behind it.
 
@@ -338,7 +341,9 @@ class Walk:
             end = following.end_byte
         return outputs, end
 
-    def _site(self, statement: tree_sitter.Node, end: int, obstacle: str) -> Site:
+    def _insertion_point(
+        self, statement: tree_sitter.Node, end: int, obstacle: str
+    ) -> InsertionPoint:
         outline, source = self.outline, self.outline.source
         first, last = outline.position(statement.start_byte), outline.position(end)
         start = source.line_start(source.line_of(first))
@@ -349,7 +354,7 @@ class Walk:
             obstacle = "a backslash joins its line to another"
         if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
             obstacle = "another statement shares its line"
-        return Site(start, stop, before if not before.strip() else b"", obstacle)
+        return InsertionPoint(start, stop, before if not before.strip() else b"", obstacle)
 
     def _find_inputs_end(self, statement: tree_sitter.Node, uses: bool) -> None:
         """Put the end of the inputs behind the last of them, on a line of its own.
@@ -357,12 +362,12 @@ class Walk:
         What asserts something of them comes next, and must not come first.
         """
         known, line = self._inputs_known, self.outline.line(statement)
-        if not self._used and len(self.names.inputs) > known and line > self._last_line:
+        if not self._inputs_used and len(self.names.inputs) > known and line > self._last_line:
             self.inputs_end = statement.start_byte
             self._inputs_known = len(self.names.inputs)
         elif uses and self.inputs_end is None:
             self.inputs_end = statement.start_byte
-        self._used = self._used or uses
+        self._inputs_used = self._inputs_used or uses
         end = self.outline.position(statement.end_byte)
         self._last_line = self.outline.source.line_of(end)
 

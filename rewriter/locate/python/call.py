@@ -18,7 +18,7 @@ _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenArgument:
     """One argument as written. `value` is libcst's node, `keyword` empty for a positional one."""
 
     keyword: str
@@ -30,7 +30,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PythonValue:
     """How a probe may read an argument a second time: `expr` has no side effect.
 
     `base` is the variable that the value hangs on; `kind` says whether the expression is a plain
@@ -50,7 +50,7 @@ class UnreadableCallError(Exception):
         self.position = position
 
 
-def parse_calls(texts: Sequence[str]) -> list[tuple[Written, ...]]:
+def parse_calls(texts: Sequence[str]) -> list[tuple[WrittenArgument, ...]]:
     """The arguments of each call; all are parsed in one go, since a parse has a fixed cost.
 
     Raises `UnreadableCallError`.
@@ -76,13 +76,13 @@ def _module(texts: Sequence[str]) -> cst.Module:
     return cst.parse_module("".join(f"({text})\n" for text in texts))
 
 
-def _arguments(line: cst.BaseStatement | cst.SimpleStatementLine) -> tuple[Written, ...]:
+def _arguments(line: cst.BaseStatement | cst.SimpleStatementLine) -> tuple[WrittenArgument, ...]:
     statement = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
     call = statement.value if isinstance(statement, cst.Expr) else None
     if not isinstance(call, cst.Call):
         raise _NoCallError
     return tuple(
-        Written(argument.keyword.value if argument.keyword else "", argument.value)
+        WrittenArgument(argument.keyword.value if argument.keyword else "", argument.value)
         for argument in call.args
     )
 
@@ -106,29 +106,31 @@ def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
     return (value,)
 
 
-def reading(node: cst.BaseExpression, grammar: PythonGrammar) -> Reading | None:
+def read_value(node: cst.BaseExpression, grammar: PythonGrammar) -> PythonValue | None:
     """How to read `node` again without running anything, or `None` where that is not known.
 
     `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
     """
     if isinstance(node, cst.Name):
         if node.value in _CONSTANTS:
-            return Reading(node.value, "", "literal")
-        return Reading(node.value, node.value, "name")
+            return PythonValue(node.value, "", "literal")
+        return PythonValue(node.value, node.value, "name")
     if isinstance(node, _LITERALS):
-        return Reading(code(node), "", "number" if isinstance(node, _NUMBERS) else "literal")
+        return PythonValue(code(node), "", "number" if isinstance(node, _NUMBERS) else "literal")
     if isinstance(node, cst.UnaryOperation):
-        inner = reading(node.expression, grammar)
-        return inner and Reading(code(node), inner.base, "arithmetic" if inner.base else inner.kind)
+        inner = read_value(node.expression, grammar)
+        return inner and PythonValue(
+            code(node), inner.base, "arithmetic" if inner.base else inner.kind
+        )
     if isinstance(node, (cst.BinaryOperation, cst.Comparison)):
         return _arithmetic(node, grammar)
     if isinstance(node, cst.Subscript):
-        inner = reading(node.value, grammar)
+        inner = read_value(node.value, grammar)
         constant = all(
             isinstance(part.slice, cst.Index) and isinstance(part.slice.value, _LITERALS)
             for part in node.slice
         )
-        return Reading(code(node), inner.base, "element") if inner and constant else None
+        return PythonValue(code(node), inner.base, "element") if inner and constant else None
     if isinstance(node, cst.Call):
         return _call(node, grammar)
     return None
@@ -136,40 +138,42 @@ def reading(node: cst.BaseExpression, grammar: PythonGrammar) -> Reading | None:
 
 def _arithmetic(
     node: cst.BinaryOperation | cst.Comparison, grammar: PythonGrammar
-) -> Reading | None:
+) -> PythonValue | None:
     parts = (
         [node.left, node.right]
         if isinstance(node, cst.BinaryOperation)
         else [node.left, *(comparison.comparator for comparison in node.comparisons)]
     )
-    read = [reading(part, grammar) for part in parts]
+    read = [read_value(part, grammar) for part in parts]
     if any(
         part is None or part.kind not in ("name", "number", "literal", "arithmetic")
         for part in read
     ):
         return None
     bases = [part.base for part in read if part and part.base]
-    return Reading(code(node), bases[0] if bases else "", "arithmetic")
+    return PythonValue(code(node), bases[0] if bases else "", "arithmetic")
 
 
-def _call(node: cst.Call, grammar: PythonGrammar) -> Reading | None:
+def _call(node: cst.Call, grammar: PythonGrammar) -> PythonValue | None:
     path = callee(node.func)
     if path == "c_void_p" and len(node.args) == 1:
-        return reading(node.args[0].value, grammar)
+        return read_value(node.args[0].value, grammar)
     if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("item", "data_ptr"):
-        return reading(node.func.value, grammar)
+        return read_value(node.func.value, grammar)
     if grammar.effect(path) != "view":
         return None
     method = isinstance(node.func, cst.Attribute) and not path.startswith(("aten.", "torch."))
     if method:
         assert isinstance(node.func, cst.Attribute)
-        viewed = reading(node.func.value, grammar)
+        viewed = read_value(node.func.value, grammar)
     else:
-        viewed = reading(node.args[0].value, grammar) if node.args else None
+        viewed = read_value(node.args[0].value, grammar) if node.args else None
     expr = code(node)
     # A comment inside would swallow the rest of a probe's line.
     return (
-        Reading(expr, viewed.base, "view") if viewed and viewed.base and "#" not in expr else None
+        PythonValue(expr, viewed.base, "view")
+        if viewed and viewed.base and "#" not in expr
+        else None
     )
 
 

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension, shape
-from rewriter.locate.types import Expected
+from rewriter.locate.types import InputSpec
 
 _PARTITION = "partition_"
 
 
-def expected(
+def input_specs(
     module: Sequence[ast.stmt],
     entry: ast.FunctionDef | ast.AsyncFunctionDef,
     names: Sequence[str],
     harness: Harness,
-) -> tuple[Expected, ...]:
+) -> tuple[InputSpec, ...]:
     """What is known of each input of `entry`, one function of the module."""
     # A partition has the graph's own names; its inputs may be the entry's.
     partitions = [
@@ -30,14 +30,14 @@ def expected(
         for node in module
         if isinstance(node, ast.FunctionDef) and node.name.startswith(_PARTITION)
     ]
-    asserted: dict[str, Expected] = {}
+    asserted: dict[str, InputSpec] = {}
     symbols: dict[str, str] = {}
     for function in (entry, *partitions):
         for statement in _statements(function.body):
             symbols = _symbol(statement, names) | symbols
             for known in _asserted(statement):
                 if known.name in names:
-                    before = asserted.get(known.name, Expected(known.name, "tensor"))
+                    before = asserted.get(known.name, InputSpec(known.name, "tensor"))
                     asserted[known.name] = _merged(before, known)
     return combine(names, harness.examples, asserted, symbols)
 
@@ -51,7 +51,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
 
 
-def _asserted(statement: ast.stmt) -> Iterator[Expected]:
+def _asserted(statement: ast.stmt) -> Iterator[InputSpec]:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
         return
@@ -67,15 +67,15 @@ def _asserted(statement: ast.stmt) -> Iterator[Expected]:
     elif callee == "assert_alignment" and len(call.args) >= 2:
         bytes_ = dimension(ast.unparse(call.args[1]))
         if isinstance(call.args[0], ast.Name) and bytes_.isdecimal():
-            yield Expected(call.args[0].id, "tensor", alignment=int(bytes_))
+            yield InputSpec(call.args[0].id, "tensor", alignment=int(bytes_))
 
 
-def _of_sizes(name: ast.expr, size: ast.expr, stride: ast.expr) -> Iterator[Expected]:
+def _of_sizes(name: ast.expr, size: ast.expr, stride: ast.expr) -> Iterator[InputSpec]:
     if isinstance(name, ast.Name):
-        yield Expected(name.id, "tensor", size=shape(size), stride=shape(stride))
+        yield InputSpec(name.id, "tensor", size=shape(size), stride=shape(stride))
 
 
-def _merged(before: Expected, known: Expected) -> Expected:
+def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
     """The first assertion counts: a later one may be of what took over the name."""
     return replace(
         before,

@@ -17,25 +17,25 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Role, Type
 from rewriter.locate import provenance
-from rewriter.locate.arguments import Declared, distinct, settle
+from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import (
-    Reading,
+    PythonValue,
     UnreadableCallError,
-    Written,
+    WrittenArgument,
     code,
     elements,
     parse_calls,
-    reading,
+    read_value,
 )
 from rewriter.locate.python.grammar import PythonGrammar
-from rewriter.locate.python.inputs import expected
-from rewriter.locate.python.outline import Outline, head
-from rewriter.locate.python.roles import RESOLVERS, Called
+from rewriter.locate.python.inputs import input_specs
+from rewriter.locate.python.outline import PythonOutline, head
+from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.python.walk import Candidate, Walk, names
+from rewriter.locate.python.walk import CallClassifier, LaunchFinder, PythonLaunch, names
 from rewriter.locate.types import Argument, Entry, Launch, Located
 
 
@@ -46,10 +46,16 @@ def locate(source: Source) -> Located:
     """
     grammar = grammars.load()
     outline = outlines.read(source, grammar)
-    walk = Walk(source, outline, grammar)
-    for scope in outline.scopes:
-        walk.scope(scope)
-    found = sorted(walk.found, key=lambda candidate: candidate.offset)
+    classifier = CallClassifier(outline, grammar)
+    finders = [LaunchFinder(scope, source, outline, classifier) for scope in outline.scopes]
+    found = sorted(
+        (launch for finder in finders for launch in finder.launches),
+        key=lambda launch: launch.offset,
+    )
+    unrecognised = (call for finder in finders for call in finder.unrecognised)
+    returned = {
+        scope.name: finder.returned for scope, finder in zip(outline.scopes, finders, strict=True)
+    }
     signatures = Signatures(outline.definitions)
     try:
         written = parse_calls([source.call_text(candidate.call) for candidate in found])
@@ -72,8 +78,8 @@ def locate(source: Source) -> Located:
             raise limits.too_large(where, "an argument is nested too deeply", bound) from error
     return Located(
         tuple(launches),
-        tuple(sorted(walk.unrecognised, key=lambda call: call.line)),
-        tuple(_entries(outline, source, walk.returned)),
+        tuple(sorted(unrecognised, key=lambda call: call.line)),
+        tuple(_entries(outline, source, returned)),
         outline.header,
         outline.loader_globals,
     )
@@ -81,13 +87,13 @@ def locate(source: Source) -> Located:
 
 def _launch(
     index: int,
-    candidate: Candidate,
-    arguments: tuple[Written, ...],
+    candidate: PythonLaunch,
+    arguments: tuple[WrittenArgument, ...],
     signatures: Signatures,
     grammar: PythonGrammar,
 ) -> Launch:
     kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
-    called = Called(candidate.callee, arguments, candidate.kept)
+    called = KernelCall(candidate.callee, arguments, candidate.kept)
     declared = RESOLVERS[candidate.shape.roles](called, signatures)
     resolved = [
         _argument(member, hint, candidate.flow, grammar)
@@ -104,18 +110,18 @@ def _launch(
         kernel=kernel,
         kind=candidate.shape.kind,
         line=candidate.call.lineno,
-        args=distinct(settle(resolved, candidate.flow)),
+        args=distinct_names(unify_roles(resolved, candidate.flow)),
         origins=origins,
         source_nodes=nodes,
-        site=candidate.site,
+        insertion_point=candidate.insertion_point,
         repeats=candidate.repeats,
     )
 
 
 def _argument(
-    value: cst.BaseExpression, declared: Declared, flow: Flow, grammar: PythonGrammar
+    value: cst.BaseExpression, declared: DeclaredArgument, flow: Flow, grammar: PythonGrammar
 ) -> Argument:
-    read = reading(value, grammar)
+    read = read_value(value, grammar)
     if read is None:
         return Argument(code(value), code(value), "", "in", "other")
     if not read.base:
@@ -126,18 +132,18 @@ def _argument(
     return Argument(read.base, read.expr, flow.get(read.base).root, role, kind)
 
 
-def _view(read: Reading) -> str:
+def _view(read: PythonValue) -> str:
     """A view as `walk` writes it, whatever the spacing of the source; empty for what is none."""
     return ast.unparse(ast.parse(read.expr, mode="eval")) if read.kind == "view" else ""
 
 
-def _type(read: Reading, flow: Flow) -> Type:
+def _type(read: PythonValue, flow: Flow) -> Type:
     if read.kind == "arithmetic":
         return "scalar"
     return flow.type_of(read.base)
 
 
-def _results(candidate: Candidate) -> Iterator[Argument]:
+def _results(candidate: PythonLaunch) -> Iterator[Argument]:
     """What the statement keeps of the launch's result, by the names it is used under later."""
     if candidate.outputs:
         for name, expr in candidate.outputs:
@@ -148,7 +154,7 @@ def _results(candidate: Candidate) -> Iterator[Argument]:
 
 
 def _entries(
-    outline: Outline, source: Source, returned: Mapping[str, tuple[str, ...]]
+    outline: PythonOutline, source: Source, returned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Entry]:
     for scope in outline.scopes:
         if scope.entry:
@@ -161,7 +167,7 @@ def _entries(
             if alone and not source.is_continued(line):
                 inputs, inputs_at = _inputs(scope.function, source)
                 outputs = returned.get(scope.name, ())
-                known = expected(outline.module, scope.function, inputs, outline.harness)
+                known = input_specs(outline.module, scope.function, inputs, outline.harness)
                 yield Entry(scope.name, start, indent, inputs, inputs_at, outputs, known)
             return
 

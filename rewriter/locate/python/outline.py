@@ -21,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class Definition:
+class KernelDefinition:
     """A module-level name bound to the result of a call, as kernels are.
 
     `factory` is the callee's text, for example `async_compile.triton`.
@@ -51,8 +51,8 @@ class ScopeNode:
 
 
 @dataclass(frozen=True)
-class Outline:
-    definitions: dict[str, Definition]
+class PythonOutline:
+    definitions: dict[str, KernelDefinition]
     scopes: tuple[ScopeNode, ...]
     header: int
     loader_globals: tuple[str, ...]
@@ -60,10 +60,10 @@ class Outline:
     module: tuple[ast.stmt, ...]
 
 
-def read(source: Source, grammar: PythonGrammar) -> Outline:
+def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
     """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error."""
     tree = parse(source)
-    definitions: dict[str, Definition] = {}
+    definitions: dict[str, KernelDefinition] = {}
     scopes: list[ScopeNode] = []
     header = 0
     loader_globals = []
@@ -71,7 +71,7 @@ def read(source: Source, grammar: PythonGrammar) -> Outline:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             if isinstance(node.value, ast.Call):
-                definitions[target.id] = Definition(target.id, callee(node.value), node.value)
+                definitions[target.id] = KernelDefinition(target.id, callee(node.value), node.value)
             elif isinstance(node.value, ast.Constant) and node.value.value is None:
                 loader_globals.append(target.id)
         for function, qualified in _functions(node):
@@ -80,7 +80,7 @@ def read(source: Source, grammar: PythonGrammar) -> Outline:
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
         above = node.end_lineno or node.lineno
     _check_complete(source, tree, scopes)
-    return Outline(
+    return PythonOutline(
         definitions,
         tuple(scopes),
         header,

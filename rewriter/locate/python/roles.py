@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from rewriter.locate import operators
-from rewriter.locate.arguments import INPUT, UNKNOWN, Declared
+from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
 from rewriter.locate.kernels import Parameter
-from rewriter.locate.python.call import Written
+from rewriter.locate.python.call import WrittenArgument
 from rewriter.locate.python.outline import head
 from rewriter.locate.python.signature import Signatures
 
@@ -23,33 +23,35 @@ _LAUNCH_KEYWORDS = frozenset({"stream", "grid"})
 
 
 @dataclass(frozen=True)
-class Called:
+class KernelCall:
     """A launch as its resolver sees it; `returns` tells whether the statement keeps a result."""
 
     callee: str
-    arguments: Sequence[Written]
+    arguments: Sequence[WrittenArgument]
     returns: bool
 
 
-def by_signature(called: Called, signatures: Signatures) -> list[Declared]:
+def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
     """From the kernel's parameters; an argument list that does not fit them tells nothing."""
     parameters = signatures.of(head(called.callee))
     positional = [argument for argument in called.arguments if not argument.keyword]
     if parameters is None or not _fits(positional, parameters):
         parameters = ()
-    declared = iter([Declared(p.role, p.type) for p in parameters])
+    declared = iter([DeclaredArgument(p.role, p.type) for p in parameters])
     result = []
     for argument in called.arguments:
         if argument.keyword in _LAUNCH_KEYWORDS:
-            result.append(Declared("in", "other"))
+            result.append(DeclaredArgument("in", "other"))
         elif not argument.keyword:
-            result.append(next(declared, UNKNOWN if not parameters else Declared("in", None)))
+            result.append(
+                next(declared, UNKNOWN if not parameters else DeclaredArgument("in", None))
+            )
         else:
             result.append(INPUT)
     return result
 
 
-def _fits(arguments: Sequence[Written], parameters: Sequence[Parameter]) -> bool:
+def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter]) -> bool:
     """A literal number cannot be a pointer, and every parameter needs an argument."""
     return len(arguments) >= len(parameters) and not any(
         parameter.type == "tensor" and isinstance(argument.value, (cst.Integer, cst.Float))
@@ -57,15 +59,15 @@ def _fits(arguments: Sequence[Written], parameters: Sequence[Parameter]) -> bool
     )
 
 
-def by_out(called: Called, signatures: Signatures) -> list[Declared]:
+def by_out(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
     """`out=`, `out0=`, … are written, everything else is read."""
     return [
-        Declared("out", "tensor") if argument.keyword.startswith("out") else INPUT
+        DeclaredArgument("out", "tensor") if argument.keyword.startswith("out") else INPUT
         for argument in called.arguments
     ]
 
 
-def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
+def by_schema(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
     """From the operator's schema where it mutates, else from how operators are named.
 
     `op_` mutates its first argument. An operator that nobody ships a schema for and whose result
@@ -75,7 +77,7 @@ def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
     written = operators.written(name)
     if written is not None:
         return [
-            Declared("inout", None) if _is_written(written, position, argument) else INPUT
+            DeclaredArgument("inout", None) if _is_written(written, position, argument) else INPUT
             for position, argument in enumerate(called.arguments)
         ]
     if called.returns:
@@ -83,11 +85,11 @@ def by_schema(called: Called, signatures: Signatures) -> list[Declared]:
     return [UNKNOWN for _ in called.arguments]
 
 
-def _is_written(written: Sequence[int | str], position: int, argument: Written) -> bool:
+def _is_written(written: Sequence[int | str], position: int, argument: WrittenArgument) -> bool:
     return (argument.keyword or position) in written
 
 
-Resolver = Callable[[Called, Signatures], list[Declared]]
+Resolver = Callable[[KernelCall, Signatures], list[DeclaredArgument]]
 
 RESOLVERS: dict[str, Resolver] = {
     "signature": by_signature,

@@ -6,13 +6,13 @@ import ast
 
 from rewriter.locate import kernels
 from rewriter.locate.kernels import Parameter
-from rewriter.locate.python.outline import Definition
+from rewriter.locate.python.outline import KernelDefinition
 
 
 class Signatures:
     """The parameters of the kernels that one wrapper defines; each source is read once."""
 
-    def __init__(self, definitions: dict[str, Definition]) -> None:
+    def __init__(self, definitions: dict[str, KernelDefinition]) -> None:
         self._definitions = definitions
         self._read: dict[str, tuple[Parameter, ...] | None] = {}
 
@@ -23,7 +23,7 @@ class Signatures:
             self._read[name] = None if definition is None else self._parameters(definition)
         return self._read[name]
 
-    def _parameters(self, definition: Definition) -> tuple[Parameter, ...] | None:
+    def _parameters(self, definition: KernelDefinition) -> tuple[Parameter, ...] | None:
         if definition.factory.endswith("multi_kernel") or definition.factory == "MultiKernelCall":
             # All choices take the same arguments.
             choices = (node.id for node in ast.walk(definition.call) if isinstance(node, ast.Name))

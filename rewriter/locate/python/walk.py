@@ -10,15 +10,15 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.grammar import PythonGrammar, PythonShape
-from rewriter.locate.python.outline import Outline, ScopeNode, callee, head
-from rewriter.locate.types import Site, Unrecognised
+from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
+from rewriter.locate.types import InsertionPoint, Unrecognised
 
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
@@ -26,7 +26,7 @@ _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PythonLaunch:
     """A launch before libcst has read it. `flow` holds its variables as they are just before it.
 
     `kept` tells whether anything is done with its result, `targets` what it is assigned to.
@@ -37,7 +37,7 @@ class Candidate:
     shape: PythonShape
     scope: ScopeNode
     offset: int
-    site: Site
+    insertion_point: InsertionPoint
     repeats: bool
     kept: bool
     targets: tuple[str, ...]
@@ -46,25 +46,55 @@ class Candidate:
     flow: Flow
 
 
-@dataclass
-class Walk:
-    source: Source
-    outline: Outline
-    grammar: PythonGrammar
-    found: list[Candidate] = field(default_factory=list)
-    unrecognised: list[Unrecognised] = field(default_factory=list)
-    returned: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the buffers, by scope
+class CallClassifier:
+    """Sorts the calls of one wrapper; calls that are written alike are sorted once."""
 
-    def __post_init__(self) -> None:
-        self._functions = {scope.function.name for scope in self.outline.scopes}
-        self._classified: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
+    def __init__(self, outline: PythonOutline, grammar: PythonGrammar) -> None:
+        self._outline = outline
+        self._grammar = grammar
+        self._functions = {scope.function.name for scope in outline.scopes}
+        self._known: dict[tuple[str, frozenset[str | None]], PythonShape | str | None] = {}
 
-    def scope(self, scope: ScopeNode) -> None:
+    def classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
+        """A launch shape, the group of a known call, or `None`; `path` is the callee's text."""
+        key = path, frozenset(keyword.arg for keyword in call.keywords)
+        if key not in self._known:
+            self._known[key] = (
+                match_shape(path, call, self._outline, self._grammar)
+                or self._grammar.effect(path)
+                or ("scope" if path in self._functions else None)
+            )
+        return self._known[key]
+
+    def is_view(self, call: ast.Call) -> bool:
+        """Whether a call gives a tensor over the memory of another one."""
+        return self._grammar.effect(callee(call)) == "view"
+
+
+class LaunchFinder:
+    """Walks through one scope: finds its launches, what it returns, and calls nobody knows.
+
+    `launches` and `unrecognised` are in the order of the walk, `returned` are the buffers that the
+    scope returns.
+    """
+
+    def __init__(
+        self,
+        scope: ScopeNode,
+        source: Source,
+        outline: PythonOutline,
+        classifier: CallClassifier,
+    ) -> None:
+        self.launches: list[PythonLaunch] = []
+        self.unrecognised: list[Unrecognised] = []
+        self.returned: tuple[str, ...] = ()
         self._scope = scope
-        self._loops = 0
-        self._last = scope.function.lineno
+        self._source = source
+        self._classifier = classifier
         self._elements = _Elements(scope.function)
-        flow = Flow(self.outline.harness.tensors, self.outline.harness.constants)
+        self._loops = 0  # how many the walk is in
+        self._last = scope.function.lineno  # the line behind the last launch
+        flow = Flow(outline.harness.tensors, outline.harness.constants)
         self._block(scope.function.body, flow)
 
     def _block(self, body: list[ast.stmt], flow: Flow) -> None:
@@ -113,10 +143,10 @@ class Walk:
             for target in statement.targets:
                 self._assign(statement, target, statement.value, flow, bool(launches))
         elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-            if self._classify(callee(call), call) == "write":
+            if self._classifier.classify(callee(call), call) == "write":
                 flow.write(head(callee(call)))
         elif isinstance(statement, ast.Return):
-            self.returned[self._scope.name] = tuple(_returned(statement.value, flow))
+            self.returned = tuple(_returned(statement.value, flow))
         elif isinstance(statement, ast.Delete):
             for name in names(statement):
                 flow.forget(name)
@@ -130,8 +160,8 @@ class Walk:
         """The variables under `node`, each with the view of it that is used, if it is one."""
         if isinstance(node, ast.Name):
             yield node.id, ""
-        elif isinstance(node, ast.Call) and self.grammar.effect(callee(node)) == "view":
-            yield _viewed(node), ast.unparse(node)
+        elif isinstance(node, ast.Call) and self._classifier.is_view(node):
+            yield view_base(node), ast.unparse(node)
         else:
             for child in ast.iter_child_nodes(node):
                 yield from self._uses(child)
@@ -162,10 +192,10 @@ class Walk:
         elif isinstance(value, ast.Subscript):
             flow.compute(name, None)
         elif isinstance(value, ast.Call):
-            effect = self._classify(callee(value), value)
+            effect = self._classifier.classify(callee(value), value)
             if effect == "allocation":
                 flow.allocate(name)
-            elif effect == "view" and (base := _viewed(value)):
+            elif effect == "view" and (base := view_base(value)):
                 flow.alias(
                     name,
                     base,
@@ -193,39 +223,28 @@ class Walk:
         before something computes it: `codegen_allocation`, for a `NonOwningLayout`.
         """
         last = statement.end_lineno or statement.lineno
-        offset = self.source.position(last, statement.end_col_offset or 0)
-        return self.source.data[offset : self.source.line_end(last)].decode("utf-8")
+        offset = self._source.position(last, statement.end_col_offset or 0)
+        return self._source.data[offset : self._source.line_end(last)].decode("utf-8")
 
     def _calls(
         self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
-    ) -> list[Candidate]:
-        """Sort the calls under `inside`; the launches among them, as found."""
+    ) -> list[PythonLaunch]:
+        """Sort the calls under `inside`; returns the launches among them."""
         launches = []
         for node in ast.walk(inside):
             if not isinstance(node, ast.Call):
                 continue
             path = callee(node)
-            verdict = self._classify(path, node)
+            verdict = self._classifier.classify(path, node)
             if isinstance(verdict, PythonShape):
                 launches.append(self._candidate(statement, node, path, verdict, flow, obstacle))
             elif verdict is None:
-                text = " ".join(self.source.call_text(node).split())
+                text = " ".join(self._source.call_text(node).split())
                 self.unrecognised.append(Unrecognised(node.lineno, text))
         if launches:
             self._last = (statement.end_lineno or statement.lineno) + 1
-            self.found += launches
+            self.launches += launches
         return launches
-
-    def _classify(self, path: str, call: ast.Call) -> PythonShape | str | None:
-        """A launch shape, the group of a known non-launch, or `None`."""
-        key = path, frozenset(keyword.arg for keyword in call.keywords)
-        if key not in self._classified:
-            self._classified[key] = (
-                match_shape(path, call, self.outline, self.grammar)
-                or self.grammar.effect(path)
-                or ("scope" if path in self._functions else None)
-            )
-        return self._classified[key]
 
     def _candidate(
         self,
@@ -235,15 +254,15 @@ class Walk:
         shape: PythonShape,
         flow: Flow,
         obstacle: str,
-    ) -> Candidate:
+    ) -> PythonLaunch:
         targets = _targets(statement)
-        return Candidate(
+        return PythonLaunch(
             call=call,
             callee=path,
             shape=shape,
             scope=self._scope,
-            offset=self.source.position(call.lineno, call.col_offset),
-            site=self._site(statement, obstacle),
+            offset=self._source.position(call.lineno, call.col_offset),
+            insertion_point=self._insertion_point(statement, obstacle),
             repeats=self._loops > 0 or not _runs_once(self._scope),
             kept=not (isinstance(statement, ast.Expr) and statement.value is call),
             targets=targets,
@@ -252,8 +271,8 @@ class Walk:
             flow=flow.only(names(call)),
         )
 
-    def _site(self, statement: ast.stmt, obstacle: str) -> Site:
-        source = self.source
+    def _insertion_point(self, statement: ast.stmt, obstacle: str) -> InsertionPoint:
+        source = self._source
         last = statement.end_lineno or statement.lineno
         start, end = source.line_start(statement.lineno), source.line_end(last)
         before = source.data[start : source.position(statement.lineno, statement.col_offset)]
@@ -262,7 +281,7 @@ class Walk:
             obstacle = "a backslash joins its line to another"
         if not obstacle and (before.strip() or (after and not after.startswith(b"#"))):
             obstacle = "another statement shares its line"
-        return Site(
+        return InsertionPoint(
             start,
             end,
             before if not before.strip() else b"",
@@ -275,8 +294,8 @@ class Walk:
         if self._last > statement.lineno:
             # They share a line, which may be the last of the file.
             return ()
-        start = self.source.line_start(self._last)
-        between = self.source.data[start : self.source.line_start(statement.lineno)]
+        start = self._source.line_start(self._last)
+        between = self._source.data[start : self._source.line_start(statement.lineno)]
         lines = (line.strip() for line in between.splitlines())
         return tuple(line for line in lines if line.startswith(b"#"))
 
@@ -317,7 +336,7 @@ class _Elements:
 
 
 def match_shape(
-    path: str, call: ast.Call, outline: Outline, grammar: PythonGrammar
+    path: str, call: ast.Call, outline: PythonOutline, grammar: PythonGrammar
 ) -> PythonShape | None:
     """The first launch shape that the call has."""
     definition = outline.definitions.get(head(path))
@@ -352,7 +371,7 @@ def names(node: ast.AST) -> Iterator[str]:
             yield inner.id
 
 
-def _viewed(call: ast.Call) -> str:
+def view_base(call: ast.Call) -> str:
     """The variable that a call of a view function looks at."""
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     if isinstance(receiver, ast.Name) and receiver.id not in _VIEWS:

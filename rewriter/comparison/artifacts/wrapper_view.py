@@ -10,7 +10,7 @@ from functools import cached_property
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
-from rewriter.comparison.artifacts.declared import Declared, declared
+from rewriter.comparison.artifacts.buffer_facts import BufferFacts, read_buffer_facts
 from rewriter.comparison.artifacts.kernels import Kernels
 from rewriter.comparison.artifacts.values import Operands, operands
 from rewriter.core import markers
@@ -22,7 +22,7 @@ Extra = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
-class Read:
+class WrapperView:
     """All that is compared of one sound wrapper."""
 
     wrapper: OpenWrapper
@@ -44,12 +44,12 @@ class Read:
         return self.wrapper.located.launches
 
     @cached_property
-    def declared(self) -> Declared:
-        return declared(self.text)
+    def buffers(self) -> BufferFacts:
+        return read_buffer_facts(self.text)
 
     @cached_property
     def operands(self) -> Operands:
-        return operands(self.wrapper.located, self.declared)
+        return operands(self.wrapper.located, self.buffers)
 
     @cached_property
     def kernels(self) -> Kernels:

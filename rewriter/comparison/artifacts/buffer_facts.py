@@ -34,7 +34,7 @@ _CONSTANT = re.compile(r'constants_info_\[(\d+)\]\.(?:name = "(\w+)"|shape = (\{
 
 
 @dataclass(frozen=True)
-class Declared:
+class BufferFacts:
     """`sizes` and `views` by variable; `arrays` are C++ constants by name, as (line, contents)."""
 
     sizes: dict[str, str]
@@ -55,9 +55,9 @@ class Declared:
         return found[max(above - 1, 0)][1]
 
 
-def declared(lines: list[str]) -> Declared:
+def read_buffer_facts(lines: list[str]) -> BufferFacts:
     """Read the lines of a wrapper, which count from 1."""
-    found = Declared({}, {}, {})
+    found = BufferFacts({}, {}, {})
     constants: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if "int_array_" in line and (match := _ARRAY.search(line)):

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from .device import synchronize
-from .event import Event
-from .statistics import Record, collect, measure
+from .event import Event, Pending, fetch_statistics
+from .statistics import Record, measure
 
 
 class Rows:
@@ -53,7 +53,7 @@ class Capture:
     """
 
     def __init__(self, rows: Rows) -> None:
-        self.events: list[tuple[Event, list[Record | None]]] = []
+        self.events: list[Pending] = []
         self.is_short = False
         self._rows = rows
         self._devices: set[torch.device] = set()
@@ -83,10 +83,7 @@ class Capture:
         if replays == self._seen:
             return False
         self._seen = replays
-        found = iter(collect([record for _, records in self.events for record in records]))
-        for event, _ in self.events:
-            for value in event.tensors:
-                value.statistics = next(found)
+        fetch_statistics(self.events)
         return True
 
     @property

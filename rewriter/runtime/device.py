@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 # Kinds of launches that run on a device; the others run where their arguments are.
-KERNELS = {"triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda"}
+GPU_KINDS = {"triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda"}
 
 
 def is_capturing() -> bool:
@@ -24,7 +24,7 @@ def of_values(values: Iterable[object], kind: str) -> list[torch.device]:
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     found = {tensor.device for tensor in tensors} - {torch.device("cpu"), torch.device("meta")}
-    if (kind in KERNELS or not (tensors or kind == "cpp")) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if (kind in GPU_KINDS or not (tensors or kind == "cpp")) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         found.add(torch.device("cuda", torch.cuda.current_device()))
     return sorted(found, key=str)
 

@@ -34,7 +34,7 @@ DEFAULT = "rewriter_dump"
 _NAME_MAX = 255  # bytes, on every file system in use
 
 
-class Dump:
+class DumpWriter:
     """The dump of one wrapper in one process; nothing is created before the first run starts."""
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
@@ -46,7 +46,7 @@ class Dump:
         self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
         self._finished: deque[Path] = deque()
 
-    def start(self, call: int) -> Run:
+    def start(self, call: int) -> CallDirectory:
         """A new directory for one call of the wrapper; they are numbered as its calls are, or on
         from there where others have those numbers."""
         self._write_manifest()
@@ -67,9 +67,9 @@ class Dump:
             "launches": self._table,
         }
         _write_json(path / "run.json", facts)
-        return Run(path, saved_in(self._root))
+        return CallDirectory(path, saved_in(self._root))
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: CallDirectory) -> None:
         """The call is over. Of calls that are over only the last ones are kept, if that was asked
         for; a process that is killed leaves those, and what it was in."""
         run.close()
@@ -113,7 +113,7 @@ class Dump:
         _write_json(path, facts)
 
 
-class Run:
+class CallDirectory:
     """The directory of one call: its events, and the tensors saved."""
 
     def __init__(self, path: Path, saved: Saved) -> None:
@@ -165,8 +165,8 @@ def _base(event: Event) -> dict[str, Any]:
 
 
 def _unexpected(event: Event, value: Value) -> dict[str, str]:
-    found = event.unexpected.get(value.label.name)
-    return {"unexpected": found} if found else {}
+    problem = event.unexpected.get(value.label.name)
+    return {"unexpected": problem} if problem else {}
 
 
 def _described(value: Value) -> dict[str, Any]:
@@ -188,17 +188,17 @@ def _described(value: Value) -> dict[str, Any]:
     return row
 
 
-def _statistics(found: Statistics) -> dict[str, Any]:
+def _statistics(statistics: Statistics) -> dict[str, Any]:
     row = {
-        "numel": found.numel,
-        "min": _finite(found.minimum),
-        "max": _finite(found.maximum),
-        "mean": _finite(found.mean),
-        "std": _finite(found.std),
-        "nan": found.nan,
-        "inf": found.inf,
+        "numel": statistics.numel,
+        "min": _finite(statistics.minimum),
+        "max": _finite(statistics.maximum),
+        "mean": _finite(statistics.mean),
+        "std": _finite(statistics.std),
+        "nan": statistics.nan,
+        "inf": statistics.inf,
     }
-    return row if found.of == "value" else {**row, "of": found.of}
+    return row if statistics.of == "value" else {**row, "of": statistics.of}
 
 
 def _finite(value: int | float | None) -> int | float | str | None:

@@ -1,21 +1,16 @@
-"""One moment at one launch: what the wrapper handed over there."""
+"""One moment of a call: what the wrapper handed over there, and what the probes learn about it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from .statistics import Record, Statistics, has_memory
-from .text import HEAD
+from .statistics import Record, Statistics, collect, has_memory
 
-if TYPE_CHECKING:
-    from .capture import Capture
-    from .dump import Run
+HEAD = 64  # values shown at most, as upstream does
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProbedLaunch:
     """What the table says of one launch; `labels` are per phase, in the order of the values."""
 
     index: int
@@ -38,7 +33,7 @@ class Launch:
     labels: dict[str, tuple[Label, ...]]
 
     @classmethod
-    def read(cls, row: dict[str, Any]) -> Launch:
+    def read(cls, row: dict[str, Any]) -> ProbedLaunch:
         labels: dict[str, tuple[Label, ...]] = {
             phase: tuple(Label(entry[0], entry[1], entry[-1]) for entry in row[phase])
             for phase in ("before", "after")
@@ -93,49 +88,27 @@ class Value:
         return self.kind == "tensor"
 
     @property
-    def found(self) -> str:
-        """All that was found out about it: the same for a value that did not change."""
+    def facts(self) -> str:
+        """All that is known about it: the same text for a value that did not change."""
         about = (self.kind, self.text, self.shape, self.stride, self.dtype, self.device)
         return repr((*about, self.statistics, self.head, self.sha256))
 
 
 @dataclass
-class Call:
-    """One call of the wrapper in one thread; `number` counts them from 0, in this process.
-
-    `started` is a reading of `perf_counter_ns`. `runs` counts how often each phase of each launch
-    came, `pending` are the events whose statistics are still on their device, `later` is what waits
-    for the end of the call. `zeros` are for the probe `time`: per device an event and when that
-    was, in microseconds from the start of the call. `shown` is what was last shown before a launch:
-    which one, and what was found of each value, by name.
-    """
-
-    directory: Run | None = None
-    number: int = 0
-    is_wanted: bool = True
-    started: int = field(default_factory=perf_counter_ns)
-    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
-    pending: list[tuple[Event, list[Record | None]]] = field(default_factory=list)
-    later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
-    zeros: dict[Any, tuple[Any, float]] = field(default_factory=dict)
-    capture: Capture | None = None
-    shown: tuple[tuple[Launch | None, int], dict[str, str]] = ((None, 0), {})
-
-
-@dataclass
 class Event:
-    """Everything at one phase of one launch. `iteration` counts the launch's runs in this call.
+    """Everything at one phase of one launch.
 
+    `call` is the number of the call in this process, `iteration` counts the launch's runs in it.
     The inputs of a call are an event of their own, of the phase "inputs" and without a launch.
     `unexpected` is what is wrong with them by name, or under an empty one with all of them.
     `error` is what is wrong with the device, so that nothing can be read. `captured` is what was
     issued into a CUDA graph: its statistics are those of a replay.
     """
 
-    launch: Launch | None
+    launch: ProbedLaunch | None
     phase: str
     iteration: int
-    call: Call
+    call: int
     values: list[Value] = field(default_factory=list)
     error: str = ""
     captured: bool = False
@@ -150,23 +123,17 @@ class Event:
     def tensors(self) -> list[Value]:
         return [value for value in self.values if value.is_tensor]
 
-    def fresh(self, values: Sequence[Value]) -> list[Value]:
-        """Those of its values that are to be shown.
 
-        What a launch only reads was shown before it, and is shown again after it only where it is
-        not what it was: something wrote out of bounds, or the wrapper does not say all.
-        """
-        which = (self.launch, self.iteration)
-        if self.phase == "before":
-            self.call.shown = (which, {value.label.name: value.found for value in values})
-        if self.phase != "after" or self.call.shown[0] != which:
-            return list(values)
-        before = self.call.shown[1]
-        return [
-            value
-            for value in values
-            if value.label.role != "in" or before.get(value.label.name) != value.found
-        ]
+Pending = tuple[Event, list[Record | None]]
+"""An event, and for each of its tensors the statistics that are still on their device."""
+
+
+def fetch_statistics(pending: Sequence[Pending]) -> None:
+    """Bring the statistics of these events to the host, in one transfer per device."""
+    statistics = iter(collect([record for _, records in pending for record in records]))
+    for event, _ in pending:
+        for value in event.tensors:
+            value.statistics = next(statistics)
 
 
 def first_values(tensor: torch.Tensor) -> list[Any] | None:

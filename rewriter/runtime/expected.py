@@ -23,7 +23,7 @@ _UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedInput:
     """One row. A dimension is its text and its limits, `None` where there are none."""
 
     name: str
@@ -36,7 +36,7 @@ class Expected:
     symbol: str = "-"
 
     @classmethod
-    def read(cls, row: str) -> Expected:
+    def read(cls, row: str) -> ExpectedInput:
         name, kind, *rest = row.split(" ")
         if kind != "tensor":
             return cls(name, kind, symbol=rest[0])
@@ -54,7 +54,7 @@ def _dimensions(text: str) -> tuple[str, ...] | None:
 class Symbols:
     """The values that names of sizes have in one call, and where they are from."""
 
-    def __init__(self, rows: Sequence[Expected], values: Sequence[Any]) -> None:
+    def __init__(self, rows: Sequence[ExpectedInput], values: Sequence[Any]) -> None:
         self.values: dict[str, int] = {}
         self.sources: dict[str, str] = {}
         pairs = list(zip(rows, values, strict=False))
@@ -116,7 +116,7 @@ def _evaluate(node: ast.expr, values: dict[str, int]) -> int | None:
     return left // right if right else None
 
 
-def compare(row: Expected, value: Any, symbols: Symbols) -> str:
+def compare(row: ExpectedInput, value: Any, symbols: Symbols) -> str:
     """What is wrong with one input; empty if nothing is."""
     if row.kind == "-":
         return ""
@@ -136,7 +136,7 @@ def compare(row: Expected, value: Any, symbols: Symbols) -> str:
     return "; ".join(filter(None, found))
 
 
-def _of_kind(row: Expected, value: Any, is_tensor: bool) -> str:
+def _of_kind(row: ExpectedInput, value: Any, is_tensor: bool) -> str:
     found = "a tensor" if is_tensor else "nothing" if value is None else type(value).__name__
     if row.kind == "tensor":
         return f"{found}, expected a tensor"
@@ -144,7 +144,7 @@ def _of_kind(row: Expected, value: Any, is_tensor: bool) -> str:
     return "" if isinstance(value, numbers) else f"{found}, expected {row.kind}"
 
 
-def _of_size(row: Expected, value: torch.Tensor, symbols: Symbols) -> str:
+def _of_size(row: ExpectedInput, value: torch.Tensor, symbols: Symbols) -> str:
     if row.size is None:
         return ""
     if _has_other_rank(row.size, value.dim()):
@@ -158,7 +158,7 @@ def _of_size(row: Expected, value: torch.Tensor, symbols: Symbols) -> str:
     return _differing("size", row.size, list(value.shape), symbols, [])
 
 
-def _of_stride(row: Expected, value: torch.Tensor, symbols: Symbols) -> str:
+def _of_stride(row: ExpectedInput, value: torch.Tensor, symbols: Symbols) -> str:
     if row.stride is None:
         return ""
     if value.layout is not torch.strided:
@@ -207,7 +207,7 @@ def _shown(known: tuple[str, ...], symbols: Symbols) -> str:
     return f"[{', '.join(members)}]"
 
 
-def unknown(row: Expected, symbols: Symbols) -> list[str]:
+def unknown(row: ExpectedInput, symbols: Symbols) -> list[str]:
     """The facts of an input that nothing is known of, or not all."""
     if row.kind == "-":
         return ["anything"]

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from .event import Event, Value
 
-HEAD = 64  # values shown at most, as upstream does
-
 _INPUTS = "aoti_model_inputs"  # what the C++ printer calls them; the Python one prints none
 
 _SHORT = (
@@ -87,22 +85,22 @@ class Text:
         return f"{line}{short_dtype(value.dtype)}{list(value.shape)}  {value.device}"
 
     def _start(self, event: Event) -> str:
-        begin = start(self._rank, self._label, event.call.number)
+        begin = start(self._rank, self._label, event.call)
         if event.launch is None:
             return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
         return f"{begin} #{event.launch.index}{again} {event.phase:<6} {event.launch.kernel}"
 
     def _statistics(self, value: Value) -> str:
-        found = value.statistics
-        if found is None:
+        facts = value.statistics
+        if facts is None:
             return "not measured"
-        if not found.numel:
+        if not facts.numel:
             return "empty"
-        of = "|x| " if found.of == "magnitude" else ""
+        of = "|x| " if facts.of == "magnitude" else ""
         return (
-            f"{of}min {number(found.minimum)} max {number(found.maximum)} "
-            f"mean {number(found.mean)} std {number(found.std)} nan {found.nan} inf {found.inf}"
+            f"{of}min {number(facts.minimum)} max {number(facts.maximum)} "
+            f"mean {number(facts.mean)} std {number(facts.std)} nan {facts.nan} inf {facts.inf}"
         )
 
 
@@ -122,20 +120,19 @@ class Upstream:
         if not value.is_tensor:
             lines.append(f"Value:  {value.text}")
             return "\n".join(lines) + "\n"
-        if value.head is not None and _numel(value) <= HEAD:
+        if value.head is not None and _numel(value) == len(value.head):
             lines.append(str(value.head))
         lines += [
             f"Number of elements:  {_numel(value)}",
             f"Size:  torch.Size({list(value.shape)})",
             f"Dtype:  {value.dtype}",
         ]
-        found = value.statistics
-        if found is not None:
+        if (statistics := value.statistics) is not None:
             lines += [
-                f"Mean:  {found.mean}",
-                f"Min:  {found.minimum}",
-                f"Max:  {found.maximum}",
-                f"Std:  {found.std}",
+                f"Mean:  {statistics.mean}",
+                f"Min:  {statistics.minimum}",
+                f"Max:  {statistics.maximum}",
+                f"Std:  {statistics.std}",
             ]
         return "\n".join(lines) + f"\n{self._digest(value)}"
 

@@ -63,7 +63,6 @@ def test_the_rooms_keep_their_contracts() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.xfail(strict=True, reason="types of the runtime know each other")
 def test_there_is_no_circle(graph: ImportGraph) -> None:
     between = arrows(graph)
     for name in ROOMS:

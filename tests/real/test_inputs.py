@@ -23,7 +23,7 @@ from rewriter.instrumentation.bundle import text
 from rewriter.locate.inputs import dimension, row
 from rewriter.locate.types import Entry
 from rewriter.runtime import attach
-from rewriter.runtime.expected import Expected, Symbols, compare
+from rewriter.runtime.expected import ExpectedInput, Symbols, compare
 from rewriter.runtime.host.harness import HARNESSES
 from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
 from test_cpp_runtime import row_of as launch_of
@@ -520,7 +520,7 @@ def test_nothing_is_said_of_what_a_wrapper_makes_for_itself(fixture: Fixture) ->
     values: dict[str, Any] = {"torch": torch}
     exec(text, values)
     for entry in entries(fixture):
-        rows = [Expected.read(row(x).replace("cuda:0", "cpu")) for x in entry.input_specs]
+        rows = [ExpectedInput.read(row(x).replace("cuda:0", "cpu")) for x in entry.input_specs]
         given = [values[name] for name in entry.inputs]
         symbols = Symbols(rows, given)
         assert [compare(x, y, symbols) for x, y in zip(rows, given, strict=True)] == [""] * len(

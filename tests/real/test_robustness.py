@@ -96,12 +96,12 @@ def test_a_value_that_cannot_be_read_costs_nothing_but_itself(
 def test_a_failing_probe_does_not_silence_the_others(
     recorder: Recorder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rewriter.runtime.probes.save import Save
+    from rewriter.runtime.probes.save import SaveProbe
 
     def fail(*_: object) -> None:
         raise RuntimeError("this probe is broken")
 
-    monkeypatch.setattr(Save, "at", fail)
+    monkeypatch.setattr(SaveProbe, "at", fail)
     for _ in range(3):
         recorder.begin()
         recorder.before(0, torch.ones(2), torch.ones(2))

@@ -53,12 +53,16 @@ def test_what_probes_do_is_not_timed(
     recorder: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock is read after everything before the launch, and before everything after it."""
-    from rewriter.runtime.probes.save import Save
-    from rewriter.runtime.probes.sync import Sync
-    from rewriter.runtime.probes.time import Time
+    from rewriter.runtime.probes.save import SaveProbe
+    from rewriter.runtime.probes.sync import SyncProbe
+    from rewriter.runtime.probes.time import TimeProbe
 
     order: list[str] = []
-    for probe, hooks in ((Save, ["at"]), (Sync, ["check"]), (Time, ["start", "stop"])):
+    for probe, hooks in (
+        (SaveProbe, ["at"]),
+        (SyncProbe, ["check"]),
+        (TimeProbe, ["start", "stop"]),
+    ):
         for hook in hooks:
 
             def note(self: Any, *args: Any, name: str = f"{probe.__name__}.{hook}") -> None:
@@ -70,9 +74,9 @@ def test_what_probes_do_is_not_timed(
     order.append("launch")
     made.after(12, torch.ones(2))
     assert order == [
-        *("Sync.check", "Save.at", "Time.start"),
+        *("SyncProbe.check", "SaveProbe.at", "TimeProbe.start"),
         "launch",
-        *("Time.stop", "Sync.check", "Save.at"),
+        *("TimeProbe.stop", "SyncProbe.check", "SaveProbe.at"),
     ]
 
 
@@ -186,7 +190,7 @@ def test_what_ran_is_told_where_its_statistics_are_lost(
     def fail(records: Any) -> Any:
         raise RuntimeError(FAULT)
 
-    monkeypatch.setattr("rewriter.runtime.recorder.collect", fail)
+    monkeypatch.setattr("rewriter.runtime.event.collect", fail)
     made = recorder("print")
     made.before(12, torch.ones(2))
     assert [(row["launch"], row["arg"], "max" in row) for row in events(tmp_path)] == [
@@ -202,7 +206,7 @@ def test_what_ran_is_told_where_its_statistics_are_lost(
 def capturing(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Whether the stream seems to be captured. On the CPU a capture runs, as one replay would."""
     state = [False]
-    monkeypatch.setattr("rewriter.runtime.recorder.is_capturing", lambda: state[0])
+    monkeypatch.setattr("rewriter.runtime.device.is_capturing", lambda: state[0])
 
     def set_state(on: bool) -> None:
         state[0] = on
@@ -251,7 +255,7 @@ def test_a_graph_that_was_not_replayed_again_is_not_told_again(
     for _ in range(3):
         made.begin()
     assert sum(row.get("captured", False) for row in events(tmp_path)) == 1
-    (capture,) = made._captures
+    ((capture, _),) = made._graphs._captures
     # What each replay does.
     capture._replays.add_(1)
     capture.events[0][1][0].values[3:5] = torch.full((2,), 9.0, dtype=torch.float64).view(
@@ -277,7 +281,7 @@ def test_a_replay_that_no_call_made_has_a_run_of_its_own(
     capturing(False)
     made.begin()
     made.before(12, torch.zeros(2))
-    made._captures[0]._replays.add_(1)
+    made._graphs._captures[0][0]._replays.add_(1)
     made._finish()
     found = {
         path.parent.name: [

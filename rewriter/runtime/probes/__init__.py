@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..expected import ExpectedInput
+    from ..running_call import RunningCall
+    from ..text import Text, Upstream
+
+
+class ProbeRecorder(Protocol):
+    """What a probe may use of the recorder that it serves.
+
+    What belongs to one call, its directory in the dump above all, is in the `RunningCall`.
+    """
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The names of all probes of the wrapper."""
+
+    @property
+    def expected(self) -> tuple[ExpectedInput, ...]:
+        """What the wrapper was made for: a row for each input, in order."""
+
+    @property
+    def is_upstream(self) -> bool:
+        """Whether events are printed as upstream's printer prints them."""
+
+    @property
+    def style(self) -> Text | Upstream:
+        """How events read as text."""
+
+    def write(self, lines: list[str]) -> None:
+        """Write to standard output in one piece, flushed: what follows may crash."""
+
+    def warn(self, about: str, message: str) -> None:
+        """Write a warning to standard error, once, about the first launch that it concerns."""
+
+    def about(self, event: Event) -> str:
+        """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+
+    def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
+        """Act when the call is over, or so much is waiting that the device is waited for."""
+
+    def runs_on_gpu(self, event: Event) -> bool:
+        """Whether CUDA events can time a launch: by its kind, and those of the launches around."""
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured, so that nothing may be waited for."""
 
 
 class Probe:
-    """What happens around a launch. One object serves one wrapper.
+    """What happens around a launch. One object serves one wrapper, in all threads.
+
+    What it keeps for a single call goes into `call.states`, under the probe itself.
 
     `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
     a call does so whatever launches and phases the user chose; one that `spans` a launch acts on
@@ -32,20 +77,22 @@ class Probe:
     prompt: ClassVar[bool] = False
     copies: ClassVar[bool] = False
 
-    def given(self, event: Event, values: Sequence[Any], recorder: Recorder) -> None:
+    def given(
+        self, event: Event, values: Sequence[Any], call: RunningCall, recorder: ProbeRecorder
+    ) -> None:
         """Act on the inputs of a call, before the wrapper looks at them; `when` is "inputs"."""
 
-    def check(self, event: Event, recorder: Recorder) -> None:
+    def check(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Before anything is read: set `event.error` where the device is found to be faulty."""
 
-    def at(self, event: Event, recorder: Recorder) -> None:
+    def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act at the launch itself: the values are what they are now, and may change later."""
 
-    def measured(self, event: Event, recorder: Recorder) -> None:
+    def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act on the statistics of an event, which may come as late as after the launch."""
 
-    def start(self, event: Event, recorder: Recorder) -> None:
+    def start(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act last before the launch runs."""
 
-    def stop(self, event: Event, recorder: Recorder) -> None:
+    def stop(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act first after the launch was issued."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Hash(Probe):
+class HashProbe(Probe):
     summary = "print and record a SHA-256 of every tensor's elements"
     reads_values = True
     idle = True
     copies = True
 
-    def at(self, event: Event, recorder: Recorder) -> None:
+    def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         from ..digest import digest
 
         for value in event.tensors:
@@ -28,8 +28,8 @@ class Hash(Probe):
                 recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")
         # The lines of print have the digests at their ends.
         if "print" not in recorder.probes:
-            values = event.tensors if recorder.is_upstream else event.fresh(event.tensors)
+            values = event.tensors if recorder.is_upstream else call.fresh(event, event.tensors)
             recorder.write([recorder.style.digest(event, value) for value in values])
 
 
-PROBE = Hash
+PROBE = HashProbe

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 _MOST = 4  # inputs named in the note of what is not known
 
 
-class Inputs(Probe):
+class InputsProbe(Probe):
     summary = "check sizes, strides, dtypes and devices of the inputs at the start of each call"
     when = "inputs"
     reads_values = True
@@ -22,7 +22,9 @@ class Inputs(Probe):
     def __init__(self) -> None:
         self._noted = False
 
-    def given(self, event: Event, values: Sequence[Any], recorder: Recorder) -> None:
+    def given(
+        self, event: Event, values: Sequence[Any], call: RunningCall, recorder: ProbeRecorder
+    ) -> None:
         from ..expected import Symbols, compare
 
         rows = recorder.expected
@@ -34,30 +36,30 @@ class Inputs(Probe):
         symbols = Symbols(rows, values)
         for row, value in zip(rows, values, strict=True):
             try:
-                found = compare(row, value, symbols)
+                problem = compare(row, value, symbols)
             except Exception as error:
                 recorder.warn(f"inputs {row.name}", f"{type(error).__name__}: {error}")
                 continue
-            if found:
-                event.unexpected[row.name] = found
-                recorder.write([f"{recorder.about(event)} {row.name}: {found}\n"])
+            if problem:
+                event.unexpected[row.name] = problem
+                recorder.write([f"{recorder.about(event)} {row.name}: {problem}\n"])
         if not self._noted:
             self._noted = True
             self._note(symbols, recorder)
 
-    def _note(self, symbols: Any, recorder: Recorder) -> None:
+    def _note(self, symbols: Any, recorder: ProbeRecorder) -> None:
         """Say once what could not be checked, since the wrapper does not tell."""
         from ..expected import unknown
 
         facts = {row.name: unknown(row, symbols) for row in recorder.expected}
-        open_ = [f"{name} ({', '.join(found)})" for name, found in facts.items() if found]
-        if open_:
-            more = f" and {len(open_) - _MOST} more" if len(open_) > _MOST else ""
+        inputs = [f"{name} ({', '.join(missing)})" for name, missing in facts.items() if missing]
+        if inputs:
+            more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
             recorder.warn(
                 "inputs",
-                f"of {len(open_)} of {len(facts)} the wrapper does not tell all that it expects, "
-                f"which is not checked: {', '.join(open_[:_MOST])}{more}",
+                f"of {len(inputs)} of {len(facts)} the wrapper does not tell all that it expects, "
+                f"which is not checked: {', '.join(inputs[:_MOST])}{more}",
             )
 
 
-PROBE = Inputs
+PROBE = InputsProbe

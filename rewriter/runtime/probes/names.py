@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Names(Probe):
+class NamesProbe(Probe):
     summary = "print the kernel's name before each launch, flushed"
     when = "before"
 
-    def at(self, event: Event, recorder: Recorder) -> None:
+    def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         recorder.write([recorder.style.name(event)])
         if recorder.is_capturing():
             recorder.warn(
@@ -25,4 +25,4 @@ class Names(Probe):
             )
 
 
-PROBE = Names
+PROBE = NamesProbe

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Print(Probe):
+class PrintProbe(Probe):
     summary = "print statistics of every tensor and the value of every scalar"
     reads_values = True
     idle = True
     measures = True
 
-    def measured(self, event: Event, recorder: Recorder) -> None:
+    def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         # Tools that parse what upstream prints expect all of it.
-        values = event.values if recorder.is_upstream else event.fresh(event.values)
+        values = event.values if recorder.is_upstream else call.fresh(event, event.values)
         recorder.write([recorder.style.value(event, value) for value in values])
 
 
-PROBE = Print
+PROBE = PrintProbe

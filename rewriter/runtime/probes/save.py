@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Save(Probe):
+class SaveProbe(Probe):
     summary = "save every tensor to the dump, loadable by torch.load(weights_only=True)"
     reads_values = True
     idle = True
     saves = True
     copies = True
 
-    def at(self, event: Event, recorder: Recorder) -> None:
+    def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         for value in event.tensors:
             try:
-                value.file = recorder.save(event, value)
+                value.file = call.save(event, value)
             except Exception as error:
                 about = f"{event.about} {value.label.name}"
                 recorder.warn(about, f"cannot be saved: {type(error).__name__}: {error}")
 
 
-PROBE = Save
+PROBE = SaveProbe

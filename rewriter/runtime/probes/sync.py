@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Sync(Probe):
+class SyncProbe(Probe):
     summary = "wait for the device around each launch, so that its faults surface there"
     reads_values = True
     prompt = True
 
-    def check(self, event: Event, recorder: Recorder) -> None:
+    def check(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         from ..device import first_line, of_values, synchronize
 
         if recorder.is_capturing():
@@ -35,4 +35,4 @@ class Sync(Probe):
                 return
 
 
-PROBE = Sync
+PROBE = SyncProbe

@@ -2,58 +2,67 @@
 
 from __future__ import annotations
 
-import threading
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from . import Probe
+from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
     from ..event import Event
-    from ..recorder import Recorder
+    from ..running_call import RunningCall
 
 
-class Time(Probe):
+@dataclass
+class _Clocks:
+    """The clocks of one call.
+
+    `started` is when the launch that runs was issued, a reading of `perf_counter_ns`, and `mark`
+    the event before it where it runs on a GPU. `zeros` are, per device, the first event of the call
+    and when that was issued, in microseconds from the start of the call: events tell only how far
+    apart they are, and only on one device.
+    """
+
+    started: int | None = None
+    mark: Any = None
+    zeros: dict[Any, tuple[Any, float]] = field(default_factory=dict)
+
+
+class TimeProbe(Probe):
     summary = "measure how long each launch runs: CUDA events on a GPU, the clock elsewhere"
     spans = True
 
-    def __init__(self) -> None:
-        self._started: dict[int, Any] = {}  # by thread
-
-    def start(self, event: Event, recorder: Recorder) -> None:
-        thread = threading.get_ident()
-        self._started.pop(thread, None)
+    def start(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        clocks = call.states.setdefault(self, _Clocks())
+        clocks.started = clocks.mark = None
         if recorder.is_capturing():
             recorder.warn(
                 event.about, "launches cannot be timed while a CUDA graph is being captured"
             )
-        elif recorder.runs_on_gpu(event):
-            self._started[thread] = (_mark(), perf_counter_ns())
-        else:
-            self._started[thread] = perf_counter_ns()
+            return
+        if recorder.runs_on_gpu(event):
+            clocks.mark = _mark()
+        clocks.started = perf_counter_ns()
 
-    def stop(self, event: Event, recorder: Recorder) -> None:
+    def stop(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         now = perf_counter_ns()
-        started = self._started.pop(threading.get_ident(), None)
-        call = event.call
+        clocks = call.states.setdefault(self, _Clocks())
+        started, clocks.started = clocks.started, None
         if started is None:
             return
-        if isinstance(started, int):
-            start = (started - call.started) / 1000
-            _report(event, recorder, start, (now - started) / 1000, "host")
+        issued = (started - call.started) / 1000
+        if (mark := clocks.mark) is None:
+            _report(event, call, recorder, issued, (now - started) / 1000, "host")
             return
         stopped = _mark()
-        mark, issued = started
-        # Events tell only how far apart they are, and only on one device.
-        first = (mark, (issued - call.started) / 1000)
-        zero, since = call.zeros.setdefault(mark.device, first)
+        zero, since = clocks.zeros.setdefault(mark.device, (mark, issued))
 
         def read() -> None:
             stopped.synchronize()
             start = since + zero.elapsed_time(mark) * 1000
-            _report(event, recorder, start, mark.elapsed_time(stopped) * 1000, "cuda")
+            _report(event, call, recorder, start, mark.elapsed_time(stopped) * 1000, "cuda")
 
-        recorder.later(event, read)
+        recorder.later(event, call, read)
 
 
 def _mark() -> Any:
@@ -64,10 +73,17 @@ def _mark() -> Any:
     return event
 
 
-def _report(event: Event, recorder: Recorder, start: float, duration: float, clock: str) -> None:
+def _report(
+    event: Event,
+    call: RunningCall,
+    recorder: ProbeRecorder,
+    start: float,
+    duration: float,
+    clock: str,
+) -> None:
     start, duration = round(start, 3), round(duration, 3)
-    recorder.note(event, {"time": {"start_us": start, "duration_us": duration, "clock": clock}})
+    call.note(event, {"time": {"start_us": start, "duration_us": duration, "clock": clock}})
     recorder.write([f"{recorder.about(event)}  {duration:.1f} us\n"])
 
 
-PROBE = Time
+PROBE = TimeProbe

@@ -1,0 +1,68 @@
+"""The probes of one wrapper, by where they act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from .event import Event
+from .probes import Probe, ProbeRecorder
+from .running_call import RunningCall
+
+Hook = Callable[[Event, RunningCall, ProbeRecorder], None]
+
+
+class ProbeSet:
+    """The probes that a table names. `starts` and `stops` are in the order in which they act."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.names: tuple[str, ...] = tuple(options["probes"])
+        self._acting: dict[str, list[Probe]] = {"inputs": [], "before": [], "after": []}
+        for name in self.names:
+            probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
+            is_fixed = probe.spans or probe.when == "inputs"
+            when = probe.when if is_fixed else options["when"] or probe.when
+            for phase in ("before", "after") if when == "both" else (when,):
+                self._acting[phase].append(probe)
+        # Most probes have none of these, and launches are many.
+        self.starts = _own(self._acting["before"], "start")
+        self.stops = _own(self._acting["after"], "stop")[::-1]
+        self._checks = {phase: _own(probes, "check") for phase, probes in self._acting.items()}
+
+    @property
+    def of_inputs(self) -> list[Probe]:
+        """The probes that look at the inputs of each call, whatever launches were chosen."""
+        return self._acting["inputs"]
+
+    @property
+    def saves(self) -> bool:
+        """Whether one of them saves, so that there has to be a dump."""
+        return any(probe.saves for probes in self._acting.values() for probe in probes)
+
+    def acting(self, event: Event) -> list[Probe]:
+        """The probes that an event concerns; inputs are what comes before everything."""
+        return self._acting[_phase(event)]
+
+    def readers(self, event: Event) -> list[Probe]:
+        """Those of the acting probes that are handed values."""
+        return [probe for probe in self.acting(event) if probe.reads_values]
+
+    def checks(self, event: Event) -> list[Hook]:
+        return self._checks[_phase(event)]
+
+    def measures(self, event: Event) -> bool:
+        return any(probe.measures for probe in self.acting(event))
+
+    def is_prompt(self, event: Event) -> bool:
+        return any(probe.prompt for probe in self.acting(event))
+
+
+def _phase(event: Event) -> str:
+    return "before" if event.launch is None else event.phase
+
+
+def _own(probes: list[Probe], method: str) -> list[Hook]:
+    """This method of those probes whose class has one of its own."""
+    inherited = getattr(Probe, method)
+    return [getattr(x, method) for x in probes if getattr(type(x), method) is not inherited]

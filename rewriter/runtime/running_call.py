@@ -1,0 +1,82 @@
+"""One call of a wrapper while it runs: where it dumps, and what waits for its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from .event import Event, Pending, ProbedLaunch, Value
+from .statistics import has_memory
+
+if TYPE_CHECKING:
+    from .capture import Capture
+    from .dump import CallDirectory
+
+
+@dataclass(eq=False)
+class RunningCall:
+    """One call of the wrapper in one thread; `number` counts them from 0, in this process.
+
+    `directory` is where it dumps, if it does. `started` is a reading of `perf_counter_ns`. `runs`
+    counts how often each phase of each launch came, `pending` are the events whose statistics are
+    still on their device, `later` is what waits for the end of the call. `states` is what each
+    probe keeps for as long as the call runs. `capture` is the CUDA graph that the call goes into.
+    """
+
+    number: int
+    directory: CallDirectory | None = None
+    is_wanted: bool = True
+    started: int = field(default_factory=perf_counter_ns)
+    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
+    pending: list[Pending] = field(default_factory=list)
+    later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
+    states: dict[object, Any] = field(default_factory=dict)
+    capture: Capture | None = None
+    # What was last shown before a launch: which one, and the facts of each value, by name.
+    _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
+
+    def event(self, launch: ProbedLaunch, phase: str) -> Event:
+        """The next event of this phase of the launch, as yet without values."""
+        event = Event(launch, phase, self.runs[launch.index, phase], self.number)
+        self.runs[launch.index, phase] += 1
+        return event
+
+    def inputs(self) -> Event:
+        """The event of the call's inputs, as yet without values."""
+        return Event(None, "inputs", 0, self.number)
+
+    def save(self, event: Event, value: Value) -> str:
+        """Save a tensor in the dump; the file's path inside the directory of this call.
+
+        Empty where there is nothing to save, or no directory could be made (a warning said so).
+        """
+        if self.directory is None or not has_memory(value.content):
+            return ""
+        return self.directory.save(event, value)
+
+    def note(self, event: Event, facts: dict[str, Any]) -> None:
+        """Add a row of its own about an event to the dump, if one is written."""
+        if self.directory is not None:
+            self.directory.note(event, facts)
+
+    def fresh(self, event: Event, values: Sequence[Value]) -> list[Value]:
+        """Those values of an event that are to be shown.
+
+        What a launch only reads was shown before it, and is shown again after it only where it is
+        not what it was: something wrote out of bounds, or the wrapper does not declare all that
+        the launch writes.
+        """
+        which = (event.launch, event.iteration)
+        if event.phase == "before":
+            self._shown = (which, {value.label.name: value.facts for value in values})
+        if event.phase != "after" or self._shown[0] != which:
+            return list(values)
+        before = self._shown[1]
+        return [
+            value
+            for value in values
+            if value.label.role != "in" or before.get(value.label.name) != value.facts
+        ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from rewriter.artifact.graphs import GraphKind, graph_in, graph_of
@@ -19,12 +19,18 @@ from rewriter.core.source import Source
 from rewriter.core.types import Json, Language
 from rewriter.locate.languages import language
 from rewriter.locate.types import Launch, Located, Unrecognised, Wrapper
+from rewriter.locate.vocabulary import vocabulary
 
-_DEVICE = re.compile(
-    rb"\b(cuda|xpu|mps|mtia|hpu)(?::\d+)?'|^\s.*empty_strided_(cuda|xpu|mtia)\("
-    rb"|\bcached_torch_device_type_(cuda|xpu|mps|mtia)\b",
-    re.MULTILINE,
-)
+
+@cache
+def _device() -> re.Pattern[bytes]:
+    """A device other than the CPU, where a wrapper names one."""
+    named = f"({'|'.join(map(re.escape, vocabulary().accelerators))})"
+    text = (
+        rf"\b{named}(?::\d+)?'|^\s.*empty_strided_{named}\("
+        rf"|\bcached_torch_device_type_{named}\b"
+    )
+    return re.compile(text.encode(), re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class OpenWrapper:
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
-        found = _DEVICE.findall(self.plain.data)
+        found = _device().findall(self.plain.data)
         return tuple(sorted({name.decode() for names in found for name in names if name}))
 
 

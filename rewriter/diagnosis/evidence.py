@@ -15,8 +15,7 @@ from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, Step
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
-
-_ON_GPU = ("triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda")
+from rewriter.locate.vocabulary import vocabulary
 
 
 class Evidence:
@@ -36,7 +35,7 @@ class Evidence:
         named = str(self._dump.manifest.get("device", "cpu"))
         kind = str(self.facts.get("kind", ""))
         # A launch that a GPU runs, whatever the record says of its arguments.
-        return named != "cpu" or bool(devices - {"cpu"}) or kind in _ON_GPU
+        return named != "cpu" or bool(devices - {"cpu"}) or kind in vocabulary().gpu_kinds
 
     def arguments(self) -> Iterator[Argument]:
         """What it was given as it was then; what else it has, as far as that is known."""

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.instrumentation.probes import registry
+from rewriter.locate.vocabulary import vocabulary
 
 # Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
 # are those of Python whatever the wrapper is compiled with.
@@ -105,7 +107,7 @@ def text(probes: Sequence[str], format: str) -> str:
             _share(shared.values()),
             _IF_BODIES,
             *(_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts.values()),
-            _factory(probes),
+            _declared(probes),
             _share([call]),
             _END_IF,
             _END,
@@ -178,19 +180,32 @@ def _directives(head: str) -> list[str]:
     return result
 
 
-def _factory(probes: Sequence[str]) -> str:
-    made = "".join(
-        f'  if (name == "{name}") return std::make_unique<{name.title().replace("_", "")}>();\n'
-        for name in probes
-    )
+def _declared(probes: Sequence[str]) -> str:
+    """What is declared elsewhere: what the probes' classes in Python say, and the GPU kinds."""
+    kinds = "".join(f' || kind == "{kind}"' for kind in sorted(vocabulary().gpu_kinds))
     return (
-        "// The probes of this file.\n"
-        "namespace {\n"
-        "namespace inductor_rewriter {\n\n"
+        "// The probes of this file, and the kinds of launches that run on a GPU.\n"
+        f"{_OPEN.lstrip()}\n"
         "inline std::unique_ptr<Probe> make_probe(const std::string& name) {\n"
-        f"{made}"
-        "  return nullptr;\n"
+        "  std::unique_ptr<Probe> probe;\n"
+        f"{''.join(map(_factory, probes))}"
+        "  return probe;\n"
         "}\n\n"
-        "}  // namespace inductor_rewriter\n"
-        "}  // namespace\n"
+        "inline bool is_gpu_kind(const std::string& kind) {\n"
+        f"  return {kinds.removeprefix(' || ')};\n"
+        "}\n\n"
+        f"{_CLOSE}"
     )
+
+
+def _factory(name: str) -> str:
+    probe = registry()[name]
+    flags = {"spans": probe.spans, "measures": probe.measures, "saves": probe.saves}
+    lines = [
+        f"probe = std::make_unique<{name.title().replace('_', '')}>();",
+        f'probe->when = "{probe.when}";',
+        *(["probe->values = &reading;"] if probe.reads_values else []),
+        *(f"probe->{flag} = true;" for flag, is_set in flags.items() if is_set),
+    ]
+    body = "".join(f"    {line}\n" for line in lines)
+    return f'  if (name == "{name}") {{\n{body}  }}\n'

@@ -16,9 +16,12 @@ from typing import Any, Generic, TypeVar
 
 from rewriter.core import toml
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.locate.types import KINDS
+from rewriter.locate.declarations import check_keys, folder, invalid, texts
+from rewriter.locate.vocabulary import DEVICES, check_kind, check_placeholders, expand
 
 KNOWN_CALLS = "known_calls.toml"
+
+_SPECIAL = re.compile(rf"(\*\*|\*|{re.escape(DEVICES)})")
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,6 @@ class Grammar(Generic[S]):
             self._effects[callee] = next(groups, None)
         return self._effects[callee]
 
-
-def folder() -> Path:
-    """`grammars/` as installed with the package, or as it stands in a checkout."""
-    package = Path(__file__).parent.parent
-    installed = package / "grammars"
-    return installed if installed.is_dir() else package.parent / "grammars"
 
 
 def read_folder(
@@ -118,47 +115,19 @@ def common_fields(
     }
 
 
-def check_kind(kind: object) -> None:
-    """Raise `ValueError` where this is no kind of a launch."""
-    if kind not in KINDS:
-        raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
-
 
 def compile_glob(*patterns: str) -> re.Pattern[str]:
     """One regular expression for any of `patterns`.
 
-    `*` is any text without a dot, also none, and `**` any text at all.
+    `*` is any text without a dot, also none, `**` any text at all, and `{devices}` the name of a
+    device. Raises `ValueError` for another placeholder.
     """
-    pieces = {"**": ".+", "*": "[^.]*"}
+    pieces = {"**": ".+", "*": "[^.]*", DEVICES: f"(?:{expand(DEVICES)})"}
+    for pattern in patterns:
+        check_placeholders(pattern)
     return re.compile(
         "|".join(
-            "".join(pieces.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*)", pattern))
+            "".join(pieces.get(part) or re.escape(part) for part in _SPECIAL.split(pattern))
             for pattern in patterns
         )
-    )
-
-
-def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts, which a single text is not."""
-    value = declared[key]
-    if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
-        raise TypeError(f"{key} is no list of texts: {value!r}")
-    return tuple(value)
-
-
-def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
-    """Raise `KeyError` where a key is missing, or is neither required nor optional."""
-    if missing := required - declared.keys():
-        raise KeyError(f"missing {', '.join(sorted(missing))}")
-    if unknown := declared.keys() - required - optional:
-        raise KeyError(f"unknown {', '.join(sorted(unknown))}")
-
-
-def invalid(file: Path, error: Exception) -> RewriterError:
-    """The error of a declaration that is wrong."""
-    return RewriterError(
-        "grammar-invalid",
-        f"{file}: {type(error).__name__}: {error}",
-        hint="See CONTRIBUTING.md for what a declaration holds.",
-        code=FAILED,
     )

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
+from functools import cache
 
 from rewriter.core.align import Keys
+from rewriter.locate.vocabulary import vocabulary
 
 _SUFFIX = re.compile(r"_\d+$")
 _NUMBER = re.compile(r"(?:^|_)\d+$")
-_GENERATED = re.compile(r"^(?:triton_\w+?|cpp|combo|cutlass|cuda)_fused_")
 _CONVERSION = re.compile(r"(?:^|_)_to_copy(?=_|$)|(?:^|_)convert_element_type(?=_|$)")
-_SHIM = re.compile(r"^aoti_torch_(?:cpu|cuda|xpu|mps|meta)_|^aoti_torch_")
 _OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
+
+
+@cache
+def _generated() -> re.Pattern[str]:
+    devices = vocabulary().any_device
+    return re.compile(rf"^(?:triton_\w+?|cpp|combo|cutlass|rocm|{devices})_fused_")
+
+
+@cache
+def shim() -> re.Pattern[str]:
+    """What the name of a function of the C shim begins with, before that of the operator."""
+    return re.compile(rf"^aoti_torch_(?:(?:{vocabulary().any_device})_)?")
 
 
 def canonical(kernel: str) -> str:
@@ -27,13 +39,13 @@ def canonical(kernel: str) -> str:
     >>> canonical("aten.scatter_reduce_.two"), canonical("aoti_torch_cpu_scatter_reduce_two_out")
     ('scatter_reduce_two', 'scatter_reduce_two')
     """
-    if _GENERATED.match(kernel):
+    if _generated().match(kernel):
         # Without descriptive names (torch 2.6 and before) only the number is left.
-        fused = _NUMBER.sub("", _GENERATED.sub("", kernel))
+        fused = _NUMBER.sub("", _generated().sub("", kernel))
         # In another precision a kernel converts what it reads or writes, and computes the same.
         return f"fused {_CONVERSION.sub('', fused).strip('_') or fused}".strip()
-    if _SHIM.match(kernel):
-        return _SHIM.sub("", kernel).removesuffix("_out")
+    if shim().match(kernel):
+        return shim().sub("", kernel).removesuffix("_out")
     if _OPERATOR.match(kernel):
         # `scatter_reduce_.two` is `scatter_reduce_two` in the C shim.
         name = _OPERATOR.sub("", kernel).removesuffix(".default").removesuffix(".out")
@@ -58,7 +70,7 @@ def launch_keys(
     """
     nodes, operators = tuple(source_nodes), tuple(origins)
     name = canonical(kernel)
-    generated = bool(_GENERATED.match(kernel))
+    generated = bool(_generated().match(kernel))
     return (
         (kernel if source is None else source, kind, shapes, nodes, operators),
         (name, shapes, nodes, operators),

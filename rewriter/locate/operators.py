@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from rewriter.locate import grammar
+from rewriter.locate import declarations
 
 
 def written(name: str) -> list[int | str] | None:
@@ -28,6 +28,6 @@ def mutating_operators() -> dict[str, list[int | str]]:
     Keys are `namespace.op.overload`; values are positions and names of the
     arguments written. Made by `fixtures/operators.py` from torch's own schemas.
     """
-    path = grammar.folder() / "mutating_operators.json"
+    path = declarations.folder() / "mutating_operators.json"
     table: dict[str, list[int | str]] = json.loads(path.read_text(encoding="utf-8"))
     return table

@@ -6,21 +6,6 @@ from dataclasses import dataclass
 
 from rewriter.core.types import Language, Role, Type
 
-KINDS = (
-    "triton",
-    "triton_user",
-    "triton_template",
-    "combo",
-    "multi_kernel",
-    "cpp",
-    "cuda",
-    "extern_out",
-    "extern_alloc",
-    "fallback",
-    "custom_op",
-    "collective",
-)
-
 
 @dataclass(frozen=True)
 class Argument:

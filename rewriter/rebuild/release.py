@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from rewriter.core import toml
-from rewriter.locate import grammar
+from rewriter.locate.declarations import folder
 from rewriter.locate.cpp import tokens
 
 Release = tuple[int, int]
@@ -178,7 +178,7 @@ def _known(names: Iterable[str], table: Mapping[str, Release], verb: str) -> Ite
 
 @cache
 def _facts() -> _Facts:
-    declared = toml.read(grammar.folder() / "aoti_interface.toml")
+    declared = toml.read(folder() / "aoti_interface.toml")
     return _Facts(
         oldest=_release(declared["oldest"]),
         functions=_table(declared["functions"]),

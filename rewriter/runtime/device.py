@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-# Kinds of launches that run on a device; the others run where their arguments are.
-GPU_KINDS = {"triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda"}
+from .gpu_kinds import GPU_KINDS
 
 
 def is_capturing() -> bool:

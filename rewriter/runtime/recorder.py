@@ -24,6 +24,7 @@ from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
 from .expected import ExpectedInput
+from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .output import Output
 from .probe_set import Hook, ProbeSet
@@ -65,7 +66,7 @@ class Recorder:
         self._dumping = bool(root) or self._probes.saves
         self._dump = DumpWriter(Path(root or DEFAULT).absolute(), self.rank, options, launches)
         kinds = {launch.kind for launch in self._launches.values()}
-        self._on_cpu = "cpp" in kinds and not kinds & device.GPU_KINDS
+        self._on_cpu = "cpp" in kinds and not kinds & GPU_KINDS
         self._calls: dict[int, RunningCall] = {}
         self._outside: dict[int, RunningCall] = {}  # calls not wanted, within a CUDA graph
         self._ended: list[RunningCall] = []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rewriter.core.align import Pair, align, matches
 from rewriter.locate.names import canonical, launch_keys
+from rewriter.locate.vocabulary import vocabulary
 
 letters = st.lists(st.sampled_from("abcd"), max_size=12)
 
@@ -79,6 +80,13 @@ def test_what_stands_elsewhere_has_moved() -> None:
 )
 def test_canonical_names(a: str, b: str, same: bool) -> None:
     assert (canonical(a) == canonical(b)) == same
+
+
+@pytest.mark.parametrize("device", vocabulary().devices)
+def test_a_kernel_has_one_name_on_every_device(device: str) -> None:
+    assert canonical(f"aoti_torch_{device}_addmm_out") == canonical("extern_kernels.addmm")
+    assert canonical(f"aoti_torch_{device}_topk") == canonical("torch.ops.aten.topk.default")
+    assert canonical(f"aoti_torch_{device}_topk") != canonical("aoti_torch_cpu_sort")
 
 
 def test_a_kernel_is_known_by_its_source_where_there_is_one() -> None:

@@ -18,7 +18,8 @@ from rewriter.core.source import Source
 from rewriter.locate import grammar as common
 from rewriter.locate.cpp import grammar
 from rewriter.locate.cpp.locate import locate
-from rewriter.locate.types import KINDS, Located
+from rewriter.locate.types import Located
+from rewriter.locate.vocabulary import vocabulary
 
 FOLDER = common.folder() / "cpp"
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -83,7 +84,7 @@ def test_every_kind_is_declared() -> None:
         assert shape.valid, shape.kind
         assert shape.invalid, shape.kind
         declared |= {shape.kind, *(kind for _, kind in (*shape.kinds, *shape.sources))}
-    assert declared == set(KINDS)
+    assert declared == set(vocabulary().kinds)
 
 
 def test_every_file_is_loaded() -> None:

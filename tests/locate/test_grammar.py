@@ -13,11 +13,13 @@ import tomllib
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate import grammar
+from rewriter.locate.declarations import folder
 from rewriter.locate.python import grammar as python_grammar
 from rewriter.locate.python.locate import locate
-from rewriter.locate.types import KINDS, Located
+from rewriter.locate.types import Located
+from rewriter.locate.vocabulary import vocabulary
 
-FILES = sorted((grammar.folder() / "python").glob("*.toml"))
+FILES = sorted((folder() / "python").glob("*.toml"))
 SHAPES = [file for file in FILES if file.stem != "known_calls"]
 
 _TRITON = """
@@ -115,7 +117,7 @@ def test_valid_examples(kind: str, statement: str) -> None:
 
 def test_every_kind_has_a_file_with_examples() -> None:
     shapes = python_grammar.load().shapes
-    assert {shape.kind for shape in shapes} == set(KINDS)
+    assert {shape.kind for shape in shapes} == set(vocabulary().kinds)
     for shape in shapes:
         assert shape.valid, shape.kind
         assert shape.invalid, shape.kind
@@ -135,7 +137,10 @@ def test_every_pattern_compiles_and_matches_itself(file: Path) -> None:
         patterns = [match["callee"] for match in declared["match"]] + declared.get("except", [])
     for pattern in patterns:
         compiled = grammar.compile_glob(pattern)
-        assert compiled.fullmatch(pattern.replace("**", "a.b").replace("*", "a"))
+        callee = pattern.replace("**", "a.b").replace("*", "a")
+        for device in vocabulary().devices:
+            assert compiled.fullmatch(callee.replace("{devices}", device))
+        assert ("{devices}" in callee) == (compiled.fullmatch(callee) is None)
 
 
 GLOBS = [
@@ -207,6 +212,7 @@ WRONG = {
     "match is no list": (GOOD.replace('[{ callee = "corp_kernels.*" }]', "3"), ""),
     "unknown roles": (GOOD.replace('"schema"', '"guess"'), "guess"),
     "unknown kind": (GOOD.replace('"custom_op"', '"corp"'), "corp"),
+    "unknown placeholder": (GOOD.replace("corp_kernels.*", "{device}_kernels.*"), "{device}"),
     "order is no number": (GOOD.replace("order = 5", 'order = "first"'), "order"),
 }
 
@@ -231,7 +237,7 @@ def test_not_utf_8(declarations: Path) -> None:
         python_grammar.load()
 
 
-KNOWN_CALLS = (grammar.folder() / "python" / "known_calls.toml").read_text()
+KNOWN_CALLS = (folder() / "python" / "known_calls.toml").read_text()
 WRONG_GROUPS = {
     "group missing": (re.sub(r"(?ms)^device = \[.*?^\]", "", KNOWN_CALLS), "device"),
     "unknown group": (KNOWN_CALLS + "\nother = []", "other"),

@@ -13,7 +13,8 @@ import pytest
 import rewriter
 from artifacts import ARTIFACTS, FIXTURES, Fixture, get
 from rewriter.cli import main
-from rewriter.locate.types import KINDS, Argument, Launch
+from rewriter.locate.types import Argument, Launch
+from rewriter.locate.vocabulary import vocabulary
 
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
@@ -466,7 +467,7 @@ def test_every_call_is_recognised(fixture: Fixture) -> None:
 def test_launches_per_kind(fixture: Fixture) -> None:
     launches = rewriter.open(fixture.path).launches
     assert Counter(launch.kind for launch in launches) == Counter(KINDS_OF[str(fixture)])
-    assert {launch.kind for launch in launches} <= set(KINDS)
+    assert {launch.kind for launch in launches} <= set(vocabulary().kinds)
 
 
 @all_fixtures

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,8 +30,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pages import ROOT, page
 from rewriter.instrumentation.bundle import SOURCES, apart, text
-from rewriter.runtime import attach, probes
+from rewriter.instrumentation.probes import registry
+from rewriter.locate.vocabulary import vocabulary
+from rewriter.runtime import attach
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
@@ -160,7 +164,26 @@ void test_static() {
   Call _rw(wrapper);
   _rw.before(3, nullptr);
 }
+#ifndef INDUCTOR_REWRITER_APART
+// How a probe is made: `when`, and its flags.
+const char* test_probe(const char* name) {
+  static std::string facts;
+  auto probe = make_probe(name);
+  facts = probe->when;
+  for (bool flag : {probe->spans, probe->values != nullptr, probe->measures, probe->saves}) {
+    facts += flag ? " 1" : " 0";
+  }
+  return facts.c_str();
 }
+bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
+#endif
+}
+"""
+
+# Prints the text of the runtime with the probe of the documents.
+BUNDLED = """
+from rewriter.instrumentation.bundle import text
+print(text(["count"], "text"))
 """
 
 
@@ -334,6 +357,13 @@ def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
     if in_two:
         sources["runtime"] = apart(PROBES, format)
         more = ["-DINDUCTOR_REWRITER_APART"]
+    return compile_sources(folder, flags, sources, more)
+
+
+def compile_sources(
+    folder: Path, flags: str, sources: dict[str, str], more: Sequence[str] = ()
+) -> Path:
+    """A library of these files; `more` are options of the compiler."""
     objects = []
     for name, source in sources.items():
         (folder / f"{name}.cpp").write_text(source)
@@ -1591,19 +1621,50 @@ def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
 
 
 def test_every_probe_has_a_file_in_both_languages() -> None:
-    folder = Path(probes.__file__).parent
-    python = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    cpp = {path.stem for path in (SOURCES / "probes").glob("*.h")}
-    assert cpp <= python
-    for name in cpp & set(PROBES):
-        module = (SOURCES / "probes" / f"{name}.h").read_text()
-        probe = getattr(probes, name, None) or __import__(
-            f"rewriter.runtime.probes.{name}", fromlist=["PROBE"]
-        )
-        assert ("values = &reading" in module) == probe.PROBE.reads_values
-        assert ("measures = true" in module) == probe.PROBE.measures
-        assert ("saves = true" in module) == probe.PROBE.saves
-        assert (f'when = "{probe.PROBE.when}"' in module) == (probe.PROBE.when != "both")
+    assert {path.stem for path in (SOURCES / "probes").glob("*.h")} == set(registry())
+    assert set(PROBES) == set(registry())
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_in_cpp_is_as_its_class_in_python_declares(name: str, library: ctypes.CDLL) -> None:
+    probe = registry()[name]
+    facts = (probe.when, probe.spans, probe.reads_values, probe.measures, probe.saves)
+    library.test_probe.restype = ctypes.c_char_p
+    when, *flags = library.test_probe(name.encode()).decode().split()
+    assert (when, *(flag == "1" for flag in flags)) == facts
+
+
+def test_the_gpu_kinds_are_those_of_the_grammar(library: ctypes.CDLL) -> None:
+    library.test_is_gpu_kind.restype = ctypes.c_bool
+    kinds = {kind for kind in vocabulary().kinds if library.test_is_gpu_kind(kind.encode())}
+    assert kinds == vocabulary().gpu_kinds
+    assert not library.test_is_gpu_kind(b"tritonless")
+
+
+def test_the_probe_of_the_documents_works(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A probe in C++ is a new file in each language, and no other is touched."""
+    for package in ("rewriter", "grammars"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
+    extending = page("docs/project/extending.md")
+    sources = {"count.py": extending.code("python"), "count.h": extending.code("cpp")}
+    for (name, (code,)), folder in zip(sources.items(), ("probes", "cpp/probes"), strict=True):
+        (tmp_path / "rewriter/runtime" / folder / name).write_text(code, encoding="utf-8")
+    bundled = subprocess.run(
+        [sys.executable, "-c", BUNDLED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    library = load(compile_sources(tmp_path, FLAGS["inductor"], {"driver": bundled + driver()}))
+    native = Native(library, options_of("count"), [row_of()])
+    native.begin()
+    native.before(12, torch.ones(5))
+    native.after(12, torch.ones(3, 4))
+    assert capfd.readouterr().out == "triton_poi_fused_0: 12\n"
 
 
 # --- On a GPU -----------------------------------------------------------------------------------

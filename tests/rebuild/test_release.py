@@ -9,10 +9,10 @@ import pytest
 
 import interfaces
 from artifacts import CPP_FIXTURES, Fixture
-from rewriter.locate import grammar
+from rewriter.locate import declarations
 from rewriter.rebuild.release import Release, Releases, releases
 
-FACTS = grammar.read(grammar.folder() / "aoti_interface.toml")
+FACTS = declarations.read(declarations.folder() / "aoti_interface.toml")
 EVERY = frozenset(FACTS["functions"]["2.5"])
 ANY = Releases((2, 5), None)
 

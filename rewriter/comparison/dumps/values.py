@@ -15,7 +15,7 @@ from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
 from rewriter.core import toml
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
-from rewriter.locate.grammar import folder
+from rewriter.locate.declarations import folder
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
 _PACKED = ("quint", "qint", "bits", "float4")

@@ -16,16 +16,9 @@ from typing import Any
 import tree_sitter
 import tree_sitter_cpp
 
-from rewriter.locate.grammar import (
-    Grammar,
-    Shape,
-    check_kind,
-    common_fields,
-    compile_glob,
-    folder,
-    invalid,
-    read_folder,
-)
+from rewriter.locate.declarations import folder, invalid
+from rewriter.locate.grammar import Grammar, Shape, common_fields, compile_glob, read_folder
+from rewriter.locate.vocabulary import check_kind, expand
 
 ROLES = ("signature", "shim", "proxy", "block")
 
@@ -125,9 +118,10 @@ def load() -> CppGrammar:
 
 
 def query(text: str) -> tree_sitter.Query:
-    """Compile a query.
+    """Compile a query, in which `{devices}` is the names of all devices.
 
-    Raises `ValueError` for a predicate that tree-sitter would ignore, or crash at.
+    Raises `ValueError` for another placeholder, and for a predicate that tree-sitter would ignore,
+    or crash at.
     """
     for predicate in _PREDICATE.findall(text):
         if predicate not in _PREDICATES:
@@ -136,7 +130,7 @@ def query(text: str) -> tree_sitter.Query:
             )
     if _CRASHES.search(text):
         raise ValueError("#set! has to stand before the other predicates of a pattern")
-    return tree_sitter.Query(LANGUAGE, text)
+    return tree_sitter.Query(LANGUAGE, expand(text))
 
 
 def _query_file(file: Path, captures: frozenset[str]) -> tree_sitter.Query:
@@ -171,7 +165,7 @@ def _read_shape(declared: dict[str, Any]) -> CppShape:
         check_kind(kind)
     return CppShape(
         **fields,
-        query=declared["query"],
+        query=expand(declared["query"]),
         patterns=compiled.pattern_count,
         kinds=tuple((compile_glob(kernel), kind) for kernel, kind in kinds),
         sources=tuple(sources),

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from rewriter.locate.inputs import SYMBOL, combine, dimension
 from rewriter.locate.types import InputSpec
+from rewriter.locate.vocabulary import vocabulary
 
 _ASSERTED = re.compile(
     r"\bassert_size_stride\(\s*(?P<name>\w+),\s*\{(?P<size>[^{}]*)\},\s*\{(?P<stride>[^{}]*)\}"
@@ -33,8 +34,6 @@ _BOUND = re.compile(
 )
 _DTYPE = re.compile(r"\b(?P<name>\w+)_expected_dtype = aoti_torch_dtype_(?P<dtype>\w+)\(\);")
 _DEVICE = re.compile(r"\b(?P<name>\w+)_expected_device_type = (?P<number>\d+);")
-# By number (c10::DeviceType); others that Inductor has no wrappers for.
-_DEVICES = {"0": "cpu", "1": "cuda", "12": "xpu", "13": "mps"}
 
 _TYPES = {
     "float": "float32",
@@ -119,6 +118,8 @@ def _merged(before: InputSpec | None, known: InputSpec) -> InputSpec:
 def _checked(checks: str) -> Iterator[InputSpec]:
     """What `check_input_N` compare. A dimension that is not compared may follow the last."""
     devices = {match["name"]: match["number"] for match in _DEVICE.finditer(checks)}
+    # A backend of its own has another name in a program than that of its number.
+    names = {str(n): name for name, n in vocabulary().devices.items() if name != "privateuse1"}
     sizes: dict[str, dict[int, str]] = {}
     strides: dict[str, dict[int, str]] = {}
     for match in _EQUAL.finditer(checks):
@@ -137,7 +138,7 @@ def _checked(checks: str) -> Iterator[InputSpec]:
         size, stride = (
             tuple(found.get(name, {}).get(i, "?") for i in range(dim)) for found in (sizes, strides)
         )
-        device = _DEVICES.get(devices.get(name, ""), "")
+        device = names.get(devices.get(name, ""), "")
         yield InputSpec(name, "tensor", match["dtype"], device, size, stride, open=True)
 
 

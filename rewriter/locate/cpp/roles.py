@@ -22,11 +22,11 @@ from rewriter.locate.cpp.names import ClassifiedCall
 from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.cpp.walk import CppLaunch, LaunchFinder
 from rewriter.locate.kernels import Parameter
+from rewriter.locate.names import shim
 
 Operators = Sequence[Json]
 """The nodes of a `.wrapper.json`, in order: what the proxy executor can be asked for."""
 
-_SHIM = re.compile(r"aoti_torch_(?:(?:cpu|cuda|xpu|mps|mtia|hpu|meta|privateuse1)_)?(\w+)")
 _IN_PLACE = re.compile(r"[a-zA-Z0-9_]*?[a-zA-Z0-9]_(?:$|_)")
 # Calls that put one value into a box for the dispatcher or for Python.
 _BOXES = (
@@ -132,9 +132,8 @@ def by_shim(candidate: CppLaunch, context: Context) -> ResolvedCall:
     What neither returns nor is named so still does something: to which argument, data flow says.
     """
     call = candidate.call
-    match = _SHIM.match(call.callee)
     # mkldnn's operators have names that begin with an underscore: `mkldnn::_linear_pointwise`.
-    operator = (match[1] if match else call.callee).removeprefix("mkldnn_")
+    operator = shim().sub("", call.callee).removeprefix("mkldnn_")
     nodes = _arguments(call)
     returns = any(node.type == "pointer_expression" for node in nodes)
     arguments = []

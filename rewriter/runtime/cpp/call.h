@@ -46,10 +46,10 @@ Call::Call(Wrapper& wrapper) noexcept {
 }
 
 Call::~Call() {
-  delete static_cast<Running*>(running_);
+  delete static_cast<RunningCall*>(running_);
 }
 
-inline void report_to(Running& call, Phase phase, int launch, Contents& contents) {
+inline void report_to(RunningCall& call, Phase phase, int launch, Contents& contents) {
   if (call.recorder.is_fork("inputs", phase == Phase::inputs ? -1 : launch)) return;
   if (phase == Phase::inputs) call.recorder.at_inputs(call, contents);
   else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
@@ -57,7 +57,7 @@ inline void report_to(Running& call, Phase phase, int launch, Contents& contents
 
 [[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
   if (!running_) return;
-  Running& running = *static_cast<Running*>(running_);
+  RunningCall& running = *static_cast<RunningCall*>(running_);
   va_list from;
   va_start(from, codes);
   try {
@@ -92,7 +92,7 @@ inline void report_to(Running& call, Phase phase, int launch, Contents& contents
   va_end(from);
 }
 
-inline Kept keep_for(Running& running, Content&& content) {
+inline Kept keep_for(RunningCall& running, Content&& content) {
   running.kept.push_back(std::move(content));
   return {static_cast<int64_t>(running.kept.size()) - 1};
 }
@@ -107,7 +107,7 @@ inline Kept keep_for(Running& running, Content&& content) {
   view.owned = base &&
       !aoti_torch__reinterpret_tensor(base, dim, sizes, strides, offset, &view.handle);
   if (view.owned || !base) view.kind = Content::Kind::tensor;
-  return keep_for(*static_cast<Running*>(running_), std::move(view));
+  return keep_for(*static_cast<RunningCall*>(running_), std::move(view));
 }
 
 [[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
@@ -115,7 +115,7 @@ inline Kept keep_for(Running& running, Content&& content) {
   Content content;
   content.kind = Content::Kind::array;
   content.array = array;
-  return keep_for(*static_cast<Running*>(running_), std::move(content));
+  return keep_for(*static_cast<RunningCall*>(running_), std::move(content));
 }
 
 }  // namespace inductor_rewriter

@@ -59,11 +59,9 @@ inline std::string cuda_error(int code) {
   return std::string("CUDA error: ") + text;
 }
 
-// Whether a kind of launches runs on a device, wherever its arguments are.
-inline bool is_device_kind(const std::string& kind) {
-  return kind.compare(0, 6, "triton") == 0 || kind == "combo" || kind == "multi_kernel" ||
-      kind == "cuda";
-}
+// Whether launches of a kind run on a GPU, wherever their arguments are; made for the kinds of
+// grammars/names.toml by rewriter/instrumentation/bundle.py.
+inline bool is_gpu_kind(const std::string& kind);
 
 }  // namespace inductor_rewriter
 }  // namespace

@@ -156,7 +156,7 @@ inline void write_outputs(Json& json, const std::string& joined) {
   json.close('}');
 }
 
-inline void write_launch(Json& json, const Launch& launch) {
+inline void write_launch(Json& json, const ProbedLaunch& launch) {
   const Row& row = *launch.row;
   json.open('{').key("launch").number(static_cast<int64_t>(row.launch));
   json.key("kernel").string(row.kernel).key("kind").string(row.kind);
@@ -171,16 +171,16 @@ inline void write_launch(Json& json, const Launch& launch) {
 }
 
 // The directory of one call.
-class Run {
+class CallDirectory {
  public:
-  explicit Run(const std::string& path) : path(path) {
+  explicit CallDirectory(const std::string& path) : path(path) {
     std::string name = path + "/events.jsonl";
     events_ = std::fopen(name.c_str(), "wxe");
     if (!events_) fail("write", name);
   }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
-  ~Run() { std::fclose(events_); }
+  CallDirectory(const CallDirectory&) = delete;
+  CallDirectory& operator=(const CallDirectory&) = delete;
+  ~CallDirectory() { std::fclose(events_); }
 
   void write(const std::string& lines) {
     if (std::fwrite(lines.data(), 1, lines.size(), events_) != lines.size() ||
@@ -196,9 +196,9 @@ class Run {
 };
 
 // The dump of one wrapper; nothing is made before the first call starts.
-class Dump {
+class DumpWriter {
  public:
-  Dump(const Options& options, std::string root, int rank)
+  DumpWriter(const Options& options, std::string root, int rank)
       : options_(options), root_(std::move(root)), rank_(rank) {
     if (root_[0] != '/') {
       std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
@@ -207,7 +207,7 @@ class Dump {
   }
 
   // The directories are numbered as the calls are, or on from there where others have those.
-  std::unique_ptr<Run> start(const Fixed<Launch>& launches, int64_t call) {
+  std::unique_ptr<CallDirectory> start(const Fixed<ProbedLaunch>& launches, int64_t call) {
     make_directories(root_);
     write_manifest();
     std::string path = make_directory(call);
@@ -222,15 +222,15 @@ class Dump {
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
     write_outputs(json, options_.outputs);
     json.key("launches").open('[');
-    for (const Launch& launch : launches) write_launch(json, launch);
+    for (const ProbedLaunch& launch : launches) write_launch(json, launch);
     json.close(']').close('}');
     write_whole(path + "/run.json", json.text + "\n");
-    return std::make_unique<Run>(path);
+    return std::make_unique<CallDirectory>(path);
   }
 
   // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
   // process that is killed leaves those, and what it was in.
-  void finish(std::unique_ptr<Run> run) {
+  void finish(std::unique_ptr<CallDirectory> run) {
     std::string path = run->path;
     run.reset();
     if (!options_.last) return;

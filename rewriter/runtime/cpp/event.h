@@ -1,4 +1,4 @@
-// One moment of a call: what the wrapper handed over there, and what was found out about it.
+// One moment of a call: what the wrapper handed over there, and what the probes learn about it.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -97,7 +97,7 @@ inline Labels read_labels(const char* joined) {
   return labels;
 }
 
-struct Launch {
+struct ProbedLaunch {
   const Row* row = nullptr;
   Labels before, after;
 };
@@ -163,8 +163,8 @@ struct Item {
 
   bool is_tensor() const { return kind == "tensor"; }
 
-  // All that was found out about it: the same for a value that did not change.
-  std::string found() const {
+  // All that is known about it: the same for a value that did not change.
+  std::string facts() const {
     std::string all = kind + "\n" + text + "\n" + tensor.device + "\n" + sha256;
     auto add = [&](const auto& value) {
       all.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -186,14 +186,10 @@ struct Item {
   }
 };
 
-struct Running;
-
 // Everything at one phase of one launch, or the inputs of a call, which have no launch.
 struct Event {
-  explicit Event(Running& in) : call(in) {}
-
-  Running& call;
-  const Launch* launch = nullptr;
+  int64_t call = 0;  // its number in this process
+  const ProbedLaunch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;
   Fixed<Item> items;

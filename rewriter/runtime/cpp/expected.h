@@ -53,14 +53,14 @@ struct Dimensions {
 };
 
 // One row of the table.
-struct Expected {
+struct ExpectedInput {
   std::string name, kind = "-", dtype = "-", device = "-", symbol = "-";
   Dimensions size, stride;
   int64_t alignment = 0;
 
-  static Expected read(const std::string& row) {
+  static ExpectedInput read(const std::string& row) {
     Texts fields = split(row, " ");
-    Expected found;
+    ExpectedInput found;
     found.name = fields.at(0);
     found.kind = fields.at(1);
     if (found.kind != "tensor") {
@@ -122,7 +122,7 @@ struct Symbol {
 // The values that names of sizes have in one call, and where they are from.
 class Symbols {
  public:
-  Symbols(const std::vector<Expected>& rows, const std::vector<Given>& given) {
+  Symbols(const std::vector<ExpectedInput>& rows, const std::vector<Given>& given) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (given[i].is_integer) bind(rows[i].symbol, given[i].number, rows[i].name);
     }
@@ -206,7 +206,7 @@ class Symbols {
   };
 
   void bind_all(
-      const Dimensions& known, const std::vector<int64_t>& found, const Expected& row,
+      const Dimensions& known, const std::vector<int64_t>& found, const ExpectedInput& row,
       const Given& given) {
     if (!known.known || !given.is_tensor() || known.has_other_rank(found.size())) return;
     for (std::size_t i = 0; i < found.size() && i < known.texts.size(); ++i) {
@@ -287,7 +287,7 @@ inline std::string differing(
       " (" + where + ")";
 }
 
-inline std::string compare_size(const Expected& row, const Tensor& tensor, const Symbols& symbols) {
+inline std::string compare_size(const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
   const Texts& known = row.size.texts;
   std::size_t dim = tensor.shape.size();
   if (!row.size.known) return "";
@@ -301,7 +301,7 @@ inline std::string compare_size(const Expected& row, const Tensor& tensor, const
 }
 
 inline std::string compare_stride(
-    const Expected& row, const Tensor& tensor, const Symbols& symbols) {
+    const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
   if (!row.stride.known) return "";
   if (!tensor.strided) return "not strided";
   if (row.stride.has_other_rank(tensor.shape.size())) return "";
@@ -309,7 +309,7 @@ inline std::string compare_stride(
 }
 
 // What is wrong with one input; empty if nothing is.
-inline std::string compare(const Expected& row, const Given& given, const Symbols& symbols) {
+inline std::string compare(const ExpectedInput& row, const Given& given, const Symbols& symbols) {
   if (row.kind == "-") return "";
   if (row.kind != "tensor") {
     bool fits = given.is_integer || (row.kind == "float" && given.kind == "float");
@@ -338,7 +338,7 @@ inline std::string compare(const Expected& row, const Given& given, const Symbol
 }
 
 // The facts of an input that nothing is known of, or not all.
-inline Texts unknown(const Expected& row, const Symbols& symbols) {
+inline Texts unknown(const ExpectedInput& row, const Symbols& symbols) {
   if (row.kind == "-") return {"anything"};
   Texts facts;
   if (row.kind != "tensor") return facts;

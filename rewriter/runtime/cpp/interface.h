@@ -127,7 +127,7 @@ class Call {
       int64_t offset) noexcept;
   __attribute__((noinline)) Kept keep(const Array& array) noexcept;
 
-  void* running_ = nullptr;  // a Running
+  void* running_ = nullptr;  // a RunningCall
 };
 
 }  // namespace inductor_rewriter

@@ -1,4 +1,5 @@
-// Which values of an event are to be shown: `Event.fresh` in rewriter/runtime/event.py.
+// Which values of an event are to be shown: `RunningCall.fresh` in
+// rewriter/runtime/running_call.py.
 #pragma once
 
 #include <string>
@@ -13,9 +14,9 @@ namespace inductor_rewriter {
 // what it was: something wrote out of bounds, or the wrapper does not say all.
 class Shown {
  public:
-  Shown(const Event& event, const Recorder& recorder)
+  Shown(const Event& event, RunningCall& call, const Recorder& recorder)
       : all_(recorder.upstream), before_(event.phase[0] == 'b'), after_(event.phase[0] == 'a'),
-        call_(event.call) {
+        call_(call) {
     if (before_) {
       call_.shown_launch = event.launch;
       call_.shown_iteration = event.iteration;
@@ -27,10 +28,10 @@ class Shown {
 
   bool is_fresh(const Item& item) {
     if (all_) return true;
-    if (before_) call_.shown.emplace_back(item.label->name, item.found());
+    if (before_) call_.shown.emplace_back(item.label->name, item.facts());
     if (!after_ || item.label->role != "in") return true;
-    for (const auto& [name, found] : call_.shown) {
-      if (name == item.label->name) return found != item.found();
+    for (const auto& [name, facts] : call_.shown) {
+      if (name == item.label->name) return facts != item.facts();
     }
     return true;
   }
@@ -38,7 +39,7 @@ class Shown {
  private:
   const bool all_, before_;
   bool after_;
-  Running& call_;
+  RunningCall& call_;
 };
 
 }  // namespace inductor_rewriter

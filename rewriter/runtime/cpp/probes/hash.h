@@ -11,14 +11,12 @@ namespace inductor_rewriter {
 
 class Hash : public Probe {
  public:
-  Hash() { values = &reading; }
-
-  void at(Event& event, Recorder& recorder, Run*) override {
+  void at(Event& event, RunningCall& call, Recorder& recorder) override {
     std::string text;
     // The lines of print have the digests at their ends.
     const bool prints = !recorder.has("print");
     std::unique_ptr<Shown> shown;
-    if (prints) shown = std::make_unique<Shown>(event, recorder);
+    if (prints) shown = std::make_unique<Shown>(event, call, recorder);
     for (Item& item : event.items) {
       if (!item.is_tensor()) continue;
       try {

@@ -11,28 +11,24 @@ namespace inductor_rewriter {
 
 class Inputs : public Probe {
  public:
-  Inputs() {
-    when = "inputs";
-    values = &reading;
-  }
-
-  void given(Event& event, const Contents& contents, Recorder& recorder) override {
+  void given(
+      Event& event, const Contents& contents, RunningCall&, Recorder& recorder) override {
     std::call_once(read_, [&] {
       for (const std::string& row : split(recorder.expected(), "; ")) {
-        rows_.push_back(Expected::read(row));
+        rows_.push_back(ExpectedInput::read(row));
       }
     });
     if (contents.size() != rows_.size()) {
       return recorder.warn("inputs", "the line and the table differ in the number of values");
     }
-    std::vector<Given> found(rows_.size());
+    std::vector<Given> values(rows_.size());
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      recorder.act("inputs " + rows_[i].name, [&] { found[i] = Given::read(contents[i]); });
+      recorder.act("inputs " + rows_[i].name, [&] { values[i] = Given::read(contents[i]); });
     }
-    Symbols symbols(rows_, found);
+    Symbols symbols(rows_, values);
     std::string start = recorder.start(event) + " inputs ", text;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      std::string wrong = compare(rows_[i], found[i], symbols);
+      std::string wrong = compare(rows_[i], values[i], symbols);
       if (wrong.empty()) continue;
       text += start + rows_[i].name + ": " + wrong + "\n";
       event.unexpected.emplace_back(rows_[i].name, wrong);
@@ -47,7 +43,7 @@ class Inputs : public Probe {
   // Say once what could not be checked, since the wrapper does not tell.
   void note(const Symbols& symbols, Recorder& recorder) {
     Texts open;
-    for (const Expected& row : rows_) {
+    for (const ExpectedInput& row : rows_) {
       Texts facts = unknown(row, symbols);
       if (!facts.empty()) open.push_back(row.name + " (" + join(facts, ", ") + ")");
     }
@@ -65,7 +61,7 @@ class Inputs : public Probe {
   }
 
   std::once_flag read_;
-  std::vector<Expected> rows_;
+  std::vector<ExpectedInput> rows_;
   std::atomic<bool> noted_{false};
 };
 

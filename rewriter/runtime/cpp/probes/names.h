@@ -10,9 +10,7 @@ namespace inductor_rewriter {
 
 class Names : public Probe {
  public:
-  Names() { when = "before"; }
-
-  void at(Event& event, Recorder& recorder, Run*) override {
+  void at(Event& event, RunningCall&, Recorder& recorder) override {
     if (!event.launch) return;
     if (recorder.upstream) {
       std::string phase = event.phase;

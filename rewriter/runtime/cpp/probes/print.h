@@ -10,14 +10,9 @@ namespace inductor_rewriter {
 
 class Print : public Probe {
  public:
-  Print() {
-    values = &reading;
-    measures = true;
-  }
-
-  void measured(Event& event, Recorder& recorder) override {
+  void measured(Event& event, RunningCall& call, Recorder& recorder) override {
     std::string text;
-    Shown shown(event, recorder);
+    Shown shown(event, call, recorder);
     for (const Item& item : event.items) {
       if (shown.is_fresh(item)) text += value_text(event, item, recorder);
     }

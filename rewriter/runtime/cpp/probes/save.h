@@ -10,16 +10,11 @@ namespace inductor_rewriter {
 
 class Save : public Probe {
  public:
-  Save() {
-    values = &reading;
-    saves = true;
-  }
-
-  void at(Event& event, Recorder& recorder, Run* run) override {
+  void at(Event& event, RunningCall& call, Recorder& recorder) override {
     for (Item& item : event.items) {
-      if (!run || !item.is_tensor()) continue;
+      if (!call.directory || !item.is_tensor()) continue;
       try {
-        save(event, item, run->path);
+        save(event, item, call.directory->path);
       } catch (const std::exception& error) {
         std::string about = event.about() + " " + item.label->name;
         recorder.warn(about, std::string("cannot be saved: ") + error.what());

@@ -10,9 +10,7 @@ namespace inductor_rewriter {
 
 class Sync : public Probe {
  public:
-  Sync() { values = &reading; }
-
-  void check(Event& event, Recorder& recorder) override {
+  void check(Event& event, RunningCall&, Recorder& recorder) override {
     if (!has_device()) return;
     if (is_capturing()) {
       recorder.warn(
@@ -35,7 +33,7 @@ class Sync : public Probe {
       if (!item.tensor.on_cpu) return true;
       any = true;
     }
-    return is_device_kind(kind) || !(any || kind == "cpp");
+    return is_gpu_kind(kind) || !(any || kind == "cpp");
   }
 };
 

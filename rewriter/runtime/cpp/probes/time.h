@@ -13,51 +13,48 @@ namespace inductor_rewriter {
 
 class Time : public Probe {
  public:
-  Time() { spans = true; }
-
-  void start(Event& event, Recorder& recorder, Running& call) override {
-    call.mark = nullptr;
-    call.issued = -1;
+  void start(Event& event, RunningCall& call, Recorder& recorder) override {
+    Clocks& clocks = call.state<Clocks>(this);
+    clocks.mark = nullptr;
+    clocks.issued = -1;
     if (is_capturing()) {
       recorder.warn(
           event.about(), "launches cannot be timed while a CUDA graph is being captured");
       return;
     }
-    if (recorder.runs_on_gpu(event)) call.mark = record();
-    call.issued = clock_ns();
+    if (recorder.runs_on_gpu(event)) clocks.mark = record();
+    clocks.issued = clock_ns();
   }
 
-  void stop(Event& event, Recorder& recorder, Running& call) override {
+  void stop(Event& event, RunningCall& call, Recorder& recorder) override {
     int64_t now = clock_ns();
-    if (call.issued < 0) return;
-    double issued = double(call.issued - call.started) / 1000;
-    Mark mark = std::move(call.mark), stopped = mark ? record() : nullptr;
+    Clocks& clocks = call.state<Clocks>(this);
+    if (clocks.issued < 0) return;
+    double issued = double(clocks.issued - call.started) / 1000;
+    Mark mark = std::move(clocks.mark), stopped = mark ? record() : nullptr;
     if (!stopped) {
-      report(event, recorder, call.run.get(), issued, double(now - call.issued) / 1000, "host");
+      report(event, recorder, call, issued, double(now - clocks.issued) / 1000, "host");
       return;
     }
     // Events tell only how far apart they are.
-    if (!call.zero) {
-      call.zero = mark;
-      call.zero_us = issued;
+    if (!clocks.zero) {
+      clocks.zero = mark;
+      clocks.zero_us = issued;
     }
-    // The event itself is over by then.
-    const Launch* launch = event.launch;
-    const char* phase = event.phase;
-    int iteration = event.iteration;
-    call.later.push_back([=, &recorder, &call] {
-      Event about(call);
-      about.launch = launch;
-      about.phase = phase;
-      about.iteration = iteration;
-      recorder.act(about.about(), [&] { read(about, recorder, call, mark.get(), stopped.get()); });
+    recorder.later(event, call, [=, &recorder, &call, &clocks](Event& past) {
+      read(past, recorder, call, clocks, mark.get(), stopped.get());
     });
-    if (call.later.size() >= most) call.catch_up();
   }
 
  private:
   using Mark = std::shared_ptr<void>;  // an event of the device
-  static constexpr std::size_t most = 4096;  // pairs of them that wait to be read
+
+  // Of one call: when the launch that runs was issued, and the first event of the call.
+  struct Clocks {
+    int64_t issued = -1;
+    Mark mark, zero;
+    double zero_us = 0;
+  };
 
   static Mark record() {
     static const auto create = find_driver<int (*)(void**, unsigned)>("cuEventCreate");
@@ -70,23 +67,25 @@ class Time : public Probe {
     return issue(event, stream) ? nullptr : mark;
   }
 
-  static void read(Event& event, Recorder& recorder, Running& call, void* mark, void* stopped) {
+  static void read(
+      Event& event, Recorder& recorder, RunningCall& call, const Clocks& clocks, void* mark,
+      void* stopped) {
     static const auto wait = find_driver<int (*)(void*)>("cuEventSynchronize");
     static const auto between =
         find_driver<int (*)(float*, void*, void*)>("cuEventElapsedTime");
     float start = 0, duration = 0;
     if (!wait || !between || wait(stopped)) return;
-    if (between(&start, call.zero.get(), mark) || between(&duration, mark, stopped)) return;
-    double from = call.zero_us + double(start) * 1000;
-    report(event, recorder, call.run.get(), from, double(duration) * 1000, "cuda");
+    if (between(&start, clocks.zero.get(), mark) || between(&duration, mark, stopped)) return;
+    double from = clocks.zero_us + double(start) * 1000;
+    report(event, recorder, call, from, double(duration) * 1000, "cuda");
   }
 
   static double rounded(double value) { return std::round(value * 1000) / 1000; }
 
   static void report(
-      const Event& event, Recorder& recorder, Run* run, double start, double duration,
+      const Event& event, Recorder& recorder, RunningCall& call, double start, double duration,
       const char* clock) {
-    recorder.note(run, event, [&](Json& json) {
+    call.note(event, [&](Json& json) {
       json.key("time").open('{').key("start_us").number(rounded(start));
       json.key("duration_us").number(rounded(duration)).key("clock").string(clock).close('}');
     });

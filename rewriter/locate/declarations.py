@@ -1,0 +1,41 @@
+"""Finds the files under `grammars/`, and checks their keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rewriter.core.errors import FAILED, RewriterError
+
+
+def folder() -> Path:
+    """`grammars/` as installed with the package, or as it stands in a checkout."""
+    package = Path(__file__).parent.parent
+    installed = package / "grammars"
+    return installed if installed.is_dir() else package.parent / "grammars"
+
+
+def texts(declared: dict[str, Any], key: str) -> tuple[str, ...]:
+    """A list of texts, which a single text is not."""
+    value = declared[key]
+    if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
+        raise TypeError(f"{key} is no list of texts: {value!r}")
+    return tuple(value)
+
+
+def check_keys(declared: dict[str, Any], *, required: set[str], optional: set[str]) -> None:
+    """Raise `KeyError` where a key is missing, or is neither required nor optional."""
+    if missing := required - declared.keys():
+        raise KeyError(f"missing {', '.join(sorted(missing))}")
+    if unknown := declared.keys() - required - optional:
+        raise KeyError(f"unknown {', '.join(sorted(unknown))}")
+
+
+def invalid(file: Path, error: Exception) -> RewriterError:
+    """The error of a declaration that is wrong."""
+    return RewriterError(
+        "grammar-invalid",
+        f"{file}: {type(error).__name__}: {error}",
+        hint="See CONTRIBUTING.md for what a declaration holds.",
+        code=FAILED,
+    )

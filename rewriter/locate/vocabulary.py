@@ -1,0 +1,81 @@
+"""Devices and kinds of launches by the names that wrappers have for them: `grammars/names.toml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from rewriter.core import toml
+from rewriter.locate.declarations import check_keys, folder, invalid
+
+DEVICES = "{devices}"
+"""What stands in a pattern or a query for the name of any device."""
+
+_PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
+_WHERE = ("gpu", "cpu", "any")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """`devices` are numbers of devices (c10::DeviceType) by name. `kinds` say where launches of a
+    kind run: on a "gpu", on the "cpu", or, as "any", where their arguments are.
+    """
+
+    devices: Mapping[str, int]
+    kinds: Mapping[str, str]
+
+    @cached_property
+    def gpu_kinds(self) -> frozenset[str]:
+        return frozenset(kind for kind, where in self.kinds.items() if where == "gpu")
+
+    @cached_property
+    def accelerators(self) -> tuple[str, ...]:
+        """The devices that a program has to have besides the CPU; `meta` runs nothing."""
+        return tuple(device for device in self.devices if device not in ("cpu", "meta"))
+
+    @cached_property
+    def any_device(self) -> str:
+        """A regular expression, without a group, for the name of any device."""
+        return "|".join(map(re.escape, self.devices))
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Read and check `grammars/names.toml`. Raises `RewriterError` with what is wrong in it."""
+    file = folder() / "names.toml"
+    try:
+        declared = toml.read(file)
+        check_keys(declared, required={"devices", "kinds"}, optional=set())
+        devices, kinds = dict(declared["devices"]), dict(declared["kinds"])
+        for name, number in devices.items():
+            if not isinstance(number, int):
+                raise TypeError(f"devices: {name} = {number!r} is no whole number")
+        for name, where in kinds.items():
+            if where not in _WHERE:
+                raise ValueError(f"kinds: {name} = {where!r} is none of {', '.join(_WHERE)}")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise invalid(file, error) from error
+    return Vocabulary(devices, kinds)
+
+
+def check_placeholders(text: str) -> None:
+    """Raise `ValueError` for a placeholder that there is not."""
+    if unknown := set(_PLACEHOLDER.findall(text)) - {DEVICES}:
+        raise ValueError(f"unknown placeholder {', '.join(sorted(unknown))}; there is {DEVICES}")
+
+
+def expand(text: str) -> str:
+    """A query or regular expression with what its placeholders stand for.
+
+    Raises `ValueError` for a placeholder that there is not.
+    """
+    check_placeholders(text)
+    return text.replace(DEVICES, vocabulary().any_device)
+
+
+def check_kind(kind: str) -> None:
+    """Raise `ValueError` for what is no kind of launches."""
+    if kind not in vocabulary().kinds:
+        raise ValueError(f"kind {kind!r} is none of {', '.join(vocabulary().kinds)}")

@@ -78,6 +78,15 @@ def test_valid_examples(of: set[str], statement: str) -> None:
     assert found.unrecognised == ()
 
 
+@pytest.mark.parametrize("device", vocabulary().devices)
+def test_operators_of_the_c_shim_are_launches_on_every_device(device: str) -> None:
+    (topk,) = located(f"aoti_torch_{device}_topk(buf0, 3L, -1L, 1, 1, &buf1_handle);").launches
+    assert topk.kind == "fallback"
+    assert (topk.args[0].role, topk.args[-1].role) == ("in", "out")
+    (addmm,) = located(f"aoti_torch_{device}_addmm_out(buf0, arg0_1, buf0, buf0, 1L, 1L);").launches
+    assert (addmm.kind, addmm.args[0].role) == ("extern_out", "out")
+
+
 def test_every_kind_is_declared() -> None:
     declared = set()
     for shape in grammar.load().shapes:
@@ -212,6 +221,7 @@ WRONG = {
     "unbalanced query": (GOOD.replace("@launch", "@launch)"), "QueryError"),
     "unknown node": (GOOD.replace("call_expression", "call_expresion"), "call_expresion"),
     "unknown field": (GOOD.replace("function:", "funktion:"), "funktion"),
+    "unknown placeholder": (GOOD.replace('"^', '"^{device}'), "{device}"),
     "unknown predicate": (GOOD.replace("#match?", "#matches?"), "#matches?"),
     "a predicate of another tool": (GOOD.replace("#match?", "#has-ancestor?"), "#has-ancestor?"),
     "an order that crashes": (

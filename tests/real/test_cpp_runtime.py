@@ -30,7 +30,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pages import ROOT, page
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
@@ -1645,6 +1644,8 @@ def test_the_probe_of_the_documents_works(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A probe in C++ is a new file in each language, and no other is touched."""
+    from pages import ROOT, page  # other tests run this module as a script
+
     for package in ("rewriter", "grammars"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
     extending = page("docs/project/extending.md")

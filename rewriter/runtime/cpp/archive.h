@@ -154,7 +154,7 @@ inline std::string pickle_tensor(
     return "c" + module + "\n" + name + "\n";
   };
   const Dtype& about = dtype_info(dtype);
-  const bool typed = dtype <= 15 && dtype != 8;
+  const bool typed = dtype <= dtypes::bfloat16 && dtype != dtypes::complex32;
   std::string result = "\x80\x02";
   result += global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
   result += "((" + text("storage");

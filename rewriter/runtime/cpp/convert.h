@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "dtype.h"
 #include "number.h"
 
 namespace {
@@ -95,10 +96,10 @@ inline void convert_float8(int32_t dtype, const char* from, int count, double* t
   double table[256];
   for (unsigned byte = 0; byte < 256; ++byte) {
     switch (dtype) {
-      case 23: table[byte] = from_float8(byte, 2, 15, false, false); break;
-      case 24: table[byte] = from_float8(byte, 3, 7, true, false); break;
-      case 25: table[byte] = from_float8(byte, 2, 16, true, true); break;
-      case 26: table[byte] = from_float8(byte, 3, 8, true, true); break;
+      case dtypes::float8_e5m2: table[byte] = from_float8(byte, 2, 15, false, false); break;
+      case dtypes::float8_e4m3fn: table[byte] = from_float8(byte, 3, 7, true, false); break;
+      case dtypes::float8_e5m2fnuz: table[byte] = from_float8(byte, 2, 16, true, true); break;
+      case dtypes::float8_e4m3fnuz: table[byte] = from_float8(byte, 3, 8, true, true); break;
       default:
         table[byte] = byte == 255 ? double_of(nan_bits) : std::ldexp(1.0, int(byte) - 127);
     }
@@ -122,21 +123,21 @@ inline void magnitudes(const double* parts, int count, bool wide, double* to) {
 // multiple of 8. Not for 64-bit integers, which float64 does not hold.
 inline void convert(int32_t dtype, const char* from, int count, double* to) {
   switch (dtype) {
-    case 0: case 11: return widen<uint8_t>(from, count, to);
-    case 1: return widen<int8_t>(from, count, to);
-    case 2: return widen<int16_t>(from, count, to);
-    case 3: return widen<int32_t>(from, count, to);
-    case 4: return widen<int64_t>(from, count, to);
-    case 5: return convert_float16(from, count, to);
-    case 6: return widen<float>(from, count, to);
-    case 7: return static_cast<void>(std::memcpy(to, from, count * sizeof(double)));
-    case 8: return convert_float16(from, 2 * count, to);
-    case 9: return widen<float>(from, 2 * count, to);
-    case 10: return static_cast<void>(std::memcpy(to, from, 2 * count * sizeof(double)));
-    case 15: return convert_bfloat16(from, count, to);
-    case 27: return widen<uint16_t>(from, count, to);
-    case 28: return widen<uint32_t>(from, count, to);
-    case 29: return widen<uint64_t>(from, count, to);
+    case dtypes::uint8: case dtypes::boolean: return widen<uint8_t>(from, count, to);
+    case dtypes::int8: return widen<int8_t>(from, count, to);
+    case dtypes::int16: return widen<int16_t>(from, count, to);
+    case dtypes::int32: return widen<int32_t>(from, count, to);
+    case dtypes::int64: return widen<int64_t>(from, count, to);
+    case dtypes::float16: return convert_float16(from, count, to);
+    case dtypes::float32: return widen<float>(from, count, to);
+    case dtypes::float64: return static_cast<void>(std::memcpy(to, from, count * sizeof(double)));
+    case dtypes::complex32: return convert_float16(from, 2 * count, to);
+    case dtypes::complex64: return widen<float>(from, 2 * count, to);
+    case dtypes::complex128: return static_cast<void>(std::memcpy(to, from, 2 * count * sizeof(double)));
+    case dtypes::bfloat16: return convert_bfloat16(from, count, to);
+    case dtypes::uint16: return widen<uint16_t>(from, count, to);
+    case dtypes::uint32: return widen<uint32_t>(from, count, to);
+    case dtypes::uint64: return widen<uint64_t>(from, count, to);
     default: return convert_float8(dtype, from, count, to);
   }
 }

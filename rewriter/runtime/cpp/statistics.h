@@ -247,15 +247,15 @@ inline void walk(const char* data, const std::vector<Dimension>& dims, int size,
 }
 
 inline Statistics measure(const Host& host, int32_t dtype, int64_t numel) {
-  const bool complex = is_complex(dtype), wide = dtype == 4 || dtype == 29;
-  const bool whole = wide || dtype <= 3 || dtype == 11 || dtype == 27 || dtype == 28;
-  const uint64_t flip = dtype == 29 ? uint64_t{1} << 63 : 0;
+  const bool complex = is_complex(dtype), wide = is_wide(dtype);
+  const bool whole = is_integer(dtype) || dtype == dtypes::boolean;
+  const uint64_t flip = dtype == dtypes::uint64 ? uint64_t{1} << 63 : 0;
   Statistics found;
   found.numel = numel;
   found.magnitude = complex;
   if (!numel) return found;
   int64_t repeat = host.repeat;
-  Sums sums(dtype == 7 || dtype == 10);
+  Sums sums(dtype == dtypes::float64 || dtype == dtypes::complex128);
   alignas(64) double values[block_size];
   alignas(64) union {
     double parts[2 * block_size];
@@ -272,7 +272,7 @@ inline Statistics measure(const Host& host, int32_t dtype, int64_t numel) {
       return;
     }
     convert(dtype, from, count, complex ? room.parts : values);
-    if (complex) magnitudes(room.parts, count, dtype == 10, values);
+    if (complex) magnitudes(room.parts, count, dtype == dtypes::complex128, values);
     sums.add(values, count);
   });
   found.finite = sums.count * repeat;

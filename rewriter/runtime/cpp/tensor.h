@@ -14,70 +14,88 @@ namespace {
 namespace inductor_rewriter {
 
 struct Dtype {
+  int32_t number;
   const char* name;
   int size;
   bool plain;  // its elements are numbers that we can read
   const char* type;  // as ATen calls it in C++
 };
 
-// By number (c10::ScalarType, torch/headeronly/core/ScalarType.h), which never changed so far.
-const Dtype dtypes[] = {
-    {"uint8", 1, true, "Byte"},
-    {"int8", 1, true, "Char"},
-    {"int16", 2, true, "Short"},
-    {"int32", 4, true, "Int"},
-    {"int64", 8, true, "Long"},
-    {"float16", 2, true, "Half"},
-    {"float32", 4, true, "Float"},
-    {"float64", 8, true, "Double"},
-    {"complex32", 4, true, "ComplexHalf"},
-    {"complex64", 8, true, "ComplexFloat"},
-    {"complex128", 16, true, "ComplexDouble"},
-    {"bool", 1, true, "Bool"},
-    {"qint8", 1, false, "QInt8"},
-    {"quint8", 1, false, "QUInt8"},
-    {"qint32", 4, false, "QInt32"},
-    {"bfloat16", 2, true, "BFloat16"},
-    {"quint4x2", 1, false, "QUInt4x2"},
-    {"quint2x4", 1, false, "QUInt2x4"},
-    {"bits1x8", 1, false, "Bits1x8"},
-    {"bits2x4", 1, false, "Bits2x4"},
-    {"bits4x2", 1, false, "Bits4x2"},
-    {"bits8", 1, false, "Bits8"},
-    {"bits16", 2, false, "Bits16"},
-    {"float8_e5m2", 1, true, "Float8_e5m2"},
-    {"float8_e4m3fn", 1, true, "Float8_e4m3fn"},
-    {"float8_e5m2fnuz", 1, true, "Float8_e5m2fnuz"},
-    {"float8_e4m3fnuz", 1, true, "Float8_e4m3fnuz"},
-    {"uint16", 2, true, "UInt16"},
-    {"uint32", 4, true, "UInt32"},
-    {"uint64", 8, true, "UInt64"},
-    {"uint1", 1, false, "UInt1"},
-    {"uint2", 1, false, "UInt2"},
-    {"uint3", 1, false, "UInt3"},
-    {"uint4", 1, false, "UInt4"},
-    {"uint5", 1, false, "UInt5"},
-    {"uint6", 1, false, "UInt6"},
-    {"uint7", 1, false, "UInt7"},
-    {"int1", 1, false, "Int1"},
-    {"int2", 1, false, "Int2"},
-    {"int3", 1, false, "Int3"},
-    {"int4", 1, false, "Int4"},
-    {"int5", 1, false, "Int5"},
-    {"int6", 1, false, "Int6"},
-    {"int7", 1, false, "Int7"},
-    {"float8_e8m0fnu", 1, true, "Float8_e8m0fnu"},
-    {"float4_e2m1fn_x2", 1, false, "Float4_e2m1fn_x2"},
+constexpr Dtype dtype_table[] = {
+    {dtypes::uint8, "uint8", 1, true, "Byte"},
+    {dtypes::int8, "int8", 1, true, "Char"},
+    {dtypes::int16, "int16", 2, true, "Short"},
+    {dtypes::int32, "int32", 4, true, "Int"},
+    {dtypes::int64, "int64", 8, true, "Long"},
+    {dtypes::float16, "float16", 2, true, "Half"},
+    {dtypes::float32, "float32", 4, true, "Float"},
+    {dtypes::float64, "float64", 8, true, "Double"},
+    {dtypes::complex32, "complex32", 4, true, "ComplexHalf"},
+    {dtypes::complex64, "complex64", 8, true, "ComplexFloat"},
+    {dtypes::complex128, "complex128", 16, true, "ComplexDouble"},
+    {dtypes::boolean, "bool", 1, true, "Bool"},
+    {dtypes::qint8, "qint8", 1, false, "QInt8"},
+    {dtypes::quint8, "quint8", 1, false, "QUInt8"},
+    {dtypes::qint32, "qint32", 4, false, "QInt32"},
+    {dtypes::bfloat16, "bfloat16", 2, true, "BFloat16"},
+    {dtypes::quint4x2, "quint4x2", 1, false, "QUInt4x2"},
+    {dtypes::quint2x4, "quint2x4", 1, false, "QUInt2x4"},
+    {dtypes::bits1x8, "bits1x8", 1, false, "Bits1x8"},
+    {dtypes::bits2x4, "bits2x4", 1, false, "Bits2x4"},
+    {dtypes::bits4x2, "bits4x2", 1, false, "Bits4x2"},
+    {dtypes::bits8, "bits8", 1, false, "Bits8"},
+    {dtypes::bits16, "bits16", 2, false, "Bits16"},
+    {dtypes::float8_e5m2, "float8_e5m2", 1, true, "Float8_e5m2"},
+    {dtypes::float8_e4m3fn, "float8_e4m3fn", 1, true, "Float8_e4m3fn"},
+    {dtypes::float8_e5m2fnuz, "float8_e5m2fnuz", 1, true, "Float8_e5m2fnuz"},
+    {dtypes::float8_e4m3fnuz, "float8_e4m3fnuz", 1, true, "Float8_e4m3fnuz"},
+    {dtypes::uint16, "uint16", 2, true, "UInt16"},
+    {dtypes::uint32, "uint32", 4, true, "UInt32"},
+    {dtypes::uint64, "uint64", 8, true, "UInt64"},
+    {dtypes::uint1, "uint1", 1, false, "UInt1"},
+    {dtypes::uint2, "uint2", 1, false, "UInt2"},
+    {dtypes::uint3, "uint3", 1, false, "UInt3"},
+    {dtypes::uint4, "uint4", 1, false, "UInt4"},
+    {dtypes::uint5, "uint5", 1, false, "UInt5"},
+    {dtypes::uint6, "uint6", 1, false, "UInt6"},
+    {dtypes::uint7, "uint7", 1, false, "UInt7"},
+    {dtypes::int1, "int1", 1, false, "Int1"},
+    {dtypes::int2, "int2", 1, false, "Int2"},
+    {dtypes::int3, "int3", 1, false, "Int3"},
+    {dtypes::int4, "int4", 1, false, "Int4"},
+    {dtypes::int5, "int5", 1, false, "Int5"},
+    {dtypes::int6, "int6", 1, false, "Int6"},
+    {dtypes::int7, "int7", 1, false, "Int7"},
+    {dtypes::float8_e8m0fnu, "float8_e8m0fnu", 1, true, "Float8_e8m0fnu"},
+    {dtypes::float4_e2m1fn_x2, "float4_e2m1fn_x2", 1, false, "Float4_e2m1fn_x2"},
 };
+constexpr int32_t dtype_count = sizeof dtype_table / sizeof *dtype_table;
+
+constexpr bool is_in_order() {
+  for (int32_t i = 0; i < dtype_count; ++i) {
+    if (dtype_table[i].number != i) return false;
+  }
+  return true;
+}
+static_assert(is_in_order(), "a row of the table is missing, or in another place");
 
 inline const Dtype& dtype_info(int32_t dtype) {
-  static const Dtype unknown = {"unknown", 0, false, "Unknown"};
-  constexpr int32_t count = sizeof dtypes / sizeof *dtypes;
-  return dtype >= 0 && dtype < count ? dtypes[dtype] : unknown;
+  static const Dtype unknown = {-1, "unknown", 0, false, "Unknown"};
+  return dtype >= 0 && dtype < dtype_count ? dtype_table[dtype] : unknown;
 }
 
 inline bool is_complex(int32_t dtype) {
-  return dtype >= 8 && dtype <= 10;
+  return dtype >= dtypes::complex32 && dtype <= dtypes::complex128;
+}
+
+// Integers that float64 does not hold.
+inline bool is_wide(int32_t dtype) {
+  return dtype == dtypes::int64 || dtype == dtypes::uint64;
+}
+
+inline bool is_integer(int32_t dtype) {
+  return (dtype >= dtypes::uint8 && dtype <= dtypes::int64) ||
+      (dtype >= dtypes::uint16 && dtype <= dtypes::uint64);
 }
 
 // By number (c10::DeviceType).

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "dtype.h"
+
 namespace {
 namespace inductor_rewriter {
 
@@ -21,25 +23,34 @@ struct Array {
   int32_t device_index;
 };
 
-// The number of a dtype (c10::ScalarType), or -1.
+// The number of a dtype, or -1.
 template <class T>
 constexpr int32_t dtype_of() {
   if constexpr (std::is_same_v<T, bool>) {
-    return 11;
+    return dtypes::boolean;
   } else if constexpr (std::is_integral_v<T>) {
-    constexpr int32_t with_sign[] = {-1, 1, 2, -1, 3, -1, -1, -1, 4};
-    constexpr int32_t without[] = {-1, 0, 27, -1, 28, -1, -1, -1, 29};
-    return std::is_signed_v<T> ? with_sign[sizeof(T)] : without[sizeof(T)];
+    constexpr bool has_sign = std::is_signed_v<T>;
+    switch (sizeof(T)) {
+      case 1: return has_sign ? dtypes::int8 : dtypes::uint8;
+      case 2: return has_sign ? dtypes::int16 : dtypes::uint16;
+      case 4: return has_sign ? dtypes::int32 : dtypes::uint32;
+      case 8: return has_sign ? dtypes::int64 : dtypes::uint64;
+      default: return -1;
+    }
   } else if constexpr (std::is_floating_point_v<T>) {
-    return sizeof(T) == 4 ? 6 : sizeof(T) == 8 ? 7 : -1;
+    switch (sizeof(T)) {
+      case 4: return dtypes::float32;
+      case 8: return dtypes::float64;
+      default: return -1;
+    }
   } else if constexpr (std::is_same_v<T, c10::Half>) {
-    return 5;
+    return dtypes::float16;
   } else if constexpr (std::is_same_v<T, c10::BFloat16>) {
-    return 15;
+    return dtypes::bfloat16;
   } else if constexpr (std::is_same_v<T, c10::complex<float>>) {
-    return 9;
+    return dtypes::complex64;
   } else if constexpr (std::is_same_v<T, c10::complex<double>>) {
-    return 10;
+    return dtypes::complex128;
   } else {
     return -1;
   }

@@ -56,16 +56,15 @@ inline std::string complex_repr(double real, double imag) {
 inline std::string element_text(const char* from, int32_t dtype) {
   alignas(64) double parts[8];
   int64_t whole = 0;
-  if (dtype == 4 || dtype == 29) {
+  if (is_wide(dtype)) {
     std::memcpy(&whole, from, sizeof whole);
-    return dtype == 4 ? std::to_string(whole) : std::to_string(static_cast<uint64_t>(whole));
+    const bool has_sign = dtype == dtypes::int64;
+    return has_sign ? std::to_string(whole) : std::to_string(static_cast<uint64_t>(whole));
   }
   convert(dtype, from, 1, parts);
-  if (dtype == 11) return parts[0] ? "True" : "False";
+  if (dtype == dtypes::boolean) return parts[0] ? "True" : "False";
   if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
-  if (dtype <= 3 || dtype == 27 || dtype == 28) {
-    return std::to_string(static_cast<int64_t>(parts[0]));
-  }
+  if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
   return python_general(parts[0]);
 }
 

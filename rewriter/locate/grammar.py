@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rewriter.core import toml
@@ -58,7 +57,6 @@ class Grammar(Generic[S]):
             )
             self._effects[callee] = next(groups, None)
         return self._effects[callee]
-
 
 
 def read_folder(
@@ -113,7 +111,6 @@ def common_fields(
         "valid": texts(declared["examples"], "valid"),
         "invalid": texts(declared["examples"], "invalid"),
     }
-
 
 
 def compile_glob(*patterns: str) -> re.Pattern[str]:

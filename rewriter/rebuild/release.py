@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any
 
 from rewriter.core import toml
-from rewriter.locate.declarations import folder
 from rewriter.locate.cpp import tokens
+from rewriter.locate.declarations import folder
 
 Release = tuple[int, int]
 

@@ -9,10 +9,11 @@ import pytest
 
 import interfaces
 from artifacts import CPP_FIXTURES, Fixture
-from rewriter.locate import declarations
+from rewriter.core import toml
+from rewriter.locate.declarations import folder
 from rewriter.rebuild.release import Release, Releases, releases
 
-FACTS = declarations.read(declarations.folder() / "aoti_interface.toml")
+FACTS = toml.read(folder() / "aoti_interface.toml")
 EVERY = frozenset(FACTS["functions"]["2.5"])
 ANY = Releases((2, 5), None)
 

@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rewriter.locate.grammar import (
-    Grammar,
-    Shape,
-    check_keys,
-    common_fields,
-    compile_glob,
-    read_folder,
-    texts,
-)
+from rewriter.locate.declarations import check_keys, texts
+from rewriter.locate.grammar import Grammar, Shape, common_fields, compile_glob, read_folder
 from rewriter.runtime.host.harness import HARNESSES
 
 ROLES = ("signature", "out", "schema")

@@ -81,12 +81,13 @@ def test_valid_examples(of: set[str], statement: str) -> None:
 
 @pytest.mark.parametrize("device", vocabulary().devices)
 def test_operators_of_the_c_shim_are_launches_on_every_device(device: str) -> None:
-    (topk,) = located(f"aoti_torch_{device}_topk(buf0, 3L, -1L, 1, 1, &buf1_handle);").launches
-    assert (topk.kind, topk.args[0].role) == ("fallback", "in")
-    (addmm,) = located(
-        f"aoti_torch_{device}_addmm_out(buf0, arg0_1, arg0_1, arg0_1, 1L, 1L);"
-    ).launches
-    assert (addmm.kind, addmm.args[0].role) == ("extern_out", "out")
+    def launch(on: str, call: str) -> tuple[str, list[str]]:
+        (found,) = located(f"aoti_torch_{on}_{call};").launches
+        return found.kind, [argument.role for argument in found.args]
+
+    for call in ("topk(buf0, 3L, -1L, 1, 1, &buf1_handle)", "addmm_out(buf0, arg0_1, arg0_1)",
+                 "bernoulli__float(buf0, 0.5, NULL)", "convolution(buf0, arg0_1, &h)"):  # fmt: skip
+        assert launch(device, call) == launch("cpu", call)
 
 
 def test_every_kind_is_declared() -> None:

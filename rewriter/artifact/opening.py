@@ -1,71 +1,47 @@
-"""Opens an artifact: a wrapper, a package, a directory, a log. Never executes it."""
+"""Opens an artifact: asks each form in turn whether the path is one of its own. Executes nothing.
+
+A further form is a module with a function as those in `_FORMS`, and a line there; if its files are
+no text, also a line in `OTHER_FORMS` of `recognise.py`: a directory names them, and no more.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rewriter.artifact.directory import open_directory, open_trace
-from rewriter.artifact.package.container import is_folder
-from rewriter.artifact.package.model import open_package, select
-from rewriter.artifact.recognise import (
-    not_a_wrapper,
-    read,
-    require_supported,
-    starts_as_zip,
-    unreadable,
+from rewriter.artifact.directory import open_directory
+from rewriter.artifact.packages import open_unpacked, open_zip
+from rewriter.artifact.recognise import unreadable
+from rewriter.artifact.traces import open_trace
+from rewriter.artifact.types import Artifact
+from rewriter.artifact.wrapper_files import open_wrapper_file
+
+Models = tuple[str, ...] | None
+
+# Each opens a path, or says with `None` that it is of another form. The last one raises what is
+# wrong with a file that is of no form.
+_FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
+    open_unpacked,
+    lambda path, models: open_directory(path),
+    open_zip,
+    lambda path, models: open_trace(path),
+    lambda path, models: open_wrapper_file(path),
 )
-from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.artifact.wrapper_files import wrapper_in
-from rewriter.core import limits
-from rewriter.core.source import check_text
-from rewriter.core.types import Json
-from rewriter.locate import proxy_operators
-from rewriter.locate.types import Wrapper
 
 
-def open_artifact(path: str | Path, models: tuple[str, ...] | None = None) -> Artifact:
-    """Open an artifact. Raises `RewriterError` saying what the file is where it is none.
+def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Artifact:
+    """Open a wrapper, a package, a directory, or a log, without importing torch.
 
-    `models` chooses models of a package by their names.
+    `.launches` and `.unrecognised` of the result are what was found in it. `models` chooses models
+    of a package by their names. Raises `RewriterError` saying what the file is where it is no
+    artifact.
     """
     path = Path(path)
-    try:
-        return _open(path, models)
-    except OSError as error:
-        raise unreadable(Path(error.filename or path), error) from error
-
-
-def _open(path: Path, models: tuple[str, ...] | None) -> Artifact:
     if not path.name:
         path = path.resolve()  # `.`, beside which nothing could be written
-    if path.is_dir():
-        if is_folder(path):
-            return _open_package(path, models)
-        return open_directory(path)
-    if starts_as_zip(path):
-        return _open_package(path, models)
-    if (traced := open_trace(path)) is not None:
-        return traced
-    data = read(path)
-    require_supported(path, data)
-    check_text(str(path), data)
-    wrapper = wrapper_in(path, path.name, data)
-    if wrapper is None:
-        raise not_a_wrapper(path, data)
-    return Artifact(path, (wrapper,))
-
-
-def _open_package(path: Path, models: tuple[str, ...] | None) -> Artifact:
-    package = open_package(path)
-    package = replace(package, models=select(package, models))
-    wrappers = []
-    for model in package.models:
-        file = path / model.wrapper
-        check_text(str(file), model.source)
-        operators: tuple[Json, ...] = ()
-        if model.operators is not None:
-            data = package.container.read(model.operators, limits.JSON_BYTES)
-            operators = proxy_operators.read(path / model.operators, data)
-        wrappers.append(OpenWrapper(Wrapper(model.wrapper, model.source, "cpp"), file, operators))
-    return Artifact(path, tuple(wrappers), package=package)
+    chosen = None if models is None else tuple(models)
+    try:
+        opened = (open_form(path, chosen) for open_form in _FORMS)
+        return next(artifact for artifact in opened if artifact is not None)
+    except OSError as error:
+        raise unreadable(Path(error.filename or path), error) from error

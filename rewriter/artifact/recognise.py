@@ -1,7 +1,8 @@
-"""What a file is: a wrapper, a package, or something that this version does not read."""
+"""What a file is: text that may be a wrapper, or one of the forms that are opened otherwise."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import limits
@@ -9,23 +10,39 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.locate import languages
 
-_ZIP = b"PK"
-SUFFIXES = (*languages.suffixes(), ".pt2")  # of what a directory is searched for
+_HEAD_BYTES = 16  # enough for every `magic`
 
 
-def starts_as_zip(path: Path) -> bool:
-    """Whether a file is a zip file; a package may be large, so the rest is not read for this."""
-    try:
-        with path.open("rb") as file:
-            return file.read(2) == _ZIP
-    except OSError as error:
-        raise unreadable(path, error) from error
+@dataclass(frozen=True)
+class OtherForm:
+    """Files that are no text, told apart by their first bytes, or by their suffix alone."""
+
+    magic: bytes
+    description: str
+    suffixes: tuple[str, ...] = ()
+
+
+PACKAGE = OtherForm(b"PK", "a .pt2 package or another zip file: name it itself", (".pt2",))
+# What a directory names and does not look into.
+OTHER_FORMS = (PACKAGE, OtherForm(b"\x7fELF", "a shared object"))
+
+# Of what a directory is searched for.
+SUFFIXES = (*languages.suffixes(), *(suffix for form in OTHER_FORMS for suffix in form.suffixes))
 
 
 def read(path: Path, bound: int = limits.WRAPPER_BYTES) -> bytes:
     """The bytes of a file. Raises `RewriterError` where it cannot be read, or has too many."""
     try:
         return limits.read(path, bound)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_head(path: Path) -> bytes:
+    """The first bytes of a file, which tell what it is: the rest may be large."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -39,24 +56,26 @@ def unreadable(path: Path, error: OSError) -> RewriterError:
     )
 
 
-def unsupported(data: bytes) -> str:
-    """What an artifact is that this version does not read; empty for one that it may read."""
-    if data.startswith(_ZIP):
-        return "a .pt2 package or another zip file: name it itself"
-    if data.startswith(b"\x7fELF"):
-        return "a shared object"
-    return ""
+def other_form(path: Path) -> str:
+    """What a file is that is no text, by its suffix or how it begins; empty for what may be."""
+    named = (form for form in OTHER_FORMS if path.suffix in form.suffixes)
+    form = next(named, None) or _form_of(read_head(path))
+    return form.description if form else ""
 
 
-def require_supported(path: Path, data: bytes) -> None:
-    """Raise `RewriterError` where the bytes are those of something that is not read."""
-    if found := unsupported(data):
+def require_text(path: Path, data: bytes) -> None:
+    """Raise `RewriterError` where a file begins as one that is no text, and was not opened yet."""
+    if form := _form_of(data):
         raise RewriterError(
             "unsupported-artifact",
-            f"{path} is {found}, which this version does not read",
+            f"{path} is {form.description}, which this version does not read",
             hint="It reads the output_code.py of torch.compile, and the wrapper.cpp and the .pt2 "
             "package of AOTInductor.",
         )
+
+
+def _form_of(data: bytes) -> OtherForm | None:
+    return next((form for form in OTHER_FORMS if data.startswith(form.magic)), None)
 
 
 def not_a_wrapper(path: Path, data: bytes) -> RewriterError:

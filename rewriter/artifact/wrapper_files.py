@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewriter.artifact.recognise import read
-from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.recognise import not_a_wrapper, read, require_text
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import limits
+from rewriter.core.source import check_text
 from rewriter.core.types import Json, Language
 from rewriter.locate import proxy_operators
 from rewriter.locate.languages import language, recognise
 from rewriter.locate.types import Wrapper
+
+
+def open_wrapper_file(path: Path) -> Artifact:
+    """Open a file of one wrapper. Raises `RewriterError` saying what it is where it is none."""
+    data = read(path)
+    require_text(path, data)
+    check_text(str(path), data)
+    wrapper = wrapper_in(path, path.name, data)
+    if wrapper is None:
+        raise not_a_wrapper(path, data)
+    return Artifact(path, (wrapper,))
 
 
 def wrapper_in(path: Path, name: str, data: bytes) -> OpenWrapper | None:

@@ -17,14 +17,13 @@ import pytest
 from artifacts import get
 from rewriter.artifact import graphs
 from rewriter.artifact.kernel_sources import find_kernels
-from rewriter.artifact.opening import language_of
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
 from rewriter.comparison.artifacts import accounting
 from rewriter.comparison.artifacts.buffer_facts import read_buffer_facts
 from rewriter.core import json_text, markers
 from rewriter.core.source import Source
-from rewriter.locate import kernels, provenance
+from rewriter.locate import kernels, languages, provenance
 from rewriter.locate.cpp import embedded, tokens
 from rewriter.locate.cpp.grammar import load
 from rewriter.locate.cpp.kernel_sources import defined
@@ -73,7 +72,7 @@ def _text(text: str) -> Callable[[int], str]:
 
 
 def _python(data: bytes) -> object:
-    return language_of(Path("x.py"), data), graphs.graph_of(data), markers.find_header(data)
+    return languages.recognise(".py", data), graphs.graph_of(data), markers.find_header(data)
 
 
 def _strip(data: bytes) -> object:

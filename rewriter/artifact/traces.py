@@ -1,0 +1,100 @@
+"""The wrappers in logs of `TORCH_TRACE`, and in pages that tlparse made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rewriter.artifact.gathered import Opened, gather
+from rewriter.artifact.recognise import read
+from rewriter.artifact.trace import log, page
+from rewriter.artifact.trace.types import TracedSource
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+from rewriter.locate.languages import recognise
+from rewriter.locate.types import Wrapper
+
+SUFFIXES = (*page.SUFFIXES, log.SUFFIX)
+
+
+def open_trace(path: Path) -> Artifact | None:
+    """Open a log, or a page made from one; `None` where a file is neither."""
+    if log.is_log(path):
+        return gather(path, wrappers(path, log.read(path)))
+    if page.is_page(path):
+        return gather(path, wrappers(path, read_pages([path])))
+    return None
+
+
+def read_pages(pages: Iterable[Path]) -> list[TracedSource]:
+    """The sources that pages show, in the order in which they were traced."""
+    ordered = sorted(pages, key=page.order)
+    return [page.read(one, read(one, limits.PAGE_BYTES)) for one in ordered]
+
+
+def read_logs(logs: Iterable[Path], pages: Iterable[Path]) -> list[TracedSource]:
+    """The sources in logs; less those of which there are `pages`: tlparse keeps the log beside."""
+    made = {page.root_of(one) for one in pages}
+    return [source for one in logs if one.parent not in made for source in log.read(one)]
+
+
+def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
+    """The wrappers among what was traced, under names by compile id and graph.
+
+    `path` is the file or directory in which the logs and pages are.
+    """
+    prefixes = _prefixes(path, sources)
+    taken: Counter[str] = Counter()
+    for one in sources:
+        as_file = Path(f"traced{one.suffix}")
+        language = recognise(one.suffix, one.text)
+        if language is None and not one.damage:
+            continue  # a kernel that was compiled by itself
+        wrapper = OpenWrapper(Wrapper(as_file.name, one.text, language or "python"), path)
+        stem = f"{prefixes[one.file]}{one.folder}/{wrapper.graph}"
+        taken[stem] += 1
+        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + one.suffix
+        if one.damage:
+            yield (
+                name,
+                RewriterError(
+                    "damaged-trace",
+                    f"{one.file}: {name}: {one.damage}",
+                    hint="Trace the program again.",
+                ),
+            )
+            continue
+        yield replace(
+            wrapper,
+            wrapper=replace(wrapper.wrapper, name=name),
+            path=path / name,
+            inside=one.file,
+        )
+
+
+def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:
+    """For each log and page how names begin: with its folder, if that is not the directory.
+
+    Where two logs are in one folder and of one rank, with the log's own name, too.
+    """
+    ranks = {one.file: one.rank for one in sources}
+    folders = {file: _folder(path, file) for file in ranks}
+    logs = Counter((folders[file], ranks[file]) for file in ranks if not page.is_page(file))
+    prefixes = {}
+    for file, rank in ranks.items():
+        parts = list(folders[file].parts)
+        if logs[folders[file], rank] > 1:
+            parts.append(file.stem)
+        if rank is not None:
+            parts.append(f"rank_{rank}")
+        prefixes[file] = "".join(f"{part}/" for part in parts)
+    return prefixes
+
+
+def _folder(path: Path, file: Path) -> Path:
+    """Where a log is in a directory, or the directory that tlparse made of it."""
+    folder = page.root_of(file) if page.is_page(file) else file.parent
+    return folder.relative_to(path) if folder.is_relative_to(path) else Path()

@@ -26,7 +26,8 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
-from rewriter.dump.summary import Finding
+from rewriter.dump.rows import TensorRow, to_json
+from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.dump.where import where
 
@@ -132,7 +133,7 @@ def as_json(probed: ProbedRun) -> Json:
         "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in run.unprobed],
         "launches": run.summary.launches,
         "findings": [
-            {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": x.row}
+            {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": to_json(x.row)}
             for x in run.summary.findings
         ],
         "left": [name for cleared in run.cleared for name in cleared.left],
@@ -197,16 +198,17 @@ def _times(times: Sequence[Timed]) -> list[Line]:
     return lines
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Anomaly) -> str:
     row = finding.row
     wrapper = short(finding.artifact)
-    if finding.kind == "unexpected":
-        text = f"unexpected input {row.get('arg', '')}: {row['unexpected']}"
+    if finding.kind == "unexpected" or not isinstance(row, TensorRow):
+        text = f"unexpected input {row.name}: {row.unexpected}"
         return f"{text}, {finding.run}, {wrapper}"
     what = {"nan": "NaN", "inf": "infinite value"}[finding.kind]
-    where = f"{row.get('arg', 'a value')} ({row.get('role', '')})"
-    at = f"{row['phase']} #{row['launch']} {row['kernel']}" if "launch" in row else "of the inputs"
-    count = row.get(finding.kind)
+    launch, _ = row.which
+    where = f"{row.arg} ({row.role})"
+    at = "of the inputs" if launch is None else f"{row.phase} #{launch} {row.kernel}"
+    count = row.count(finding.kind)
     return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, TensorComparison
 from rewriter.core.terminal import level_style, say, table
 from rewriter.core.text import figure
+from rewriter.dump.rows import ScalarRow, TensorRow
 
 _SHOWN = 20  # rows of a list, unless all are asked for
 
@@ -67,13 +68,16 @@ _PLAIN = {
 def _figures(tensor: TensorComparison) -> Iterator[str]:
     """All that is known of the difference of one value."""
     kind = _type(tensor)
-    yield f"{tensor.a.get('role', '')} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
+    yield f"{tensor.a.role} {tensor.name}  {kind}: {_PLAIN[tensor.state]}"
     if tensor.note:
         yield f"    {tensor.note}"
     metrics = tensor.metrics
     if metrics is None:
-        for name in ("min", "max", "mean", "std", "nan", "inf"):
-            one, other = tensor.a.get(name), tensor.b.get(name)
+        of_a, of_b = (
+            row.statistics if isinstance(row, TensorRow) else {} for row in (tensor.a, tensor.b)
+        )
+        for name in of_a or of_b:
+            one, other = of_a.get(name), of_b.get(name)
             if one != other:
                 yield f"    {name} {figure(one)} against {figure(other)}"
         return
@@ -141,7 +145,8 @@ def _starts(launch: LaunchComparison) -> list[str]:
 def _type(tensor: TensorComparison) -> str:
     from rewriter.runtime.text import short_dtype
 
-    if "dtype" not in tensor.a or "dtype" not in tensor.b:
-        return f"{tensor.a.get('value')} against {tensor.b.get('value')}"
-    one, other = (f"{short_dtype(row['dtype'])}{row['shape']}" for row in (tensor.a, tensor.b))
+    if tensor.tensors is None:
+        texts = (row.value if isinstance(row, ScalarRow) else None for row in (tensor.a, tensor.b))
+        return " against ".join(map(str, texts))
+    one, other = (f"{short_dtype(row.dtype)}{list(row.shape)}" for row in tensor.tensors)
     return one if one == other else f"{one} against {other}"

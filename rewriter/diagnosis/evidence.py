@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Argument, Producer
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, Step
+from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.locate.vocabulary import vocabulary
@@ -24,18 +24,17 @@ class Evidence:
     def __init__(self, dump: Dump, run: RunDump, step: Step) -> None:
         self._dump, self._run, self._step = dump, run, step
         self.rows = run.rows(step)
-        self.facts: Json = run.table.get(-1 if step.launch is None else step.launch, {})
+        self.facts = run.launch_row(step.launch)
         self._static: Mapping[int, Launch] = {}
         self._inputs: tuple[str, ...] = ()
-        if not any("arg" in row for row in self.rows):
+        if not dataflow.values(self.rows):
             self._static, self._inputs = located(run)
 
     def on_gpu(self, arguments: Iterable[Argument]) -> bool:
-        devices = {str(argument.row.get("device", "cpu")) for argument in arguments}
-        named = str(self._dump.manifest.get("device", "cpu"))
-        kind = str(self.facts.get("kind", ""))
+        devices = {x.tensor.device for x in arguments if x.tensor is not None}
+        devices.add(self._dump.manifest.device or "")
         # A launch that a GPU runs, whatever the record says of its arguments.
-        return named != "cpu" or bool(devices - {"cpu"}) or kind in vocabulary().gpu_kinds
+        return bool(devices - {"cpu", ""}) or self.facts.kind in vocabulary().gpu_kinds
 
     def arguments(self) -> Iterator[Argument]:
         """What it was given as it was then; what else it has, as far as that is known."""
@@ -43,11 +42,11 @@ class Evidence:
         sources = self._sources() if given else {}
         for row in given:
             producer = None
-            if "dtype" in row:
-                producer = sources.get(row["arg"]) or self._producer(row["arg"], self._root(row))
-            model = in_model(self._run, row["arg"])
-            yield Argument(row["arg"], row.get("role", "in"), row, producer, model=model)
-        named = {row["arg"] for row in given}
+            if isinstance(row, TensorRow):
+                producer = sources.get(row.arg) or self._producer(row.arg, self._root(row))
+            model = in_model(self._run, row.arg)
+            yield Argument(row.arg, row.role, row, producer, model=model)
+        named = {row.arg for row in given}
         named |= {name.partition("[")[0] for name in named}
         for role, name, root, is_tensor in self._known():
             if name not in named:
@@ -64,17 +63,15 @@ class Evidence:
                     is_tensor = argument.type == "tensor"
                     yield argument.role, argument.name, argument.buffer, is_tensor
             return
-        facts = self.facts
-        memory = facts.get("buffers", {})
         seen = set()
-        for role, name, *_ in (*facts.get("before", ()), *facts.get("after", ())):
+        for role, name, *_ in (*(self.facts.before or ()), *(self.facts.after or ())):
             if name not in seen:
                 seen.add(name)
-                root = memory.get(name, dataflow.variable(name))
+                root = self.facts.buffers.get(name, dataflow.variable(name))
                 yield role, name, root, True
 
-    def _after(self, name: str) -> Json:
-        return next((x for x in dataflow.results(self.rows) if x.get("arg") == name), {})
+    def _after(self, name: str) -> ValueRow | None:
+        return next((x for x in dataflow.results(self.rows) if x.arg == name), None)
 
     def _sources(self) -> dict[str, Producer]:
         """The producers that the values of the record show, by the argument's name."""
@@ -93,37 +90,35 @@ class Evidence:
         for step in reversed(self._run.steps[: self._step.position]):
             rows = self._run.rows(step)
             if step.launch is None:
-                row = next((x for x in rows if x.get("arg") in (name, root)), None)
+                row = next((x for x in dataflow.values(rows) if x.arg in (name, root)), None)
                 if row is not None:
                     return self._made(step, row)
             elif root in self._writes(step, rows):
-                memory = self._run.table.get(step.launch, {}).get("buffers", {})
+                memory = self._run.launch_row(step.launch).buffers
                 wrote = dataflow.tensors(dataflow.results(rows))
-                roots = ((memory.get(x["arg"], dataflow.variable(x["arg"])), x) for x in wrote)
+                roots = ((memory.get(x.arg, dataflow.variable(x.arg)), x) for x in wrote)
                 return self._made(step, next((x for at, x in roots if at == root), None))
         return Producer(None) if root in self._inputs else None
 
-    def _writes(self, step: Step, rows: Sequence[Json]) -> set[str]:
+    def _writes(self, step: Step, rows: Sequence[EventRow]) -> set[str]:
         """The buffers that a launch writes."""
         assert step.launch is not None
         if (launch := self._static.get(step.launch)) is not None:
             return {argument.buffer for argument in launch.args if argument.role != "in"}
-        facts = self._run.table.get(step.launch, {})
-        memory = facts.get("buffers", {})
-        names = {row["arg"] for row in dataflow.results(rows)}
-        names |= {name for role, name, *_ in facts.get("after", ()) if role != "in"}
-        return {memory.get(name, dataflow.variable(name)) for name in names}
+        facts = self._run.launch_row(step.launch)
+        names = {row.arg for row in dataflow.results(rows)}
+        names |= {name for role, name, *_ in facts.after or () if role != "in"}
+        return {facts.buffers.get(name, dataflow.variable(name)) for name in names}
 
-    def _root(self, row: Json) -> str:
-        name = dataflow.variable(row["arg"])
-        return str(self.facts.get("buffers", {}).get(name, name))
+    def _root(self, row: TensorRow) -> str:
+        name = dataflow.variable(row.arg)
+        return self.facts.buffers.get(name, name)
 
-    def _made(self, step: Step, row: Json | None) -> Producer:
+    def _made(self, step: Step, row: ValueRow | None) -> Producer:
         if step.launch is None:
             return Producer(None, row=row)
-        facts = self._run.table.get(step.launch, {})
-        kind, line = str(facts.get("kind", "")), int(facts.get("line", 0))
-        return Producer(step.launch, step.iteration, step.kernel, kind, line, row)
+        facts = self._run.launch_row(step.launch)
+        return Producer(step.launch, step.iteration, step.kernel, facts.kind, facts.line, row)
 
 
 def in_model(run: RunDump, name: str) -> str:
@@ -151,11 +146,11 @@ def unrecorded(run: RunDump, step: Step) -> tuple[str, ...]:
 
     Known of what the dump has a copy of the wrapper of; empty where nothing was recorded at all.
     """
-    rows = [row for row in run.rows(step) if "arg" in row]
+    rows = dataflow.values(run.rows(step))
     launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
     if launch is None or launch.kernel != step.kernel:
         return ()
-    names = {row["arg"] for row in rows}
+    names = {row.arg for row in rows}
     names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
     given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
     return tuple(dict.fromkeys(x.name for x in given if x.name not in names))

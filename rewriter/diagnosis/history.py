@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rewriter.core.types import Json
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.rows import TensorRow
 
 _LOOKED_AT = 8  # calls before one
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
@@ -25,20 +25,7 @@ class Earlier:
     """A value as an earlier call had it: `call` counts from 1, `row` is that of the dump."""
 
     call: int
-    row: Json
-
-    @property
-    def magnitude(self) -> float | None:
-        """The largest absolute value of its finite elements."""
-        return magnitude(self.row)
-
-
-def magnitude(row: Json) -> float | None:
-    """The largest absolute value of the finite elements of a row; `None` if it is not known."""
-    low, high = row.get("min"), row.get("max")
-    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
-        return None
-    return float(max(abs(low), abs(high)))
+    row: TensorRow
 
 
 class CallHistory:
@@ -52,9 +39,8 @@ class CallHistory:
     def number(self, run: RunDump) -> int:
         """Which call of the wrapper it is, from 1."""
         # Where only some calls are recorded, the record says which.
-        said = run.facts.get("call")
-        if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
-            return said + 1
+        if isinstance(run.facts.call, int):
+            return run.facts.call + 1
         return self._of[_which(run)].index(run) + 1
 
     def words(self, run: RunDump) -> str:
@@ -86,18 +72,18 @@ class CallHistory:
         for earlier in self.before(run):
             number = self.number(earlier)
             for row in _given(earlier, launch, iteration):
-                found[row["arg"]].append(Earlier(number, row))
+                found[row.arg].append(Earlier(number, row))
         return {name: tuple(rows) for name, rows in found.items()}
 
 
 def _which(run: RunDump) -> tuple[object, ...]:
-    return run.rank, run.facts.get("pid"), run.artifact, run.sha256
+    return run.rank, run.facts.pid, run.artifact, run.sha256
 
 
-def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[Json]:
+def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorRow]:
     for step in run.steps:
         if (step.launch, step.iteration) == (launch, iteration):
             rows = run.rows(step)
             found = dataflow.results(rows) if launch is None else dataflow.reads(rows)
-            yield from (row for row in dataflow.tensors(found) if "numel" in row)
+            yield from (row for row in dataflow.tensors(found) if row.is_measured)
             return

@@ -13,20 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewriter.core.dtypes import LARGEST, is_floating
-from rewriter.core.types import Json
+from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
-from rewriter.diagnosis.history import CallHistory, magnitude
+from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import Argument, Held, NonFinite, Producer, Verdict
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Node, Source
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
+from rewriter.dump.rows import EventRow, TensorRow, finite
+from rewriter.dump.rows import NonFinite as What
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 # Says where in the tensor of a row the values lie: `where` of `rewriter.dump.where`, which imports
 # torch.
-Where = Callable[[Path, Json, str], str]
+Where = Callable[[Path, TensorRow, What], str]
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Origin:
 
     state: NonFinite
     node: Node
-    rows: tuple[Json, ...]
+    rows: tuple[TensorRow, ...]
     overflow: Node | None = None
-    overflow_rows: tuple[Json, ...] = ()
+    overflow_rows: tuple[TensorRow, ...] = ()
 
 
 def examine(dump: Path, *, where: Where | None = None) -> tuple[Verdict, ...]:
@@ -91,9 +92,14 @@ def origin_of(run: RunDump) -> Origin | None:
 
 
 def _written(
-    run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json], held: tuple[Json, ...]
+    run: RunDump,
+    nodes: Sequence[Node],
+    node: Node,
+    rows: Sequence[EventRow],
+    held: tuple[TensorRow, ...],
 ) -> Origin:
-    known = any("numel" in row for row in dataflow.reads(rows)) or _is_known(run, nodes, node, rows)
+    measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
+    known = measured or _is_known(run, nodes, node, rows)
     known = known and not unrecorded(run, node.step)
     origin = Origin("made" if known else "wrote", node, held)
     maker = next(_makers(run, nodes, node), None)
@@ -103,19 +109,19 @@ def _written(
     return replace(origin, overflow=maker, overflow_rows=infinite)
 
 
-def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Json]) -> bool:
+def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[EventRow]) -> bool:
     """Whether all that it was given is known from who wrote it, where nothing was read before."""
     given = dataflow.given(rows)
     for row in given:
-        sources = node.given.get(row["arg"], ())
-        if not sources or any("numel" not in _written_by(run, nodes, x) for x in sources):
+        sources = [_written_by(run, nodes, x) for x in node.given.get(row.arg, ())]
+        if not sources or any(written is None or not written.is_measured for written in sources):
             return False
     return bool(given)
 
 
-def _written_by(run: RunDump, nodes: Sequence[Node], source: Source) -> Json:
+def _written_by(run: RunDump, nodes: Sequence[Node], source: Source) -> TensorRow | None:
     results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
-    return results[source.slot] if source.slot < len(results) else {}
+    return results[source.slot] if source.slot < len(results) else None
 
 
 def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
@@ -130,21 +136,21 @@ def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
             seen.add(source.step)
             if list(_infinite(run, nodes, maker)) or _reads_infinity(run, maker):
                 waiting.append(maker)
-            elif _computes(run, maker):
+            elif dataflow.computes(run.rows(maker.step)):
                 yield maker
 
 
 def _infinite(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Source]:
     """Who wrote the infinities that a launch read."""
-    given = {row["arg"]: row for row in dataflow.given(run.rows(node.step))}
+    given = {row.arg: row for row in dataflow.given(run.rows(node.step))}
     for name, sources in node.given.items():
-        row = given.get(name, {})
+        row = given.get(name)
         # What it updates is only known from before it; otherwise from whoever wrote it.
-        known = row.get("phase") == "before" or row.get("role") == "in"
+        known = row is not None and (row.phase == "before" or row.role == "in")
         for source in sources:
-            if known and not row.get("inf"):
+            if known and not (row and row.inf):
                 continue
-            if _written_by(run, nodes, source).get("inf"):
+            if (written := _written_by(run, nodes, source)) and written.inf:
                 yield source
 
 
@@ -152,14 +158,8 @@ def _reads_infinity(run: RunDump, node: Node) -> bool:
     return bool(_holding(dataflow.reads(run.rows(node.step)), "inf"))
 
 
-def _computes(run: RunDump, node: Node) -> bool:
-    """Whether a launch read numbers: what reads none writes constants, such as a mask."""
-    given = dataflow.given(run.rows(node.step))
-    return any(is_floating(row["dtype"]) for row in given)
-
-
-def _holding(rows: Sequence[Json], what: str) -> tuple[Json, ...]:
-    return tuple(row for row in rows if row.get(what))
+def _holding(rows: Sequence[EventRow], what: What) -> tuple[TensorRow, ...]:
+    return tuple(row for row in dataflow.tensors(rows) if row.count(what))
 
 
 class _Witness:
@@ -182,15 +182,16 @@ class _Witness:
         first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
         return first, replace(made, notes=tuple(self._notes(made)))
 
-    def _verdict(self, node: Node, state: NonFinite, rows: Sequence[Json], what: str) -> Verdict:
+    def _verdict(
+        self, node: Node, state: NonFinite, rows: Sequence[TensorRow], what: What
+    ) -> Verdict:
         run, step, place = self._run, node.step, node.place
         evidence = Evidence(self._dump, run, step)
         arguments = tuple(self._arguments(evidence, node, rows))
-        pid = run.facts.get("pid")
         return Verdict(
             rank=run.rank,
             run=run.name,
-            pid=pid if isinstance(pid, int) else 0,
+            pid=run.facts.pid or 0,
             artifact=run.artifact,
             state=state,
             ended=None,
@@ -203,35 +204,35 @@ class _Witness:
             arguments=arguments,
             source_nodes=place.source_nodes,
             origins=place.origins,
-            probes=tuple(map(str, self._dump.manifest.get("probes", ()))),
+            probes=self._dump.manifest.probes or (),
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
             number=self._calls.number(run),
             held=tuple(self._held(row, what) for row in rows),
         )
 
-    def _held(self, row: Json, what: str) -> Held:
+    def _held(self, row: TensorRow, what: What) -> Held:
         place = "" if self._where is None else self._where(self._run.path, row, what)
-        count, numel = int(row[what]), int(row.get("numel", 0))
-        return Held(row["arg"], "nan" if what == "nan" else "inf", count, numel, place)
+        return Held(row.arg, what, row.count(what), row.numel or 0, place)
 
     def _arguments(
-        self, evidence: Evidence, node: Node, rows: Sequence[Json]
+        self, evidence: Evidence, node: Node, rows: Sequence[TensorRow]
     ) -> Iterator[Argument]:
         step = node.step
         history = self._calls.history(self._run, step.launch, step.iteration)
         if step.launch is None:
-            names = ((row, in_model(self._run, row["arg"])) for row in rows)
-            found: Iterator[Argument] = (
-                Argument(x["arg"], x.get("role", "in"), x, model=name) for x, name in names
+            names = ((row, in_model(self._run, row.arg)) for row in rows)
+            arguments: Iterator[Argument] = (
+                Argument(x.arg, x.role, x, model=name) for x, name in names
             )
         else:
-            found = evidence.arguments()
-        written = {row["arg"]: row for row in dataflow.results(evidence.rows)}
-        for argument in found:
+            arguments = evidence.arguments()
+        written = {row.arg: row for row in dataflow.results(evidence.rows)}
+        for argument in arguments:
             name = argument.name
-            after = written.pop(name, {}) if step.launch is not None else {}
-            if argument.role == "inout" and after and argument.row.get("phase") != "after":
+            after = written.pop(name, None) if step.launch is not None else None
+            is_after = argument.row is not None and argument.row.phase == "after"
+            if argument.role == "inout" and after and not is_after:
                 argument = replace(argument, after=after)
             elif argument.role == "inout" and argument.producer and argument.producer.row:
                 # Nothing was read before the launch: it was as its producer left it.
@@ -239,24 +240,24 @@ class _Witness:
             yield replace(argument, earlier=history.get(name, ()))
         if step.launch is not None:
             for name, row in written.items():
-                yield Argument(name, row.get("role", "out"), row)
+                yield Argument(name, row.role, row)
 
-    def _producer(self, node: Node, rows: Sequence[Json]) -> Producer:
+    def _producer(self, node: Node, rows: Sequence[TensorRow]) -> Producer:
         step, place = node.step, node.place
         row = rows[0] if rows else None
         return Producer(step.launch, step.iteration, step.kernel, place.kind, place.line, row)
 
     def _notes(self, verdict: Verdict) -> Iterator[str]:
         """Whether the NaN was made or came in, and what catches the eye in what was read."""
-        read = [x for x in verdict.arguments if x.role != "out" and x.is_measured]
-        infinite = [x for x in read if x.row.get("inf")]
+        read = [(x, row) for x in verdict.arguments if x.role != "out" and (row := x.measured)]
+        infinite = [(x, row) for x, row in read if row.inf]
         if verdict.state == "made":
             if not infinite:
                 yield "Nothing that it was given held NaN or infinities: it is made here."
             elif verdict.cause is None:
-                yield from map(_constant, infinite)
+                yield from (_constant(x, row) for x, row in infinite)
             else:
-                names = ", ".join(x.name for x in infinite) or "what it updates"
+                names = ", ".join(x.name for x, _ in infinite) or "what it updates"
                 yield (
                     f"It was given no NaN, but infinities ({names}): their difference, their "
                     "product with 0 and their quotient are NaN."
@@ -287,25 +288,25 @@ class _Witness:
             yield self._dump.caveat
 
 
-def _constant(argument: Argument) -> str:
+def _constant(argument: Argument, row: TensorRow) -> str:
     """What is said of infinities that nobody computed."""
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
     return (
-        f"{argument.name} has {argument.row['inf']:,} infinities, {whence}: they were not computed "
+        f"{argument.name} has {row.count('inf'):,} infinities, {whence}: they were not computed "
         "from finite numbers, as those of a mask are not. A row that is masked in full is NaN "
         "after softmax."
     )
 
 
-def _overflow(rows: Sequence[Json]) -> Iterator[str]:
+def _overflow(rows: Sequence[TensorRow]) -> Iterator[str]:
     """How near the finite elements of a result come to the largest of their type."""
     for row in rows:
-        largest, size = LARGEST.get(str(row.get("dtype"))), magnitude(row)
+        largest, size = LARGEST.get(row.dtype), row.magnitude
         if largest and size is not None and size >= largest / 100:
             yield (
-                f"The finite elements of {row['arg']} come to {size:.6g}, the largest "
-                f"{row['dtype']} is {largest:.6g}: it overflows."
+                f"The finite elements of {row.arg} come to {size:.6g}, the largest "
+                f"{row.dtype} is {largest:.6g}: it overflows."
             )
 
 
@@ -317,7 +318,7 @@ _DOMAINS = (
 )
 
 
-def _domains(verdict: Verdict, read: Sequence[Argument]) -> Iterator[str]:
+def _domains(verdict: Verdict, read: Sequence[tuple[Argument, TensorRow]]) -> Iterator[str]:
     """Where the kernel computes what is NaN for some of what it read."""
     if verdict.state not in ("made", "wrote") or verdict.cause is not None:
         return
@@ -326,10 +327,8 @@ def _domains(verdict: Verdict, read: Sequence[Argument]) -> Iterator[str]:
     }
     below = [
         (argument.known_as, low)
-        for argument in read
-        if isinstance(low := argument.row.get("min"), (int, float))
-        and low < 0
-        and is_floating(argument.row.get("dtype"))
+        for argument, row in read
+        if (low := finite(row.min)) is not None and low < 0 and row.is_floating
     ]
     for functions, why in _DOMAINS:
         computed = [word for word in functions if word in words]

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from rewriter.core.exit_status import ExitStatus
-from rewriter.core.types import Json
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import Stopped, Verdict
+from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import (
     EVENTS,
     Dump,
@@ -77,16 +79,16 @@ class _Stop:
     error: str = ""
 
     @property
-    def facts(self) -> Json:
-        return self.run.table.get(self.step.launch or 0, {})
+    def facts(self) -> LaunchRow:
+        return self.run.launch_row(self.step.launch)
 
 
 def _processes(dump: Dump) -> Iterator[list[list[RunDump]]]:
     """The calls of each thread of each process, in the order of their last events."""
     found: dict[tuple[int, object], dict[object, list[RunDump]]] = {}
     for run in dump.runs:
-        threads = found.setdefault((run.rank, run.facts.get("pid")), {})
-        threads.setdefault(run.facts.get("thread"), []).append(run)
+        threads = found.setdefault((run.rank, run.facts.pid), {})
+        threads.setdefault(run.facts.thread, []).append(run)
     for threads in found.values():
         yield [sorted(runs, key=lambda x: (_time(x), x.number)) for runs in threads.values()]
 
@@ -98,25 +100,24 @@ def _time(run: RunDump) -> int:
 def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     """Where a thread stopped: at its first fault, or else in its last call."""
     for run in runs:
-        faults = (row for row in run.having("error") if "launch" in row)
+        faults = (row for row in run.errors() if row.which[0] is not None)
         if (row := next(faults, None)) is not None:
-            state: Stopped = "faulted" if row.get("phase") == "after" else "earlier"
-            which = (row["launch"], row.get("iteration", 0))
-            step = next(x for x in run.steps if (x.launch, x.iteration) == which)
-            return _Stop(run, step, state, _time(run), row["error"])
+            state: Stopped = "faulted" if row.phase == "after" else "earlier"
+            step = next(x for x in run.steps if (x.launch, x.iteration) == row.which)
+            return _Stop(run, step, state, _time(run), row.error)
     run = runs[-1]
     if not run.steps or run.steps[-1].launch is None:
         return None
     step = run.steps[-1]
     stop = _Stop(run, step, "running", _time(run))
-    if any(row.get("phase") == "after" for row in run.rows(step)):
+    if any(row.phase == "after" for row in run.rows(step)):
         return replace(stop, state="over" if _is_last(stop) else "after")
-    return stop if "after" in stop.facts else replace(stop, state="begun")
+    return replace(stop, state="begun") if stop.facts.after is UNSET else stop
 
 
 def _is_last(stop: _Stop) -> bool:
     """Whether no launch comes after it in a call: one that is not probed may."""
-    if stop.step.launch != max(stop.run.table, default=None) or stop.facts.get("repeats"):
+    if stop.step.launch != max(stop.run.table, default=None) or stop.facts.repeats:
         return False
     launches, _ = located(stop.run)
     return not launches or stop.step.launch == max(launches)
@@ -132,7 +133,7 @@ def _waiting(stops: Sequence[_Stop]) -> list[_Stop]:
     """Which of several ranks only wait: they are in a collective, and others are elsewhere."""
 
     def waits(stop: _Stop) -> bool:
-        return stop.state in ("running", "begun") and stop.facts.get("kind") == "collective"
+        return stop.state in ("running", "begun") and stop.facts.kind == "collective"
 
     def is_elsewhere(other: _Stop, stop: _Stop) -> bool:
         if other.run.rank == stop.run.rank:
@@ -171,29 +172,28 @@ def _verdict(
     facts, step = stop.facts, stop.step
     assert step.launch is not None
     arguments = tuple(evidence.arguments())
-    probes = tuple(map(str, dump.manifest.get("probes", ())))
+    probes = dump.manifest.probes or ()
     on_gpu = evidence.on_gpu(arguments)
     pinned = "sync" in probes or stop.state in ("faulted", "waiting")
     # What was read before a launch stays on the device until it is over: after a fault, the
     # record may lack the launch that was running.
     pinned = pinned or (blocking and stop.state in ("running", "begun"))
-    pid = stop.run.facts.get("pid")
     made = Verdict(
         rank=stop.run.rank,
         run=stop.run.name,
-        pid=pid if isinstance(pid, int) else 0,
+        pid=stop.run.facts.pid or 0,
         artifact=stop.run.artifact,
         state=stop.state,
         ended=ended,
         launch=step.launch,
         iteration=step.iteration,
         kernel=step.kernel,
-        kind=str(facts.get("kind", "")),
-        scope=str(facts.get("scope", "")),
-        line=int(facts.get("line", 0)),
+        kind=facts.kind,
+        scope=facts.scope,
+        line=facts.line,
         arguments=arguments,
-        source_nodes=tuple(facts.get("source_nodes", ())),
-        origins=tuple(facts.get("origins", ())),
+        source_nodes=facts.source_nodes,
+        origins=facts.origins,
         probes=probes,
         error=stop.error,
         asynchronous=on_gpu and not pinned and not ended.stopped,
@@ -244,23 +244,23 @@ def _ending(status: ExitStatus) -> Iterator[str]:
 
 def _values(verdict: Verdict) -> Iterator[str]:
     """What catches the eye in what the launch was given."""
-    sizes = [size for x in verdict.arguments for size in x.row.get("shape", ())]
+    sizes = [size for x in verdict.arguments if x.tensor for size in x.tensor.shape]
     indexes = any(
         word in name.lower()
         for name in (verdict.kernel, *verdict.origins, *verdict.source_nodes)
         for word in _INDEXING
     )
     for argument in verdict.arguments:
-        row = argument.row
-        if argument.role == "out" or not argument.is_measured:
+        row = argument.measured
+        if argument.role == "out" or row is None:
             continue
-        if row.get("nan") or row.get("inf"):
+        if row.nan or row.inf:
             yield (
-                f"{argument.name} holds {row.get('nan', 0)} NaN and {row.get('inf', 0)} infinities "
-                f"of {row['numel']} elements when the launch reads it."
+                f"{argument.name} holds {row.count('nan')} NaN and {row.count('inf')} infinities "
+                f"of {row.numel} elements when the launch reads it."
             )
-        low, high = row.get("min"), row.get("max")
-        if not indexes or not row.get("dtype", "").startswith(("int", "uint")):
+        low, high = row.min, row.max
+        if not indexes or not row.dtype.startswith(("int", "uint")):
             continue
         if isinstance(low, int) and isinstance(high, int) and sizes:
             most = max(sizes)

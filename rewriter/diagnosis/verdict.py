@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.types import Json
 from rewriter.dump.reading import label
+from rewriter.dump.rows import TensorRow, ValueRow, to_json
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
@@ -39,7 +40,7 @@ class Producer:
     kernel: str = ""
     kind: str = ""
     line: int = 0
-    row: Json | None = None
+    row: ValueRow | None = None
 
     def __str__(self) -> str:
         return "an input of the call" if self.launch is None else f"written by {self.place}"
@@ -59,13 +60,13 @@ class Producer:
             "kernel": self.kernel,
             "kind": self.kind,
             "line": self.line,
-            "value": self.row,
+            "value": None if self.row is None else to_json(self.row),
         }
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the launch; `row` is what the dump says of it, as far as it got.
+    """An argument of the launch; `row` is what the dump says of it, `None` if it is not there.
 
     `earlier` is what the same argument was in calls before, the oldest first; `after` is what the
     launch left in one that it updates.
@@ -73,15 +74,21 @@ class Argument:
 
     name: str
     role: str
-    row: Json
+    row: ValueRow | None
     producer: Producer | None = None
     earlier: tuple[Earlier, ...] = ()
-    after: Json = field(default_factory=dict)
+    after: ValueRow | None = None
     model: str = ""  # what an input is in the model, if that is known
 
     @property
-    def is_measured(self) -> bool:
-        return "numel" in self.row
+    def tensor(self) -> TensorRow | None:
+        """Its row, where it is a tensor."""
+        return self.row if isinstance(self.row, TensorRow) else None
+
+    @property
+    def measured(self) -> TensorRow | None:
+        """Its row, where it is a tensor with statistics."""
+        return self.tensor if self.tensor is not None and self.tensor.is_measured else None
 
     @property
     def known_as(self) -> str:
@@ -91,11 +98,12 @@ class Argument:
 
     def json(self) -> Json:
         made = None if self.producer is None else self.producer.json()
-        before = [{"call": earlier.call, "value": earlier.row} for earlier in self.earlier]
+        before = [{"call": one.call, "value": to_json(one.row)} for one in self.earlier]
         named = {"arg": self.name, "role": self.role}
-        after = self.after or None
         named |= {"model": self.model} if self.model else {}
-        return {**self.row, **named, "producer": made, "earlier": before, "after": after}
+        row = {} if self.row is None else to_json(self.row)
+        after = None if self.after is None else to_json(self.after)
+        return {**row, **named, "producer": made, "earlier": before, "after": after}
 
 
 @dataclass(frozen=True)
@@ -233,7 +241,7 @@ class Verdict:
         if self.state == "over":
             return "", ""
         sync = ",sync" if self.on_gpu else ""
-        if self.state != "after" and not any(x.is_measured for x in self.arguments):
+        if self.state != "after" and not any(x.measured for x in self.arguments):
             return f"--probe names,print{sync}", "what it is given, and from which launch"
         assert self.launch is not None
         launches = ",".join(map(str, sorted({*self.producers, self.launch})))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rewriter.core.dtypes import is_floating
 from rewriter.core.terminal import escape
-from rewriter.core.types import Json
 from rewriter.diagnosis.history import Earlier, ordinal
 from rewriter.diagnosis.verdict import Argument, Verdict
+from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 
 _SHOWN = ("min", "max", "mean", "nan", "inf")
 _CALLS = 5  # earlier calls that are listed
@@ -62,16 +61,16 @@ def origin(argument: Argument) -> str:
     producer = argument.producer
     if producer is None:
         return ""
-    then, now = statistics(producer.row or {}), statistics(argument.row)
+    then, now = statistics(producer.row), statistics(argument.row)
     return str(producer) + (f"; then {then}" if then != now else "")
 
 
-def history(earlier: Sequence[Earlier], now: Json) -> str:
+def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     """How the magnitude moved over the calls before; empty where there was none."""
     from rewriter.runtime.text import number
 
-    known = [(one.call, size) for one in earlier if (size := one.magnitude) is not None]
-    if not known or not is_floating(now.get("dtype")):
+    known = [(one.call, size) for one in earlier if (size := one.row.magnitude) is not None]
+    if not known or not isinstance(now, TensorRow) or not now.is_floating:
         return ""
     shown = known[-_CALLS:]
     # In words, as `22nd call` above: the calls of `--calls` and of printed lines count from 0.
@@ -80,21 +79,23 @@ def history(earlier: Sequence[Earlier], now: Json) -> str:
     return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
 
 
-def value(row: Json) -> str:
+def value(row: ValueRow | None) -> str:
     """Type, shape, place and statistics, as far as they are known."""
     from rewriter.runtime.text import short_dtype
 
-    if "dtype" not in row:
-        return f"{row['type']} {row.get('value', '')}" if "type" in row else "not recorded"
-    stride = f" stride {row['stride']}" if row.get("stride") else ""
-    kind = f"{short_dtype(row['dtype'])}{row['shape']}{stride}"
-    return f"{kind}  {row.get('device', '')}  {statistics(row)}"
+    if isinstance(row, ScalarRow):
+        return f"{row.type} {row.value or ''}"
+    if not isinstance(row, TensorRow):
+        return "not recorded"
+    stride = f" stride {list(row.stride)}" if row.stride else ""
+    kind = f"{short_dtype(row.dtype)}{list(row.shape)}{stride}"
+    return f"{kind}  {row.device}  {statistics(row)}"
 
 
-def statistics(row: Json) -> str:
+def statistics(row: ValueRow | None) -> str:
     from rewriter.runtime.text import number
 
-    if "numel" not in row:
+    if not isinstance(row, TensorRow) or not row.is_measured:
         return "not measured"
-    values = ((name, row.get(name)) for name in _SHOWN)
+    values = ((name, row.statistics[name]) for name in _SHOWN)
     return " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)

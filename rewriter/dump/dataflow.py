@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rewriter.core.align import Keys
-from rewriter.core.types import Json
 from rewriter.dump.reading import RunDump, Step, label
+from rewriter.dump.rows import EventRow, TensorRow, ValueRow, renamed
 from rewriter.locate.names import canonical, launch_keys
 
 OUTPUTS = "outputs"
 
 _MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # of a list of tensors; a further view of the same tensor
-_PLAIN = ("numel", "min", "max", "mean", "std", "nan", "inf")
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,21 @@ class Source:
 
 
 @dataclass(frozen=True)
+class NoResult:
+    """An output of a call that no recorded launch wrote: what it is, in words, and whether that
+    says which value it is."""
+
+    text: str
+    is_known: bool
+
+
+@dataclass(frozen=True)
 class Node:
     """A step with what it read and wrote.
 
     `given` says of each tensor that it was given, by name, where that came from: several where
     launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
-    `keys` are what it is aligned by. `returned` are rows of the outputs of a call, which are no
-    event. Those without a `dtype` are no result of a recorded launch: `is` says what they are.
+    `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event.
     """
 
     step: Step
@@ -75,7 +82,7 @@ class Node:
     given: dict[str, tuple[Source, ...]]
     slots: dict[str, int]
     keys: Keys
-    returned: tuple[Json, ...] = ()
+    returned: tuple[TensorRow | NoResult, ...] = ()
 
     @property
     def origins(self) -> Iterator[Source]:
@@ -83,37 +90,50 @@ class Node:
         return chain.from_iterable(self.given.values())
 
 
-def reads(rows: Sequence[Json]) -> list[Json]:
+def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
     """The rows of what a launch was given: before it, or after it where only that was recorded.
 
     What it updates is only known before.
     """
-    before = [row for row in rows if row.get("phase") == "before" and "arg" in row]
-    return before or [row for row in _after(rows) if row.get("role") == "in"]
+    before = [row for row in values(rows) if row.phase == "before"]
+    return before or [row for row in _after(rows) if row.role == "in"]
 
 
-def given(rows: Sequence[Json]) -> list[Json]:
+def given(rows: Sequence[EventRow]) -> list[TensorRow]:
     """The rows of the tensors that a launch was given, also of those whose value then is not known:
     what it updates, where nothing was recorded before it."""
-    found = tensors(reads(rows))
-    if any(row.get("phase") == "before" for row in rows):
-        return found
-    return found + [row for row in tensors(_after(rows)) if row.get("role") == "inout"]
+    read = tensors(reads(rows))
+    if any(row.phase == "before" for row in rows):
+        return read
+    return read + [row for row in tensors(_after(rows)) if row.role == "inout"]
 
 
-def results(rows: Sequence[Json]) -> list[Json]:
+def results(rows: Sequence[EventRow]) -> list[ValueRow]:
     """The rows of what a launch wrote; the inputs of a call are the results of its first step."""
-    if rows and rows[0].get("phase") == "inputs":
-        return [row for row in rows if "arg" in row]
-    return [row for row in _after(rows) if row.get("role") != "in"]
+    if rows and rows[0].phase == "inputs":
+        return values(rows)
+    return [row for row in _after(rows) if row.role != "in"]
 
 
-def _after(rows: Sequence[Json]) -> list[Json]:
-    return [row for row in rows if row.get("phase") == "after" and "arg" in row]
+def computes(rows: Sequence[EventRow]) -> bool:
+    """Whether a launch was given numbers that may be infinite, or updates them.
+
+    What a launch writes that was given none are constants: infinities in them are no fault, as
+    those of a mask.
+    """
+    return any(row.is_floating for row in given(rows))
 
 
-def tensors(rows: Sequence[Json]) -> list[Json]:
-    return [row for row in rows if "dtype" in row]
+def _after(rows: Sequence[EventRow]) -> list[ValueRow]:
+    return [row for row in values(rows) if row.phase == "after"]
+
+
+def values(rows: Sequence[EventRow]) -> list[ValueRow]:
+    return [row for row in rows if isinstance(row, ValueRow)]
+
+
+def tensors(rows: Sequence[EventRow]) -> list[TensorRow]:
+    return [row for row in rows if isinstance(row, TensorRow)]
 
 
 def variable(name: str) -> str:
@@ -121,12 +141,13 @@ def variable(name: str) -> str:
     return _MEMBER.sub("", name)
 
 
-def fingerprint(row: Json) -> Hashable:
+def fingerprint(row: TensorRow) -> Hashable:
     """What tells a value from others without reading it; `None` where the dump does not say."""
-    if "sha256" in row:
-        return (row["dtype"], row["sha256"])
-    if row.get("numel") and row.get("std"):  # of a constant there are too many
-        return (row["dtype"], *(row.get(name) for name in _PLAIN))
+    if row.sha256:
+        return (row.dtype, row.sha256)
+    if row.numel and row.std:  # of a constant there are too many
+        statistics = (row.min, row.max, row.mean, row.std)
+        return (row.dtype, row.numel, *statistics, row.nan, row.inf)
     return None
 
 
@@ -162,25 +183,25 @@ class _Tracer:
         self._near: dict[Source, Hashable] = {}
         self._deep: dict[Source, Hashable] = {}
 
-    def node(self, run: RunDump, step: Step, rows: list[Json]) -> Node:
-        facts = {} if step.launch is None else run.table.get(step.launch, {})
+    def node(self, run: RunDump, step: Step, rows: list[EventRow]) -> Node:
+        facts = run.launch_row(step.launch)
         place = Place(
             run.name,
             step.position,
             step.launch,
             step.iteration,
             step.kernel,
-            str(facts.get("kind", "")),
-            str(facts.get("scope", "")),
-            int(facts.get("line", 0)),
-            tuple(facts.get("source_nodes", ())),
-            tuple(facts.get("origins", ())),
+            facts.kind,
+            facts.scope,
+            facts.line,
+            facts.source_nodes,
+            facts.origins,
         )
-        memory = facts.get("buffers", {})
+        memory = facts.buffers
         got, written = given(rows), tensors(results(rows))
         # In what runs again and again, a name of the last time says nothing.
-        again = bool(facts.get("repeats"))
-        sources = {row["arg"]: self._sources(place.scope, memory, row, again) for row in got}
+        again = facts.repeats
+        sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
         return Node(step, place, sources, slots, keys)
@@ -188,12 +209,12 @@ class _Tracer:
     def outputs(self, run: RunDump, nodes: Sequence[Node]) -> Node | None:
         """What the call returned of what its launches wrote, and wrote last."""
         scopes = {node.place.scope for node in nodes}
-        returned = next((x for x in run.facts.get("outputs", {}).items() if x[0] in scopes), None)
+        returned = next((x for x in run.facts.outputs.items() if x[0] in scopes), None)
         if returned is None:
             return None
         scope, names = returned
         got: dict[str, tuple[Source, ...]] = {}
-        rows: list[Json] = []
+        rows: list[TensorRow | NoResult] = []
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
             label = f"{position}: {name}"
@@ -201,21 +222,21 @@ class _Tracer:
                 source = max(writers.values(), key=lambda source: source.step)
                 row = tensors(results(run.rows(run.steps[source.step])))[source.slot]
                 got[label] = (source,)
-                rows.append({**row, "arg": label})
+                rows.append(renamed(row, label))
             elif name in self._inputs:
-                rows.append({"arg": label, "is": f"the input {name}"})
+                rows.append(NoResult(f"the input {name}", True))
             elif name:
-                rows.append({"arg": label, "is": f"{name}, which no recorded launch wrote"})
+                rows.append(NoResult(f"{name}, which no recorded launch wrote", False))
             else:  # the text of the wrapper has no variable there
-                rows.append({"arg": label, "is": "no tensor"})
+                rows.append(NoResult("no tensor", True))
         step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
 
     def _sources(
-        self, scope: str, memory: dict[str, str], row: Json, again: bool
+        self, scope: str, memory: dict[str, str], row: TensorRow, again: bool
     ) -> tuple[Source, ...]:
-        name, value = variable(row["arg"]), fingerprint(row)
+        name, value = variable(row.arg), fingerprint(row)
         writers = self._memory.get((scope, memory.get(name, name)), {})
         if name in writers:
             writers = {name: writers[name]}
@@ -223,7 +244,7 @@ class _Tracer:
         if not writers and name in self._inputs:
             writers = {name: self._inputs[name]}
         known = [self._values[source] for source in writers.values()]
-        if not sure and row["phase"] == "before" and known != [value] and value in self._by_value:
+        if not sure and row.phase == "before" and known != [value] and value in self._by_value:
             # A parameter of a subgraph, whose name says nothing, or means something else outside.
             # The value of a part of a buffer is no writer's, and is not found here.
             return (self._by_value[value],)
@@ -232,13 +253,13 @@ class _Tracer:
     def _keys(
         self,
         place: Place,
-        got: list[Json],
-        written: list[Json],
+        got: list[TensorRow],
+        written: list[TensorRow],
         sources: tuple[tuple[Source, ...], ...],
     ) -> Keys:
         shapes = (
-            tuple(tuple(row["shape"]) for row in got if row.get("role") == "in"),
-            tuple(tuple(row["shape"]) for row in written),
+            tuple(row.shape for row in got if row.role == "in"),
+            tuple(row.shape for row in written),
         )
         keys = launch_keys(place.kernel, place.kind, shapes, place.source_nodes, place.origins)
         near = tuple(tuple(map(self._near.get, each)) for each in sources)
@@ -249,20 +270,20 @@ class _Tracer:
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
     def _write(
-        self, place: Place, memory: dict[str, str], written: list[Json], keys: Keys
+        self, place: Place, memory: dict[str, str], written: list[TensorRow], keys: Keys
     ) -> dict[str, int]:
         slots: dict[str, int] = {}
         for slot, row in enumerate(written):
             source = Source(place.step, slot)
-            name, value = variable(row["arg"]), fingerprint(row)
-            slots.setdefault(row["arg"], slot)
+            name, value = variable(row.arg), fingerprint(row)
+            slots.setdefault(row.arg, slot)
             if place.launch is None:
                 self._inputs[name] = source
                 self._near[source] = self._deep[source] = ("input", name)
             else:
                 root = memory.get(name, name)
                 writers = self._memory.setdefault((place.scope, root), {})
-                if name == root or row.get("role") == "inout":
+                if name == root or row.role == "inout":
                     writers.clear()
                 writers[name] = source
                 self._by_name[root] = writers

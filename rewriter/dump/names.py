@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter.core import json_text, limits
 from rewriter.core.json_text import JsonError
-from rewriter.core.types import Json
+
+if TYPE_CHECKING:
+    from rewriter.dump.documents import WrapperNames
 
 FILE = "names.json"
 
@@ -38,18 +41,22 @@ class Names:
 
 def write(dump: Path, names: Mapping[str, Names]) -> None:
     """Add the names of wrappers to a dump. Raises `OSError`."""
-    content = {
-        "format": "rewriter.names",
-        "version": 1,
-        "wrappers": {
-            sha256: {
-                "source_nodes": {str(index): list(nodes) for index, nodes in one.nodes.items()},
-                "inputs": {name: [given.name, given.at] for name, given in one.inputs.items()},
-            }
+    from msgspec import to_builtins
+
+    from rewriter.dump.documents import NamesFile, WrapperNames
+
+    content = NamesFile(
+        format="rewriter.names",
+        version=1,
+        wrappers={
+            sha256: WrapperNames(
+                source_nodes={str(index): nodes for index, nodes in one.nodes.items()},
+                inputs={name: (given.name, given.at) for name, given in one.inputs.items()},
+            )
             for sha256, one in names.items()
         },
-    }
-    (dump / FILE).write_text(json_text.encode(content), encoding="utf-8")
+    )
+    (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
 
 
 def read(dump: Path) -> Mapping[str, Names]:
@@ -66,25 +73,19 @@ def read(dump: Path) -> Mapping[str, Names]:
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> Mapping[str, Names]:
     """`changed` is the time of the last change: each run of a dump asks for the same."""
+    # `list` has names without a dump, and does not pay for the types of one.
+    from rewriter.dump.documents import NamesFile
+    from rewriter.dump.rows import SchemaError, read
+
     try:
-        wrappers = json_text.parse_object(path.read_bytes()).get("wrappers")
-    except (OSError, JsonError):
+        content = read(json_text.parse_object(path.read_bytes()), NamesFile)
+    except (OSError, JsonError, SchemaError):
         return {}
-    found = wrappers.items() if isinstance(wrappers, dict) else ()
-    return {sha256: _names(one) for sha256, one in found if isinstance(one, dict)}
+    return {sha256: _names(one) for sha256, one in content.wrappers.items()}
 
 
-def _names(one: Json) -> Names:
-    nodes, inputs = one.get("source_nodes"), one.get("inputs")
+def _names(one: WrapperNames) -> Names:
     return Names(
-        {
-            int(index): tuple(map(str, each))
-            for index, each in (nodes.items() if isinstance(nodes, dict) else ())
-            if index.isdecimal() and isinstance(each, list)
-        },
-        {
-            name: Input(*map(str, given))
-            for name, given in (inputs.items() if isinstance(inputs, dict) else ())
-            if isinstance(given, list) and len(given) == 2
-        },
+        {int(index): nodes for index, nodes in one.source_nodes.items() if index.isdecimal()},
+        {name: Input(*given) for name, given in one.inputs.items()},
     )

@@ -6,22 +6,41 @@ disk when they are asked for: a dump may be larger than memory, and its events m
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
+from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
 from rewriter.dump.names import Names
+from rewriter.dump.rows import (
+    ErrorRow,
+    EventRow,
+    MissingRow,
+    ScalarRow,
+    SchemaError,
+    TensorRow,
+    TimeRow,
+    UnexpectedRow,
+    read,
+    read_row,
+)
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
+_UNKNOWN = LaunchRow(launch=0)
+_S = TypeVar("_S", bound=Struct)
+# Rows that may say what is wrong with an input.
+InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
 
 
 def label(launch: int, iteration: int) -> str:
@@ -56,7 +75,7 @@ class RunDump:
     path: Path
     rank: int
     number: int
-    facts: Json = field(repr=False)
+    facts: RunFacts = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -65,21 +84,25 @@ class RunDump:
     @property
     def artifact(self) -> str:
         """The wrapper that was called."""
-        return str(self.facts.get("artifact", ""))
+        return self.facts.artifact
 
     @property
     def sha256(self) -> str:
         """The hash of that wrapper without probes; empty in a dump of an early version."""
-        return str(self.facts.get("sha256", ""))
+        return self.facts.sha256
 
     @cached_property
-    def table(self) -> dict[int, Json]:
-        """What was known of each probed launch, by its index: `kernel`, `kind`, `line`, …"""
-        rows = {row["launch"]: row for row in self.facts.get("launches", ())}
+    def table(self) -> dict[int, LaunchRow]:
+        """What was known of each probed launch, by its index."""
+        rows = {row.launch: row for row in self.facts.launches}
         for index, nodes in self.names.nodes.items():
-            if index in rows and not rows[index].get("source_nodes"):
-                rows[index] = {**rows[index], "source_nodes": list(nodes)}
+            if index in rows and not rows[index].source_nodes:
+                rows[index] = structs.replace(rows[index], source_nodes=nodes)
         return rows
+
+    def launch_row(self, launch: int | None) -> LaunchRow:
+        """The row of the table of a launch; an empty one of what is in no table."""
+        return _UNKNOWN if launch is None else self.table.get(launch, _UNKNOWN)
 
     @cached_property
     def names(self) -> Names:
@@ -97,43 +120,67 @@ class RunDump:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Every launch in the order in which they ran, the inputs of the call first."""
-        return tuple(self._steps())
+        return tuple(step for step, _ in self.walk())
 
-    def rows(self, step: Step) -> list[Json]:
+    def rows(self, step: Step) -> list[EventRow]:
         """The events of a step: one row for each phase and argument."""
-        with (self.path / EVENTS).open("rb") as file:
+        path = self.path / EVENTS
+        with path.open("rb") as file:
             file.seek(step.offset)
             data = file.read(step.size)
-        rows = [json_text.parse_object(line) for line in data.split(b"\n") if line]
-        return [row for row in rows if not _is_timing(row)]
+        try:
+            rows = [read_row(json_text.parse_object(line)) for line in data.split(b"\n") if line]
+        except (json_text.JsonError, SchemaError) as error:  # it was sound before
+            raise _corrupt(path, f"it was changed while it was read: {error}") from error
+        return [row for row in rows if not isinstance(row, TimeRow)]
 
-    def events(self) -> Iterator[Json]:
+    def events(self) -> Iterator[EventRow]:
         """Every row, whichever step it belongs to, in the order of the file."""
         return (row for _, row in _rows(self.path / EVENTS))
 
-    def having(self, field: str) -> Iterator[Json]:
-        """Those of the `events` that have a field."""
+    def times(self) -> Iterator[TimeRow]:
+        """How long each launch took."""
+        return (row for row in self._having("time") if isinstance(row, TimeRow))
+
+    def errors(self) -> Iterator[ErrorRow]:
+        """The launches at which the device was found faulty."""
+        return (row for row in self._having("error") if isinstance(row, ErrorRow))
+
+    def unexpected(self) -> Iterator[InputRow]:
+        """Inputs of the call that are not what the wrapper was compiled for."""
+        rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
+        return (row for row in rows if row.unexpected)
+
+    def _having(self, field: str) -> Iterator[EventRow]:
         # Most files have none, and they may be long.
         if f'"{field}"'.encode() in (self.path / EVENTS).read_bytes():
-            yield from (row for row in self.events() if field in row)
+            yield from self.events()
 
-    def _steps(self) -> Iterator[Step]:
-        position = 0
+    def walk(self) -> Iterator[tuple[Step, list[EventRow]]]:
+        """Every step with its rows, in one pass over the file.
+
+        Raises `RewriterError` at the first line that is not as a runtime writes it, after the rows
+        before it.
+        """
+        position = start = offset = 0
         current: tuple[int | None, int, str] | None = None
-        start = offset = 0
-        for line, row in _rows(self.path / EVENTS):
-            if _is_timing(row):
-                offset += line
-                continue
-            which = (row.get("launch"), row.get("iteration", 0), row.get("kernel", ""))
-            if which != current:
-                if current is not None:
-                    yield Step(position, *current, start, offset - start)
-                    position += 1
-                current, start = which, offset
-            offset += line
+        rows: list[EventRow] = []
+        try:
+            for size, row in _rows(self.path / EVENTS):
+                if not isinstance(row, TimeRow):
+                    if (which := (*row.which, row.kernel)) != current:
+                        if current is not None:
+                            yield Step(position, *current, start, offset - start), rows
+                            position += 1
+                        current, start, rows = which, offset, []
+                    rows.append(row)
+                offset += size
+        except RewriterError:
+            if current is not None:
+                yield Step(position, *current, start, offset - start), rows
+            raise
         if current is not None:
-            yield Step(position, *current, start, offset - start)
+            yield Step(position, *current, start, offset - start), rows
 
 
 @dataclass(frozen=True)
@@ -141,13 +188,13 @@ class Dump:
     """What a probed program left. `manifest` is empty where only a run of a dump was named."""
 
     path: Path
-    manifest: Json
+    manifest: Manifest
     runs: tuple[RunDump, ...]
 
     @property
     def caveat(self) -> str:
         """What holds for all findings in this dump: that the inputs were random; else empty."""
-        if self.manifest.get("inputs") != "random":
+        if self.manifest.inputs != "random":
             return ""
         return (
             "The inputs were random, made by the wrapper's own get_args(): a program may never "
@@ -197,22 +244,24 @@ def _open_run(events: Path) -> RunDump:
         raise _corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    facts = _read_json(path / RUN)
-    if wrong := _wrong_run(facts):
-        raise _corrupt(path / RUN, f"{wrong} is not what a probed program writes")
-    return RunDump(path, rank, number, facts)
+    return RunDump(path, rank, number, _document(path / RUN, _read_json(path / RUN), RunFacts))
 
 
-def _is_timing(row: Json) -> bool:
-    """Whether a row says how long a launch took: the device tells that late, between other rows."""
-    return "time" in row and "arg" not in row
-
-
-def _manifest(path: Path) -> Json:
+def _manifest(path: Path) -> Manifest:
     for directory in (path, *path.absolute().parents[:2]):
         if (directory / MANIFEST).is_file():
-            return _read_json(directory / MANIFEST)
-    return {}
+            content = _read_json(directory / MANIFEST)
+            # Other programs have files of that name, and a part of a dump may lie below one.
+            if content.get("format") in (None, "rewriter.dump"):
+                return _document(directory / MANIFEST, content, Manifest)
+    return Manifest()
+
+
+def _document(path: Path, content: Json, kind: type[_S]) -> _S:
+    try:
+        return read(content, kind)
+    except SchemaError as error:
+        raise _corrupt(path, f"{error} is not what a probed program writes") from error
 
 
 def _read_json(path: Path) -> Json:
@@ -226,7 +275,7 @@ def _read_json(path: Path) -> Json:
         raise _corrupt(path, f"it holds no JSON object: {error}") from error
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Json]]:
+def _rows(path: Path) -> Iterator[tuple[int, EventRow]]:
     """Every row and its size in bytes; a last one that a crash cut short is left out."""
     bound = limits.JSON_LINE_BYTES
     with path.open("rb") as file:
@@ -236,101 +285,12 @@ def _rows(path: Path) -> Iterator[tuple[int, Json]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                row = json_text.parse_object(line)
+                yield len(line), read_row(json_text.parse_object(line))
             except json_text.JsonError as error:
                 raise _corrupt(path, f"line {number} is no JSON object: {error}") from error
-            if wrong := _wrong_row(row):
-                found = f"line {number}: {wrong} is not what a probed program writes"
-                raise _corrupt(path, found)
-            yield len(line), row
-
-
-def _wrong_row(row: Json) -> str:
-    """The name of a field whose value no probe writes; empty if there is none."""
-    for name, sound in _ROW.items():
-        if name in row and not sound(row[name]):
-            return f"{name} {row[name]!r:.40}"
-    # Of an unexpected input that is no value, such as None, nothing else is known.
-    if "arg" in row and not row.keys() & {"dtype", "type", "unexpected"}:
-        return "an argument without a type"
-    return "" if "dtype" not in row or "shape" in row else "a tensor without a shape"
-
-
-def _wrong_run(facts: Json) -> str:
-    for name in ("pid", "thread"):
-        # A thread of C++ may be any number of 64 bits.
-        if name in facts and (isinstance(facts[name], bool) or not isinstance(facts[name], int)):
-            return f"{name} {facts[name]!r:.40}"
-    for name in ("artifact", "sha256"):
-        if not _is_text(facts.get(name, "")):
-            return f"{name} {facts[name]!r:.40}"
-    launches, outputs = facts.get("launches", []), facts.get("outputs", {})
-    if not isinstance(launches, list):
-        return "launches"
-    for row in launches:
-        if not isinstance(row, dict) or not _is_count(row.get("launch")):
-            return f"{row!r:.40} in launches"
-        for name, sound in _LAUNCH.items():
-            if name in row and not sound(row[name]):
-                return f"{name} {row[name]!r:.40} of launch {row['launch']}"
-    if not isinstance(outputs, dict) or not all(map(_are_names, outputs.values())):
-        return "outputs"
-    return ""
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def _are_counts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_count, value))
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _are_labels(value: object) -> bool:
-    """What a line hands over: a list of role, name and, where it is another, expression."""
-    return isinstance(value, list) and all(_are_names(x) and len(x) > 1 for x in value)
-
-
-def _is_statistic(value: object) -> bool:
-    """A number, a non-finite one as text, or nothing where there is none."""
-    if value is None or isinstance(value, (int, float)):
-        return not isinstance(value, bool) and value not in (math.inf, -math.inf)
-    return value in ("inf", "-inf", "nan")
-
-
-def _is_duration(value: Json) -> bool:
-    numbers = (value.get("start_us"), value.get("duration_us"))
-    return all(isinstance(x, (int, float)) and -1e18 < x < 1e18 for x in numbers)
-
-
-_ROW: dict[str, Callable[[object], bool]] = {
-    "launch": _is_count,
-    "iteration": _is_count,
-    **dict.fromkeys(("kernel", "arg", "dtype", "device", "file", "sha256", "type"), _is_text),
-    **dict.fromkeys(("error", "unexpected"), _is_text),
-    "captured": lambda value: isinstance(value, bool),
-    "time": lambda value: isinstance(value, dict) and _is_duration(value),
-    "phase": lambda value: value in ("inputs", "before", "after"),
-    "role": lambda value: value in ("in", "out", "inout"),
-    **dict.fromkeys(("shape", "stride"), _are_counts),
-    **dict.fromkeys(("numel", "nan", "inf"), _is_count),
-    **dict.fromkeys(("min", "max", "mean", "std"), _is_statistic),
-}
-_LAUNCH: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("kernel", "kind", "scope"), _is_text),
-    "line": _is_count,
-    **dict.fromkeys(("source_nodes", "origins"), _are_names),
-    **dict.fromkeys(("before", "after"), _are_labels),
-    "buffers": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
-}
+            except SchemaError as error:
+                text = f"line {number}: {error} is not what a probed program writes"
+                raise _corrupt(path, text) from error
 
 
 def _corrupt(path: Path, found: str) -> RewriterError:

@@ -56,5 +56,6 @@ def _unreadable(path: Path, why: str) -> RewriterError:
     return RewriterError(
         "corrupt-dump",
         f"{path} cannot be read as a saved tensor: {why}",
-        hint="Copy the dump again, or pass --no-histograms for a report without saved tensors.",
+        hint="Copy the dump again, or run the program once more; `report --no-histograms` reads no "
+        "saved tensors.",
     )

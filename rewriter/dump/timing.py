@@ -12,6 +12,7 @@ from pathlib import Path
 from rewriter.core import files, json_text
 from rewriter.core.types import Json
 from rewriter.dump.reading import RunDump, open_dump
+from rewriter.dump.rows import TimeRow
 
 TRACE = "trace.json"
 
@@ -56,29 +57,27 @@ def table(dump: Path) -> tuple[Timed, ...]:
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    found: dict[tuple[str, int], list[tuple[RunDump, Json]]] = {}
+    timed: dict[tuple[str, int], list[tuple[RunDump, TimeRow]]] = {}
     for run in open_dump(dump).runs:
-        for row in _timed(run):
-            found.setdefault((run.artifact, row["launch"]), []).append((run, row))
-    totals = {
-        key: sum(row["time"]["duration_us"] for _, row in rows) for key, rows in found.items()
-    }
+        for launch, row in _timed(run):
+            timed.setdefault((run.artifact, launch), []).append((run, row))
+    totals = {key: sum(row.time.duration_us for _, row in rows) for key, rows in timed.items()}
     whole = sum(totals.values())
     made = []
-    for (artifact, launch), rows in found.items():
+    for (artifact, launch), rows in timed.items():
         run, row = rows[0]
-        facts = run.table.get(launch, {})
+        facts = run.launch_row(launch)
         total = totals[artifact, launch]
         made.append(
             Timed(
                 artifact=artifact,
                 launch=launch,
-                kernel=str(row.get("kernel", facts.get("kernel", ""))),
-                kind=str(facts.get("kind", "")),
+                kernel=row.kernel or facts.kernel,
+                kind=facts.kind,
                 runs=len(rows),
                 total=total,
                 share=total / whole if whole else 0.0,
-                clock=str(row["time"].get("clock", "")),
+                clock=row.time.clock,
             )
         )
     return tuple(sorted(made, key=lambda timed: -timed.total))
@@ -119,7 +118,7 @@ def write_trace(dump: Path) -> Path:
     events: list[Json] = []
     names: list[Json] = []
     for run in runs:
-        track = (run.rank, run.facts.get("pid"), run.artifact)
+        track = (run.rank, run.facts.pid, run.artifact)
         if track not in tracks:
             tracks[track] = len(tracks)
             names += _names(run, tracks[track])
@@ -134,33 +133,33 @@ def write_trace(dump: Path) -> Path:
 
 def _started(run: RunDump) -> float:
     """When a call began, in seconds of the clock."""
-    started = run.facts.get("started")
+    started = run.facts.started
     return float(started) if isinstance(started, (int, float)) and started < 1e12 else 0.0
 
 
-def _timed(run: RunDump) -> Iterator[Json]:
-    return (row for row in run.having("time") if "launch" in row)
+def _timed(run: RunDump) -> Iterator[tuple[int, TimeRow]]:
+    return ((row.launch, row) for row in run.times() if isinstance(row.launch, int))
 
 
 def _events(run: RunDump, track: int, offset: float) -> Iterator[Json]:
-    for row in _timed(run):
-        facts = run.table.get(row["launch"], {})
+    for launch, row in _timed(run):
+        facts = run.launch_row(launch)
         yield {
-            "name": str(row.get("kernel", facts.get("kernel", ""))),
-            "cat": str(facts.get("kind", "")) or "launch",
+            "name": row.kernel or facts.kernel,
+            "cat": facts.kind or "launch",
             "ph": "X",
-            "ts": round(offset + row["time"]["start_us"], 3),
-            "dur": row["time"]["duration_us"],
+            "ts": round(offset + row.time.start_us, 3),
+            "dur": row.time.duration_us,
             "pid": run.rank,
             "tid": track,
             "args": {
                 "run": run.name,
-                "launch": row["launch"],
-                "iteration": row.get("iteration", 0),
-                "line": facts.get("line", 0),
-                "source_nodes": facts.get("source_nodes", []),
-                "origins": facts.get("origins", []),
-                "clock": row["time"].get("clock", ""),
+                "launch": launch,
+                "iteration": row.iteration or 0,
+                "line": facts.line,
+                "source_nodes": list(facts.source_nodes),
+                "origins": list(facts.origins),
+                "clock": row.time.clock,
             },
         }
 

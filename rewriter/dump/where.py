@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
+from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.dump.saved import is_file_of, load, mismatch
 from rewriter.runtime.text import short_dtype
 
 _LARGE = 1 << 28  # elements from which on a tensor is not looked through
 
 
-def where(run: Path, row: Json, what: str) -> str:
+def where(run: Path, row: TensorRow, what: NonFinite) -> str:
     """The place of the NaN ("nan") or infinities ("inf") in the tensor of a row, in words; empty
     where it was not saved, or the file is not what was recorded."""
-    path = run / str(row.get("file", ""))
-    shape = tuple(row.get("shape", ()))
-    if not row.get("file") or not is_file_of(run, path) or math.prod(shape) > _LARGE:
+    path = run / row.file
+    if not row.file or not is_file_of(run, path) or row.size > _LARGE:
         return ""
     try:
         tensor = load(path)
     except RewriterError:
         return ""  # `report` says that of every file
-    if mismatch(tensor, short_dtype(row["dtype"]), shape):
+    if mismatch(tensor, short_dtype(row.dtype), row.shape):
         return ""
     import torch
 
@@ -36,13 +34,13 @@ def where(run: Path, row: Json, what: str) -> str:
     held = tensor.isnan() if what == "nan" else tensor.isinf()
     if not bool(held.any()):
         return ""
-    if not shape:
+    if not row.shape:
         return "it is one number"
     first = [int(index) for index in held.nonzero()[0]]
     text = f"the first at {first}"
-    if len(shape) > 1:
-        rows = held.reshape(-1, shape[-1]).any(-1)
-        columns = held.reshape(-1, shape[-1]).any(0)
+    if len(row.shape) > 1:
+        rows = held.reshape(-1, row.shape[-1]).any(-1)
+        columns = held.reshape(-1, row.shape[-1]).any(0)
         text += f", in {int(rows.sum()):,} of {rows.numel():,} rows"
         if int(columns.sum()) < columns.numel():
             text += f" and {int(columns.sum()):,} of {columns.numel():,} columns"

@@ -19,6 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
 from rewriter.dump.reading import EVENTS, MANIFEST, RunDump, open_dump
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import copy_of
 from rewriter.locate.types import Launch
 
@@ -120,14 +121,14 @@ def _wrapper(run: RunDump) -> OpenWrapper:
     return wrapper
 
 
-def _inputs(run: RunDump, names: tuple[str, ...], rows: list[Json]) -> Iterator[Json]:
+def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Iterator[Json]:
     """What makes each input of the call."""
-    given = {row["arg"]: row for row in rows if row.get("phase") == "inputs" and "arg" in row}
-    tensors = [row for row in given.values() if "dtype" in row]
-    unsaved = [row["arg"] for row in tensors if not _is_there(run, row)]
+    given = {row.arg: row for row in dataflow.values(rows) if row.phase == "inputs"}
+    tensors = dataflow.tensors([*given.values()])
+    unsaved = [row.arg for row in tensors if not _is_there(run, row)]
     if (names and not given) or unsaved:
         what = f"{', '.join(unsaved[:_LISTED])} of the inputs" if unsaved else "the inputs"
-        call = run.facts.get("call")
+        call = run.facts.call
         # Of a program with many calls this one is enough; it is counted as `--calls` counts.
         only = f" --calls {call}" if isinstance(call, int) and call > 0 else ""
         raise RewriterError(
@@ -137,56 +138,57 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[Json]) -> Iterator[
             f"`rewriter run --probe save{only} -- COMMAND`, or `rewriter run FILE --probe save`.",
         )
     for name in names:
-        row = given.get(name, {})  # no value is recorded of `None`
-        if "dtype" in row:
-            kept: Json = {
-                key: row[key] for key in ("dtype", "shape", "stride", "device") if key in row
-            }
-            yield {**kept, "file": str((run.path / row["file"]).absolute())}
-        elif row and row.get("type") not in _SCALARS:
+        row = given.get(name)
+        if isinstance(row, TensorRow):
+            kept = _only(row, "dtype", "shape", "stride", "device")
+            yield {**kept, "file": str((run.path / row.file).absolute())}
+        elif isinstance(row, ScalarRow) and row.type not in _SCALARS:
             raise RewriterError(
                 "no-saved-inputs",
-                f"{run.path}: the input {name} is a {row.get('type')}, which no file holds",
+                f"{run.path}: the input {name} is a {row.type}, which no file holds",
                 hint="`rewriter run FILE --args` takes inputs that torch.save wrote.",
             )
-        else:
-            yield {key: row[key] for key in ("type", "value") if key in row}
+        else:  # no value is recorded of `None`
+            yield _only(row, "type", "value") if isinstance(row, ScalarRow) else {}
 
 
 def _outputs(
-    run: RunDump, entry: str, rows: list[Json], launches: Sequence[Launch]
+    run: RunDump, entry: str, rows: list[EventRow], launches: Sequence[Launch]
 ) -> Iterator[Json | None]:
     """What was recorded of each value that the call returned, after it was written last."""
     last = _last_written(run, rows)
     writers = {x.buffer: launch.index for launch in launches for x in launch.args if x.role != "in"}
-    for name in run.facts.get("outputs", {}).get(entry, ()):
+    for name in run.facts.outputs.get(entry, ()):
         row = last.get(name)
-        if row is None or row.get("arg") != name or "dtype" not in row:
+        if not isinstance(row, TensorRow) or row.arg != name:
             yield None
             continue
-        if row.get("launch", -1) < writers.get(name, -1):
+        launch, _ = row.which
+        if (-1 if launch is None else launch) < writers.get(name, -1):
             # Written once more, which --roles, --tensors or --when kept out of the record.
             yield None
             continue
-        known: Json = {key: row[key] for key in ("shape", "stride", "sha256") if key in row}
+        known = _only(row, "shape", "stride", "sha256")
         if _is_there(run, row):
-            known["file"] = str((run.path / row["file"]).absolute())
+            known["file"] = str((run.path / row.file).absolute())
         yield known if {"file", "sha256"} & known.keys() else None
 
 
-def _last_written(run: RunDump, rows: list[Json]) -> Mapping[str, Json]:
+def _last_written(run: RunDump, rows: list[EventRow]) -> Mapping[str, ValueRow]:
     """By buffer: the row of the launch that wrote it last, or that of an input."""
-    last: dict[str, Json] = {}
-    for row in rows:
-        if "arg" not in row or "time" in row:
-            continue
-        if row["phase"] == "inputs":
-            last[row["arg"]] = row
-        elif row["phase"] == "after" and row.get("role") != "in":
-            memory = run.table.get(row["launch"], {}).get("buffers", {})
-            last[memory.get(row["arg"], dataflow.variable(row["arg"]))] = row
+    last: dict[str, ValueRow] = {}
+    for row in dataflow.values(rows):
+        if row.phase == "inputs":
+            last[row.arg] = row
+        elif row.is_result:
+            memory = run.launch_row(row.which[0]).buffers
+            last[memory.get(row.arg, dataflow.variable(row.arg))] = row
     return last
 
 
-def _is_there(run: RunDump, row: Json) -> bool:
-    return "file" in row and (run.path / row["file"]).is_file()
+def _is_there(run: RunDump, row: TensorRow) -> bool:
+    return bool(row.file) and (run.path / row.file).is_file()
+
+
+def _only(row: ValueRow, *names: str) -> Json:
+    return {name: value for name, value in to_json(row).items() if name in names}

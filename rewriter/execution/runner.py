@@ -17,6 +17,7 @@ from rewriter.core.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
 from rewriter.core.types import Json
 from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.reading import is_recorded, open_dump
+from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import AS_IT_IS, HostRun, Output, run_host
 from rewriter.execution.replay import RecordedCall
@@ -327,7 +328,7 @@ def _collect(request: RunRequest, dump: Path | None, host: HostRun) -> RunResult
         code=INTERRUPTED if ended.interrupted else int(has_finding),
         dump=dump,
         launches=request.wrapper.launches,
-        events=tuple(row for call in calls for row in call.events()),
+        events=tuple(to_json(row) for call in calls for row in call.events()),
         outputs=outputs,
         random_globals=tuple(report.get("random_globals", ())),
         seconds=host.seconds,

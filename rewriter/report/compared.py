@@ -14,11 +14,11 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
     TensorComparison,
 )
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import Place
 from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
 from rewriter.report.findings import counted
-from rewriter.report.model import facts, number, of_wrappers, reading, sentence
+from rewriter.report.model import facts, known, reading, sentence
 from rewriter.report.types import (
     Difference,
     Finding,
@@ -30,7 +30,6 @@ from rewriter.report.types import (
     TensorDifference,
 )
 
-_STATISTICS = ("min", "max", "mean", "std")
 _LISTED = 5
 
 
@@ -77,8 +76,8 @@ def _both(comparison: Comparison, sides: tuple[Side, Side]) -> tuple[tuple[str, 
     """What the manifests say: once where both say the same."""
     called_a = [sides[0].runs[run.a] for run in comparison.runs if run.a in sides[0].runs]
     called_b = [sides[1].runs[run.b] for run in comparison.runs if run.b in sides[1].runs]
-    a = dict(facts(of_wrappers(comparison.manifest_a, called_a)))
-    b = dict(facts(of_wrappers(comparison.manifest_b, called_b)))
+    a = dict(facts(comparison.manifest_a, called_a))
+    b = dict(facts(comparison.manifest_b, called_b))
     lines = [("Dump A", str(comparison.a)), ("Dump B", str(comparison.b))]
     for name in dict.fromkeys([*a, *b]):
         if a.get(name) == b.get(name):
@@ -179,25 +178,23 @@ def _other(place: Place) -> str:
 
 
 def _readings(compared: LaunchComparison) -> list[Reading]:
-    rows = []
-    for tensor in compared.tensors:
-        if tensor.a:
-            rows.append(reading({"phase": tensor.phase, **tensor.a}, dump="A"))
-        if tensor.b:
-            rows.append(reading({"phase": tensor.phase, **tensor.b}, dump="B"))
-    return rows
+    return [
+        reading(row, dump=dump)
+        for tensor in compared.tensors
+        for row, dump in ((tensor.a, "A"), (tensor.b, "B"))
+    ]
 
 
 def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
     metrics = tensor.metrics
-    error = _known(metrics.max_abs.error) if metrics and metrics.max_abs else None
+    error = _finite(metrics.max_abs.error) if metrics and metrics.max_abs else None
     estimated = error is None and tensor.basis == "statistics"
-    if estimated:
-        error = _statistics_error(tensor.a, tensor.b)
+    if estimated and tensor.tensors is not None:
+        error = _statistics_error(*tensor.tensors)
     elif error is None and (tensor.state == "equal" or (metrics and metrics.identical)):
         error = 0.0
     return TensorDifference(
-        name=tensor.name or str(tensor.b.get("arg", "")),
+        name=tensor.name,
         phase=tensor.phase,
         written=written,
         state=tensor.state,
@@ -207,30 +204,32 @@ def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
         allowed=_allowed(tensor),
         estimated=estimated,
         metrics={} if metrics is None else asdict(metrics),
-        type=reading(tensor.a or tensor.b).type,
+        type=reading(tensor.a).type,
     )
 
 
-def _statistics_error(a: Json, b: Json) -> float | None:
+def _statistics_error(a: TensorRow, b: TensorRow) -> float | None:
     """The largest difference between the statistics: what the error is at least, about."""
-    both = [(number(a.get(key)), number(b.get(key))) for key in _STATISTICS]
-    known = [
-        _known(abs(float(of_a) - float(of_b)))
+    pairs = [(a.min, b.min), (a.max, b.max), (a.mean, b.mean), (a.std, b.std)]
+    both = [(known(of_a), known(of_b)) for of_a, of_b in pairs]
+    errors = [
+        _finite(abs(float(of_a) - float(of_b)))
         for of_a, of_b in both
         if of_a is not None and of_b is not None
     ]
-    return max((error for error in known if error is not None), default=None)
+    return max((error for error in errors if error is not None), default=None)
 
 
 def _allowed(tensor: TensorComparison) -> float | None:
-    if tensor.tolerance is None:
+    if tensor.tolerance is None or tensor.tensors is None:
         return None
-    extremes = [number(tensor.b.get(key)) for key in ("min", "max")]
+    _, row = tensor.tensors
+    extremes = [known(row.min), known(row.max)]
     size = max((abs(float(x)) for x in extremes if x is not None), default=0.0)
     if tensor.allowed is not None:  # by rounding: the tolerance did not decide
-        return _known(tensor.allowed * size)
-    return _known(tensor.tolerance.atol + tensor.tolerance.rtol * size)
+        return _finite(tensor.allowed * size)
+    return _finite(tensor.tolerance.atol + tensor.tolerance.rtol * size)
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -165,12 +165,7 @@ def _noted(finding: Finding) -> Finding:
 
 def _is_constant(finding: Finding) -> bool:
     """Whether infinities were not computed: they came in, or their launch reads no such number."""
-    launch = finding.launch
-    if launch is None:
-        return False
-    # What it updates is not known from after it alone.
-    updates = any(reading.role == "inout" for reading in launch.readings)
-    return launch.index is None or not (floating(launch.read) or updates)
+    return finding.launch is not None and not finding.launch.computes
 
 
 def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, str]:

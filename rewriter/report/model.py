@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+
+from msgspec import UnsetType
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite import Where, overflow_of
+from rewriter.dump import dataflow
+from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, Step
+from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.report import findings, verdicts
 from rewriter.report.types import (
     Finding,
@@ -59,7 +62,7 @@ def report(
         title=dump.path.absolute().name,
         path=str(dump.path),
         verdict=f"{said} {dump.caveat}".rstrip(),
-        facts=facts(of_wrappers(dump.manifest, called)),
+        facts=facts(dump.manifest, called),
         findings=found,
         runs=chosen,
         verdicts=judged,
@@ -79,20 +82,13 @@ def read_run(
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    try:
-        launches = [launch(dumped, step, histogram, sources or {}) for step in dumped.steps]
-        if launches and _is_unfinished(dumped, launches[-1]):
-            launches[-1] = replace(launches[-1], unfinished=True)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise RewriterError(
-            "corrupt-dump",
-            f"{dumped.path}: what it says of a launch is not as expected: {error!r}",
-            hint="Copy the dump again, or run the program once more.",
-        ) from error
+    launches = [launch(dumped, step, histogram, sources or {}) for step in dumped.steps]
+    if launches and _is_unfinished(dumped, launches[-1]):
+        launches[-1] = replace(launches[-1], unfinished=True)
     return Run(
         name=dumped.name,
         artifact=dumped.artifact,
-        started=_moment(dumped.facts.get("started")),
+        started=_moment(dumped.facts.started),
         launches=tuple(launches),
         findings=(
             *_reported(dumped, launches),
@@ -113,13 +109,12 @@ def _overflow(dumped: RunDump, launches: Sequence[Launch]) -> tuple[Launch, Laun
 
 def _reported(dumped: RunDump, launches: Sequence[Launch]) -> Iterator[Finding]:
     """What probes found out themselves: a fault of the device, inputs that do not fit."""
-    if (row := next(dumped.having("error"), None)) is not None:
-        which = (row.get("launch"), row.get("iteration", 0))
-        launch = next((x for x in launches if (x.index, x.iteration) == which), None)
-        when = "right after" if row.get("phase") == "after" else "before"
-        text = f"The device was found faulty {when} {launch or 'the first launch'}: {row['error']}."
+    if (row := next(dumped.errors(), None)) is not None:
+        launch = next((x for x in launches if (x.index, x.iteration) == row.which), None)
+        when = "right after" if row.phase == "after" else "before"
+        text = f"The device was found faulty {when} {launch or 'the first launch'}: {row.error}."
         yield Finding("fault", "finding", text, dumped.name, launch)
-    wrong = [f"{row.get('arg', '')}: {row['unexpected']}" for row in dumped.having("unexpected")]
+    wrong = [f"{row.name}: {row.unexpected}" for row in dumped.unexpected()]
     if wrong:
         inputs = next((x for x in launches if x.index is None), None)
         text = f"Inputs are not what it was compiled for: {'; '.join(wrong)}."
@@ -134,9 +129,8 @@ def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
     """
     if last.index is None:
         return False
-    expected = [
-        (argument[0], argument[1]) for argument in dumped.table.get(last.index, {}).get("after", ())
-    ]
+    labels = dumped.launch_row(last.index).after or ()
+    expected = [(role, name) for role, name, *_ in labels]
     recorded = {reading.name for reading in last.readings if reading.phase == "after"}
     if not recorded:
         return bool(expected)
@@ -150,20 +144,17 @@ def launch(
     dumped: RunDump, step: Step, histogram: Histogram | None, sources: Mapping[str, str]
 ) -> Launch:
     """A step of a run with everything that was recorded of it."""
-    facts = dumped.table.get(-1 if step.launch is None else step.launch, {})
+    facts = dumped.launch_row(step.launch)
     expressions = {
-        (phase, argument[1]): argument[2]
-        for phase in ("before", "after")
-        for argument in facts.get(phase) or ()
-        if len(argument) > 2
+        (phase, label[1]): label[2]
+        for phase, labels in (("before", facts.before), ("after", facts.after))
+        for label in labels or ()
+        if len(label) > 2
     }
+    rows = dumped.rows(step)
     readings = []
-    for row in dumped.rows(step):
-        if "arg" not in row:
-            continue  # a launch of which only the name was recorded
-        if not {"phase", "role"} <= row.keys():
-            raise ValueError(f"{row['arg']} has no phase or no role")
-        made = reading(row, expressions.get((row["phase"], row["arg"]), ""))
+    for row in dataflow.values(rows):
+        made = reading(row, expressions.get((row.phase, row.arg), ""))
         if histogram is not None and made.file and _is_drawn(made):
             found = histogram(dumped.path, made)
             if isinstance(found, str):
@@ -176,13 +167,14 @@ def launch(
         index=step.launch,
         iteration=step.iteration,
         kernel=step.kernel or "inputs of the call",
-        kind=str(facts.get("kind", "")),
-        scope=str(facts.get("scope", "")),
-        line=int(facts.get("line", 0)),
-        source_nodes=tuple(map(str, facts.get("source_nodes", ()))),
-        origins=tuple(map(str, facts.get("origins", ()))),
+        kind=facts.kind,
+        scope=facts.scope,
+        line=facts.line,
+        source_nodes=facts.source_nodes,
+        origins=facts.origins,
         readings=tuple(readings),
         source=sources.get(step.kernel, ""),
+        computes=step.launch is not None and dataflow.computes(rows),
     )
 
 
@@ -191,85 +183,84 @@ def _is_drawn(reading: Reading) -> bool:
     return reading.phase == "inputs" or reading.role != "in"
 
 
-def reading(row: Json, expr: str = "", dump: str = "") -> Reading:
+def reading(row: ValueRow, expr: str = "", dump: str = "") -> Reading:
     """A row of an events file."""
-    is_tensor = "dtype" in row
-    return Reading(
-        phase=str(row.get("phase", "")),
-        name=str(row.get("arg", "")),
-        expr=str(expr),
-        role=str(row.get("role", "")),
-        dtype=short_dtype(str(row["dtype"])) if is_tensor else str(row.get("type", "")),
-        shape=tuple(row.get("shape", ())) if is_tensor else None,
-        device=str(row.get("device", "")),
-        statistics=_statistics(row),
-        value=str(row.get("value", "")),
-        file=str(row.get("file", "")),
-        sha256=str(row.get("sha256", "")),
+    made = Reading(
+        phase=row.phase,
+        name=row.arg,
+        expr=expr,
+        role=row.role,
+        dtype="",
+        shape=None,
         dump=dump,
     )
+    if isinstance(row, TensorRow):
+        return replace(
+            made,
+            dtype=short_dtype(row.dtype),
+            shape=row.shape,
+            device=row.device,
+            statistics=_statistics(row),
+            file=row.file,
+            sha256=row.sha256,
+        )
+    if isinstance(row, ScalarRow):
+        return replace(made, dtype=row.type, value=row.value or "")
+    return made
 
 
-def facts(manifest: Json) -> tuple[tuple[str, str], ...]:
-    """What the manifest says, in the order in which a reader wants it."""
-    names = (
-        ("artifact", "Artifact"),
-        ("sha256", "Its sha256"),
-        ("torch", "torch"),
-        ("device", "Device"),
-        ("probes", "Probes"),
-        ("rewriter", "inductor-rewriter"),
-        ("command", "Command"),
-    )
-    said = ((name, manifest.get(key)) for key, name in names)
-    return tuple(
-        (name, _listed(map(str, value)) if isinstance(value, list) else str(value))
-        for name, value in said
-        if value not in (None, "", [])
-    )
+def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str], ...]:
+    """What the manifest says, in the order in which a reader wants it.
 
-
-def of_wrappers(manifest: Json, runs: Iterable[RunDump]) -> Json:
-    """A manifest, with the wrappers that were called: the first process to write it knew one."""
+    Of the wrappers those that were called: the first process to write the manifest knew one.
+    """
     called = list(dict.fromkeys((run.artifact, run.sha256) for run in runs if run.artifact))
-    if not called or (len(called) == 1 and called[0][0] == manifest.get("artifact")):
-        return manifest
-    hashes = {"sha256": [sha for _, sha in called]} if all(sha for _, sha in called) else {}
-    others = {key: value for key, value in manifest.items() if key != "sha256"}
-    return {**others, **hashes, "artifact": [artifact for artifact, _ in called]}
+    artifacts, hashes = [manifest.artifact or ""], [manifest.sha256 or ""]
+    if called and [artifact for artifact, _ in called] != artifacts:
+        artifacts = [artifact for artifact, _ in called]
+        hashes = [sha for _, sha in called] if all(sha for _, sha in called) else []
+    pairs = (
+        ("Artifact", _listed(artifacts)),
+        ("Its sha256", _listed(hashes)),
+        ("torch", manifest.torch or ""),
+        ("Device", manifest.device or ""),
+        ("Probes", _listed(manifest.probes or ())),
+        ("inductor-rewriter", manifest.rewriter or ""),
+        ("Command", manifest.command or ""),
+    )
+    return tuple((name, text) for name, text in pairs if text)
 
 
-def _statistics(row: Json) -> Statistics | None:
-    if "numel" not in row:
+def _statistics(row: TensorRow) -> Statistics | None:
+    if not isinstance(row.numel, int):
         return None
     return Statistics(
-        numel=int(row["numel"]),
-        minimum=number(row.get("min")),
-        maximum=number(row.get("max")),
-        mean=number(row.get("mean")),
-        std=number(row.get("std")),
-        nan=int(row.get("nan", 0)),
-        inf=int(row.get("inf", 0)),
-        of="magnitude" if row.get("of") == "magnitude" else "value",
+        numel=row.numel,
+        minimum=known(row.min),
+        maximum=known(row.max),
+        mean=known(row.mean),
+        std=known(row.std),
+        nan=row.count("nan"),
+        inf=row.count("inf"),
+        of=row.of,
     )
 
 
-def number(value: Any) -> Number | None:
-    """A number of the dump; non-finite ones are strings there. `None` where it is unknown: NaN, or
-    an integer beyond every type of a tensor.
+def known(statistic: Statistic | UnsetType) -> Number | None:
+    """A number of the dump. `None` where it is unknown: NaN, or an integer beyond every type of a
+    tensor.
     """
+    value = number(statistic)
     if value is None:
         return None
     try:
         size = float(value)
     except OverflowError:
         return None
-    if math.isnan(size):
-        return None
-    return value if isinstance(value, int) else size
+    return None if math.isnan(size) else value
 
 
-def _moment(seconds: Any) -> str:
+def _moment(seconds: object) -> str:
     """Empty for what is no moment of the calendar."""
     if not isinstance(seconds, (int, float)):
         return ""

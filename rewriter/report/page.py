@@ -12,6 +12,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +29,7 @@ from rewriter.diagnosis.verdict import Argument, Verdict
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.report import compared, encode, findings, plot, ranked, sources
 from rewriter.report.model import reading, sentence
-from rewriter.report.types import Launch, Report, Run
+from rewriter.report.types import Launch, Reading, Report, Run
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
@@ -280,10 +281,13 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
 
 def _argument(argument: Argument) -> Iterator[Json]:
     """The rows of an argument: as the launch was given it, and as it left what it updates."""
-    made = reading({**argument.row, "arg": argument.name, "role": argument.role})
+    if argument.row is None:
+        made = Reading("", argument.name, "", argument.role, "", None)
+    else:
+        made = replace(reading(argument.row), name=argument.name, role=argument.role)
     yield {
         **_value(made),
-        "known": bool(argument.row),
+        "known": argument.row is not None,
         "model": argument.model,
         "from": verdict_text.origin(argument),
         "before": verdict_text.history(argument.earlier, argument.row),

@@ -145,7 +145,8 @@ def _excess(tensor: TensorDifference) -> float:
 class Launch:
     """A launch as it ran: the `position`-th step of its run. `index` is `None` for
     the inputs and the outputs of the call, whose `kernel` says so in words. `source` is that of its
-    kernel in the wrapper that was called, empty where it is not known.
+    kernel in the wrapper that was called, empty where it is not known. `computes` says that it was
+    given numbers that may be infinite: see `rewriter.dump.dataflow.computes`.
     """
 
     position: int
@@ -161,6 +162,7 @@ class Launch:
     difference: Difference | None = None
     unfinished: bool = False
     source: str = ""
+    computes: bool = False
 
     def __str__(self) -> str:
         return f"the {self.label}" if self.index is None else f"{self.label} {self.kernel}"

@@ -239,7 +239,7 @@ def named_dump(tmp_path: Path) -> Path:
 
 def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run,) = open_dump(named_dump).runs
-    assert run.table[2]["source_nodes"] == ["h_1", "truediv", "x", "h_2"]
+    assert run.table[2].source_nodes == ("h_1", "truediv", "x", "h_2")
     assert run.names.inputs["primals_6"].name == "blocks.0.temp"
     main(["report", str(named_dump), "--json"])
     assert "truediv" in capsys.readouterr().out
@@ -253,5 +253,5 @@ def test_a_dump_has_the_names(named_dump: Path, capsys: pytest.CaptureFixture[st
 def test_damaged_names_of_a_dump(text: str, named_dump: Path) -> None:
     (named_dump / dumped.FILE).write_text(text, encoding="latin-1")
     (run,) = open_dump(named_dump).runs
-    assert not run.table[2]["source_nodes"]
+    assert not run.table[2].source_nodes
     assert not run.names.inputs

@@ -21,6 +21,7 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
 
 HALF = {"dtype": "float16"}
@@ -151,7 +152,9 @@ def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:
     ]
     (only,) = verdicts(tmp_path, found)
     (argument,) = only.arguments
-    assert (only.state, argument.row["min"], argument.after["nan"]) == ("made", -3.5, 1)
+    assert isinstance(argument.row, TensorRow)
+    assert isinstance(argument.after, TensorRow)
+    assert (only.state, argument.row.min, argument.after.nan) == ("made", -3.5, 1)
     assert "it is made here" in only.notes[0]
 
 

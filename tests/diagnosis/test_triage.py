@@ -20,6 +20,7 @@ from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import timing
 from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 ABORTED = ExitStatus(None, int(signal.SIGABRT))
@@ -66,7 +67,10 @@ def stopped(dump: Path, seconds: float, *, rank: int = 0, run: int = 0) -> None:
     os.utime(dump / f"rank{rank}/run{run}/events.jsonl", (seconds, seconds))
 
 
-@pytest.mark.parametrize("content", [None, "", '{"phase": "inputs", "arg": "x", "type": "int"}\n'])
+INPUT = '{"phase": "inputs", "arg": "x", "role": "in", "type": "int", "value": "3"}\n'
+
+
+@pytest.mark.parametrize("content", [None, "", INPUT])
 def test_a_record_without_a_launch_gives_no_verdict(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "rank0/run0").mkdir(parents=True)
@@ -91,13 +95,13 @@ def test_the_launch_that_began_and_did_not_end(tmp_path: Path) -> None:
     made = of["buf1"].producer
     assert made is not None
     assert (made.launch, made.kernel, made.line) == (1, "cpp_fused_mul_1", 101)
-    assert made.row is not None
-    assert made.row["mean"] == 2.0
+    assert isinstance(made.row, TensorRow)
+    assert made.row.mean == 2.0
     given = of["x"].producer
     assert given is not None
     assert given.launch is None
     assert of["buf2"].producer is None
-    assert of["buf2"].row == {}
+    assert of["buf2"].row is None
     assert verdict.notes == ()
     text = describe(verdict, next_command="rewriter run x.py")
     assert text.splitlines()[0] == (
@@ -420,9 +424,9 @@ def test_other_rows_are_no_steps(tmp_path: Path) -> None:
     plain = open_dump(write(tmp_path / "plain", launches(last="both"))).runs[0]
     other = open_dump(decorated(tmp_path / "other")).runs[0]
     assert [str(step) for step in other.steps] == [str(step) for step in plain.steps]
-    assert len(list(other.having("time"))) == 3
+    assert len(list(other.times())) == 3
     for a, b in zip(plain.steps, other.steps, strict=True):
-        assert [x.get("arg") for x in plain.rows(a)] == [x.get("arg") for x in other.rows(b)]
+        assert [x.name for x in plain.rows(a)] == [x.name for x in other.rows(b)]
 
 
 @pytest.mark.parametrize(

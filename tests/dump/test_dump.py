@@ -25,12 +25,12 @@ def test_steps_come_in_the_order_of_the_run(tmp_path: Path) -> None:
     (run,) = open_dump(two_launches(tmp_path)).runs
     assert [str(step) for step in run.steps] == ["inputs", "#0", "#1"]
     rows = run.rows(run.steps[2])
-    assert [(row["phase"], row["arg"]) for row in rows] == [
+    assert [(row.phase, row.name) for row in rows] == [
         ("before", "buf0"),
         ("after", "buf0"),
         ("after", "buf1"),
     ]
-    assert run.table[1]["line"] == 101
+    assert run.table[1].line == 101
     assert run.artifact == "output_code.py"
 
 
@@ -56,7 +56,7 @@ def test_a_part_of_a_dump_is_named_by_its_path(tmp_path: Path, part: str, names:
         two_launches(tmp_path, rank=rank, run=run)
     dump = open_dump(tmp_path / part)
     assert [run.name for run in dump.runs] == names
-    assert dump.manifest["torch"] == "2.13.0"
+    assert dump.manifest.torch == "2.13.0"
 
 
 def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:

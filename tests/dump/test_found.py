@@ -41,7 +41,7 @@ def test_calls_launches_and_the_first_of_each_kind(tmp_path: Path) -> None:
     seen = summarise(tmp_path)
     assert seen.calls == {"a.py": 2, "b.py": 1}
     assert seen.launches == 2 + 1 + 3
-    assert [(x.kind, x.artifact, x.run, x.row["launch"]) for x in seen.findings] == [
+    assert [(x.kind, x.artifact, x.run, x.row.launch) for x in seen.findings] == [
         ("nan", "b.py", "rank0/run2", 4),
         ("inf", "b.py", "rank0/run2", 3),
     ]

@@ -21,6 +21,8 @@ from rewriter.comparison.dumps.types import (
     Tolerance,
 )
 from rewriter.dump.dataflow import OUTPUTS, Place
+from rewriter.dump.documents import Manifest
+from rewriter.dump.rows import TensorRow, read_row
 
 Row = dict[str, Any]
 
@@ -149,8 +151,8 @@ def compared(count: int, culprit: int) -> Comparison:
     return Comparison(
         a=Path("dumps/new.dump"),
         b=Path("dumps/expected.dump"),
-        manifest_a={"artifact": "model.py", "torch": "2.14.0", "device": "cpu"},
-        manifest_b={"artifact": "model.py", "torch": "2.13.0", "device": "cpu"},
+        manifest_a=Manifest(artifact="model.py", torch="2.14.0", device="cpu"),
+        manifest_b=Manifest(artifact="model.py", torch="2.13.0", device="cpu"),
         runs=(RunComparison("rank0/run0", "rank0/run0", (*launches, alone)),),
         unpaired=("A rank0/run1",),
     )
@@ -214,7 +216,10 @@ def _tensor(index: int, phase: str, state: State, *, error: float) -> TensorComp
         rtol_needed=error,
     )
     b = {**a, "nan": 0}
-    return TensorComparison(phase, state, "tensors", a, b, Tolerance(1.3e-6, 1e-5), metrics)
+    rows = read_row(a), read_row(b)
+    assert isinstance(rows[0], TensorRow)
+    assert isinstance(rows[1], TensorRow)
+    return TensorComparison(phase, state, "tensors", *rows, Tolerance(1.3e-6, 1e-5), metrics)
 
 
 def beginnings() -> Comparison:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, State, TensorComparison
 from rewriter.core.align import Pair
 from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
 
 _WORST: tuple[State, ...] = ("equal", "rounding", "numeric", "non-finite", "structural")
@@ -82,12 +83,12 @@ def without_false_pairs(
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
-            for source in nodes[launch.a.step].given.get(tensor.a["arg"], ()):
+            for source in nodes[launch.a.step].given.get(tensor.a.arg, ()):
                 read_as.setdefault(source, set()).add(tensor.state)
     for launch, pair in zip(launches, pairs, strict=True):
         if launch.a and launch.b and _is_loose(launch.a, launch.b, pair):
             wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
-            slots = [nodes[launch.a.step].slots.get(tensor.a["arg"], -1) for tensor in wrong]
+            slots = [nodes[launch.a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
             read = [read_as.get(Source(launch.a.step, slot)) for slot in slots]
             unfit = bool(launch.lone) and not launch.results
             if unfit or (wrong and all(states == {"equal"} for states in read)):
@@ -118,7 +119,7 @@ def judge(
                 (states_b, b, launch.b, tensor.b),
             ):
                 assert place is not None
-                slot = nodes[place.step].slots.get(row["arg"])
+                slot = nodes[place.step].slots.get(row.arg)
                 if slot is not None and tensor.state != "unknown":
                     states[Source(place.step, slot)] = tensor.state
     readers_a: dict[int, list[Place]] = {}
@@ -164,7 +165,7 @@ def _as_read(
         for tensor in launch.reads:
             assert launch.a is not None
             assert launch.b is not None
-            name, other = tensor.a["arg"], tensor.b["arg"]
+            name, other = tensor.a.arg, tensor.b.arg
             ours = a[launch.a.step].given.get(name, ())
             theirs = b[launch.b.step].given.get(other, ())
             if len(ours) != 1 or len(theirs) != 1 or tensor.state == "unknown":
@@ -205,7 +206,7 @@ def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) ->
         return replace(launch, blame="culprit", reasons=said)
     if launch.state not in DIFFERS:
         return replace(launch, producers=producers)
-    compared = [x for x in launch.reads if x.state != "unknown" and "dtype" in x.a]
+    compared = [x for x in launch.reads if x.state != "unknown" and isinstance(x.a, TensorRow)]
     if launch.inputs in DIFFERS and producers:
         return replace(launch, blame="downstream", producers=producers)
     if producers and len(compared) < len(a.nodes[launch.a.step].given):
@@ -286,8 +287,8 @@ def _returned(launch: LaunchComparison, a: Run, b: Run) -> Iterator[str]:
     assert launch.b is not None
     for tensor in launch.reads:
         if tensor.state in DIFFERS:
-            (ours,) = a.nodes[launch.a.step].given[tensor.a["arg"]]
-            (theirs,) = b.nodes[launch.b.step].given[tensor.b["arg"]]
+            (ours,) = a.nodes[launch.a.step].given[tensor.a.arg]
+            (theirs,) = b.nodes[launch.b.step].given[tensor.b.arg]
             yield (
                 f"output {tensor.name} was written last by {a.nodes[ours.step].place} in A, by "
                 f"{b.nodes[theirs.step].place} in B"

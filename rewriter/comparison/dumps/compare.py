@@ -6,7 +6,6 @@ they may be larger than memory. The rows of the events are kept.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +30,12 @@ from rewriter.comparison.dumps.types import (
     TensorComparison,
     Tolerance,
 )
-from rewriter.comparison.dumps.values import Side
+from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import OUTPUTS, Node, trace
 from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.dump.rows import ValueRow
 from rewriter.instrumentation.probes import matches
 from rewriter.locate.names import canonical
 
@@ -134,7 +133,7 @@ def _starts(
     for run in runs:
         which = (run.rank if ranked else 0, wrappers.index(run.artifact))
         known = processes.setdefault(which, [])
-        if (pid := run.facts.get("pid")) not in known:
+        if (pid := run.facts.pid) not in known:
             known.append(pid)
         starts[run.name] = (*which, known.index(pid))
     return starts
@@ -166,11 +165,13 @@ class _Both:
 
     def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
         """The metrics, if the files hold as many elements as their rows say."""
-        if metrics.numel != math.prod(tensor.a["shape"]):
+        assert tensor.tensors is not None
+        row, _ = tensor.tensors
+        if metrics.numel != row.size:
             raise RewriterError(
                 "corrupt-dump",
-                f"{self.a.path / tensor.a['file']} holds {metrics.numel} elements, the events say "
-                f"{tensor.a['shape']}",
+                f"{self.a.path / row.file} holds {metrics.numel} elements, the events say "
+                f"{list(row.shape)}",
                 hint="Copy the dump again, or run the program once more.",
             )
         return metrics
@@ -215,11 +216,9 @@ def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Lau
             waiting.append(launch)
             for tensor in filter(_is_saved, launch.tensors):
                 assert tensor.tolerance is not None
-                yield (
-                    both.a.path / tensor.a["file"],
-                    both.b.path / tensor.b["file"],
-                    tensor.tolerance,
-                )
+                assert tensor.tensors is not None
+                row_a, row_b = tensor.tensors
+                yield both.a.path / row_a.file, both.b.path / row_b.file, tensor.tolerance
 
     found: deque[Metrics] = deque()
     for metrics in compare_many(pairs()):
@@ -272,9 +271,14 @@ def _compare(
     if patterns is not None and x.place.launch is not None and not matches(kernel, patterns):
         return result
 
-    def compared(rows: Iterable[tuple[Json, Json]]) -> tuple[TensorComparison, ...]:
+    def compared(rows: Iterable[tuple[ValueRow, ValueRow]]) -> tuple[TensorComparison, ...]:
         return tuple(
-            values.compare(kernel, Side(one, both.a.path), Side(other, both.b.path), tolerances)
+            values.compare(
+                kernel,
+                RecordedValue(one, both.a.path),
+                RecordedValue(other, both.b.path),
+                tolerances,
+            )
             for one, other in rows
         )
 
@@ -287,9 +291,7 @@ def _compare(
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
-    lone = tuple(
-        f"{side} {row['arg']}" for side, rest in zip("AB", left, strict=True) for row in rest
-    )
+    lone = tuple(f"{side} {row.arg}" for side, rest in zip("AB", left, strict=True) for row in rest)
     return replace(
         result,
         reads=compared(pair_reads(rows_a, rows_b) if same else ()),

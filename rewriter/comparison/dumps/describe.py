@@ -18,7 +18,11 @@ from rewriter.comparison.dumps.types import (
     Tolerance,
 )
 from rewriter.core.types import Json
+from rewriter.dump import rows
 from rewriter.dump.dataflow import Place
+from rewriter.dump.rows import ValueRow
+
+_OF_LAUNCH = ("launch", "phase", "kernel", "iteration")  # fields of a row
 
 
 @dataclass(frozen=True)
@@ -152,8 +156,8 @@ def to_json(comparison: Comparison) -> Json:
         "verdict": outcome(comparison),
         "sentence": verdict(comparison),
         "limits": limits(comparison),
-        "a": {"path": str(comparison.a), "manifest": comparison.manifest_a},
-        "b": {"path": str(comparison.b), "manifest": comparison.manifest_b},
+        "a": {"path": str(comparison.a), "manifest": rows.to_json(comparison.manifest_a)},
+        "b": {"path": str(comparison.b), "manifest": rows.to_json(comparison.manifest_b)},
         "counts": asdict(count(comparison)),
         "needed": None if (least := needed(comparison)) is None else _metrics(least),
         "culprits": [positions[id(launch)] for launch in comparison.culprits],
@@ -209,9 +213,9 @@ def _tensor(tensor: TensorComparison) -> Json:
     }
 
 
-def _value(row: Json) -> Json:
+def _value(row: ValueRow) -> Json:
     """A row of the events file, less what the launch says already."""
-    return {k: v for k, v in row.items() if k not in ("launch", "phase", "kernel", "iteration")}
+    return {k: v for k, v in rows.to_json(row).items() if k not in _OF_LAUNCH}
 
 
 def _metrics(metrics: Metrics | Tolerance) -> Json:

@@ -8,6 +8,7 @@ from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Parting, Replica
 from rewriter.core.types import Json
+from rewriter.dump import rows
 
 _NAMED = 4  # inputs in a sentence
 
@@ -195,7 +196,7 @@ def to_json(found: Ranks) -> Json:
         "verdict": outcome(found),
         "sentence": verdict(found),
         "path": str(found.path),
-        "manifest": found.manifest,
+        "manifest": rows.to_json(found.manifest),
         "reference": found.reference,
         "first": found.parted and found.parted.first and _parting(found.parted, found.parted.first),
         "groups": [list(group) for group in found.groups],

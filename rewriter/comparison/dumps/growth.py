@@ -14,6 +14,7 @@ from dataclasses import replace
 from rewriter.comparison.dumps.precision import UNITS
 from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
 from rewriter.dump.dataflow import Node
+from rewriter.dump.rows import TensorRow
 
 # By how much more than the launch that exceeds the tolerance another has to multiply the error.
 _CLEARLY = 2.0
@@ -85,7 +86,7 @@ def _error(tensors: Iterable[TensorComparison]) -> float | None:
     """The largest relative error of some values, by their root mean square; `None` if unknown."""
     errors = []
     for tensor in tensors:
-        if "dtype" not in tensor.a:
+        if not isinstance(tensor.a, TensorRow):
             continue
         if tensor.metrics is None or math.isnan(tensor.metrics.snr):
             return None
@@ -94,4 +95,4 @@ def _error(tensors: Iterable[TensorComparison]) -> float | None:
 
 
 def _rounding(tensor: TensorComparison) -> float:
-    return max(UNITS.get(str(row.get("dtype")), 2.0**-53) for row in (tensor.a, tensor.b))
+    return max((UNITS.get(dtype, 2.0**-53) for dtype in tensor.dtypes), default=2.0**-53)

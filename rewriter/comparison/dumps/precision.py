@@ -46,8 +46,8 @@ from rewriter.comparison.dumps.types import (
     State,
     TensorComparison,
 )
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+from rewriter.dump.rows import TensorRow, ValueRow, finite
 
 # Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
 UNITS = {
@@ -92,11 +92,11 @@ def lower(launches: Iterable[LaunchComparison]) -> str:
     """The coarsest type among floating-point values that have another one in the other dump; empty
     if there is none: both runs compute in the same precision."""
     found = {
-        str(row.get("dtype"))
+        dtype
         for launch in launches
         for tensor in launch.tensors
-        if tensor.a.get("dtype") != tensor.b.get("dtype")
-        for row in (tensor.a, tensor.b)
+        if len(set(tensor.dtypes)) > 1
+        for dtype in tensor.dtypes
     }
     return max(found & UNITS.keys(), key=UNITS.__getitem__, default="")
 
@@ -199,7 +199,7 @@ class _Judge:
             return tensor
         if error.size == 0:
             return replace(tensor, state="equal")
-        sources = node.given.get(tensor.a["arg"], ())
+        sources = node.given.get(tensor.a.arg, ())
         known = [self._states[source] for source in sources if source in self._states]
         if known and len(known) == len(sources):
             made = worst(known)
@@ -221,7 +221,7 @@ class _Judge:
         assert launch.a is not None
         slots = self._nodes[launch.a.step].slots
         for tensor in launch.results:
-            slot = slots.get(tensor.a["arg"])
+            slot = slots.get(tensor.a.arg)
             if slot is None or tensor.state == "unknown":
                 continue
             source = Source(launch.a.step, slot)
@@ -231,7 +231,7 @@ class _Judge:
 
     def _given(self, node: Node, reads: Sequence[TensorComparison]) -> _Origin:
         """What a launch read; where that was not compared, what it was made of."""
-        compared = {tensor.a["arg"]: error for tensor in reads if (error := _error(tensor))}
+        compared = {tensor.a.arg: error for tensor in reads if (error := _error(tensor))}
         rest = [x for name, found in node.given.items() if name not in compared for x in found]
         behind = self._behind(rest)
         return replace(behind, errors=(*compared.values(), *behind.errors))
@@ -308,7 +308,7 @@ def _error(tensor: TensorComparison) -> Error | None:
     metrics = tensor.metrics
     if metrics is None or tensor.state == "non-finite":
         return None
-    if not any(str(row.get("dtype")) in UNITS for row in (tensor.a, tensor.b)):
+    if not any(dtype in UNITS for dtype in tensor.dtypes):
         return None
     if not (metrics.rms_b > 0 and math.isfinite(metrics.rms_b)) or not math.isfinite(metrics.rms):
         return None
@@ -324,13 +324,13 @@ def _error(tensor: TensorComparison) -> Error | None:
     )
 
 
-def _peak(row: Json, metrics: Metrics) -> float:
+def _peak(row: ValueRow, metrics: Metrics) -> float:
     """The largest absolute value; where it was not measured, what a normal distribution has."""
-    known = [row.get(name) for name in ("min", "max")]
-    found = [abs(float(x)) for x in known if isinstance(x, (int, float))]
+    extremes = (finite(row.min), finite(row.max)) if isinstance(row, TensorRow) else ()
+    found = [abs(float(x)) for x in extremes if x is not None]
     usual = metrics.rms_b * math.sqrt(2 * math.log(max(2, metrics.numel)))
     return max(found, default=usual)
 
 
 def _unit(tensor: TensorComparison) -> float:
-    return max(UNITS.get(str(row.get("dtype")), 0.0) for row in (tensor.a, tensor.b))
+    return max((UNITS.get(dtype, 0.0) for dtype in tensor.dtypes), default=0.0)

@@ -12,8 +12,8 @@ from rewriter.comparison.dumps.replica import Parting, Replica, examine
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import Place
+from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 
 Progress = Callable[[int, int], None]
@@ -31,7 +31,7 @@ class Ranks:
     """
 
     path: Path
-    manifest: Json
+    manifest: Manifest
     reference: int
     replicas: tuple[Replica, ...]
     groups: tuple[tuple[int, ...], ...] = ()

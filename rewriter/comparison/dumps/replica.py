@@ -244,7 +244,7 @@ def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Part
             final, missing = _final(run, side), _tail(run, side)
             if name not in last or not (final or missing):
                 continue
-            known = {row.get("kernel") for row in runs[name].table.values()}
+            known = {row.kernel for row in runs[name].table.values()}
             goes_on = bool(missing) and missing[0].place.kernel in known
             is_cut = runs[name].cut and not runs[other].cut
             if goes_on or is_cut or _is_stopped(run, side, runs):
@@ -279,4 +279,4 @@ def _is_stopped(run: RunComparison, side: str, runs: Mapping[str, RunDump]) -> b
 
 def _is_left(run: RunDump, place: Place) -> bool:
     """Whether anything was recorded after a launch."""
-    return any(row.get("phase") == "after" for row in run.rows(run.steps[place.step]))
+    return any(row.phase == "after" for row in run.rows(run.steps[place.step]))

@@ -27,6 +27,7 @@ from rewriter.comparison.dumps.metrics import BLOCK, Reader
 from rewriter.comparison.dumps.totals import Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.core.errors import RewriterError
+from rewriter.dump.saved import load
 
 # Elements of what one thread does at a time of a large tensor: the longer, the fewer new maxima.
 _PART = 256 * BLOCK
@@ -174,12 +175,9 @@ def _open(path: Path) -> _Saved:
 
 
 def _load(path: Path) -> torch.Tensor:
-    try:
-        tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except Exception as error:  # a damaged pickle raises anything
-        _corrupt(path, "torch.load cannot read it", error)
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        _corrupt(path, f"it holds a {type(tensor).__name__}, not a dense tensor")
+    tensor = load(path)
+    if tensor.layout != torch.strided:
+        _corrupt(path, f"it holds a tensor of layout {tensor.layout}, not a dense one")
     return tensor.detach()
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rewriter.core.types import Json
 from rewriter.dump.dataflow import Place
+from rewriter.dump.documents import Manifest
+from rewriter.dump.rows import TensorRow, ValueRow
 
 State = Literal["equal", "rounding", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
@@ -94,8 +95,8 @@ class TensorComparison:
     phase: str
     state: State
     basis: Basis
-    a: Json
-    b: Json
+    a: ValueRow
+    b: ValueRow
     tolerance: Tolerance | None = None
     metrics: Metrics | None = None
     note: str = ""
@@ -104,19 +105,31 @@ class TensorComparison:
     @property
     def name(self) -> str:
         """The argument's name in the first dump."""
-        return str(self.a.get("arg", ""))
+        return self.a.arg
+
+    @property
+    def tensors(self) -> tuple[TensorRow, TensorRow] | None:
+        """Both rows, where both are of tensors."""
+        a, b = self.a, self.b
+        return (a, b) if isinstance(a, TensorRow) and isinstance(b, TensorRow) else None
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of both, as far as they are tensors."""
+        return tuple(row.dtype for row in (self.a, self.b) if isinstance(row, TensorRow))
 
     @property
     def identical(self) -> bool:
         """Whether both are known to be equal bit for bit; a scalar that is equal is."""
         if self.metrics is not None:
             return self.metrics.identical
-        return self.state == "equal" and (self.basis == "hashes" or "dtype" not in self.a)
+        is_scalar = not isinstance(self.a, TensorRow)
+        return self.state == "equal" and (self.basis == "hashes" or is_scalar)
 
     @property
     def written(self) -> bool:
         """Whether the launch is known to write it; the inputs of a call count as its results."""
-        return self.phase == "inputs" or (self.phase == "after" and self.a.get("role") != "in")
+        return self.phase == "inputs" or self.a.is_result
 
 
 @dataclass(frozen=True)
@@ -176,8 +189,8 @@ class Comparison:
 
     a: Path
     b: Path
-    manifest_a: Json
-    manifest_b: Json
+    manifest_a: Manifest
+    manifest_b: Manifest
     runs: tuple[RunComparison, ...]
     unpaired: tuple[str, ...]
 

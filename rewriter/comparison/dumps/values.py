@@ -10,11 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
 from rewriter.core import toml
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
+from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
 from rewriter.locate.declarations import folder
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
@@ -28,16 +31,16 @@ BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
 
 
 @dataclass(frozen=True)
-class Side:
+class RecordedValue:
     """A row of one dump, and the directory that its `file` is relative to."""
 
-    row: Json
+    row: ValueRow
     path: Path
 
     @property
     def file(self) -> Path | None:
-        name = self.row.get("file")
-        if name and (name.startswith("/") or ".." in Path(name).parts):
+        name = self.row.file if isinstance(self.row, TensorRow) else ""
+        if name.startswith("/") or ".." in Path(name).parts:
             raise RewriterError(
                 "corrupt-dump",
                 f"{self.path}: the file {name!r} of an event is none of this run",
@@ -46,32 +49,32 @@ class Side:
         return self.path / name if name else None
 
 
-def compare(kernel: str, a: Side, b: Side, tolerances: Tolerances) -> TensorComparison:
+def compare(
+    kernel: str, a: RecordedValue, b: RecordedValue, tolerances: Tolerances
+) -> TensorComparison:
     """Compare one argument of a launch, by its rows.
 
     What was saved on both sides is not read: it comes back with the basis "tensors" and without
     metrics, for `finish`.
     """
-    blank = TensorComparison(str(a.row.get("phase", "")), "unknown", "none", a.row, b.row)
-    if "dtype" not in a.row or "dtype" not in b.row:
+    blank = TensorComparison(a.row.phase, "unknown", "none", a.row, b.row)
+    if (both := blank.tensors) is None:
         return _scalars(blank)
-    if why := _uninitialised(kernel, a.row) or _unfinished(kernel, a.row):
+    x, y = both
+    if why := _uninitialised(kernel, x) or _unfinished(kernel, x):
         return replace(blank, note=f"not compared: {why}")
-    if why := _not_alike(a.row, b.row):
+    if why := _not_alike(x, y):
         return replace(blank, state="structural", note=why)
-    result = replace(
-        blank, tolerance=tolerances.of(kernel, str(a.row["dtype"]), str(b.row["dtype"]))
-    )
-    if a.row["shape"] != b.row["shape"]:
-        result = replace(
-            result, note=f"{a.row['shape']} against {b.row['shape']}, in row-major order"
-        )
-    if a.file and b.file and not str(a.row["dtype"]).startswith(_PACKED):
+    result = replace(blank, tolerance=tolerances.of(kernel, x.dtype, y.dtype))
+    if x.shape != y.shape:
+        note = f"{list(x.shape)} against {list(y.shape)}, in row-major order"
+        result = replace(result, note=note)
+    if a.file and b.file and not x.dtype.startswith(_PACKED):
         return replace(result, basis="tensors")
-    if "sha256" in a.row and "sha256" in b.row and a.row["dtype"] == b.row["dtype"]:
-        return _hashes(result)
-    if "numel" in a.row and "numel" in b.row:
-        return _statistics(result)
+    if x.sha256 and y.sha256 and x.dtype == y.dtype:
+        return _hashes(result, x, y)
+    if x.is_measured and y.is_measured:
+        return _statistics(result, x, y)
     return replace(result, note="neither saved nor measured in both dumps")
 
 
@@ -87,25 +90,29 @@ def _also(result: TensorComparison, note: str) -> str:
     return f"{result.note}; {note}" if result.note else note
 
 
-def _hashes(result: TensorComparison) -> TensorComparison:
-    if result.a["sha256"] == result.b["sha256"]:
+def _hashes(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorComparison:
+    if a.sha256 == b.sha256:
         return replace(result, state="equal", basis="hashes")
-    counted = [(row.get("nan"), row.get("inf")) for row in (result.a, result.b)]
-    state: State = "numeric" if counted[0] == counted[1] else "non-finite"
+    state: State = "numeric" if (a.nan, a.inf) == (b.nan, b.inf) else "non-finite"
     return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
 
 
-def _statistics(result: TensorComparison) -> TensorComparison:
+def _statistics(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorComparison:
     """Every statistic within what the tolerance of the elements allows it to differ by."""
-    a, b, tolerance = result.a, result.b, result.tolerance
+    tolerance = result.tolerance
     assert tolerance is not None
     result = replace(result, basis="statistics", note=_also(result, BY_STATISTICS))
-    if (a.get("nan"), a.get("inf")) != (b.get("nan"), b.get("inf")):
+    if (a.nan, a.inf) != (b.nan, b.inf):
         return replace(result, state="non-finite")
     largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
     allowed = tolerance.atol + tolerance.rtol * largest
-    for name, factor in (("min", 1.0), ("max", 1.0), ("mean", 1.0), ("std", math.sqrt(2))):
-        x, y = _number(a.get(name)), _number(b.get(name))
+    for one, other, factor in (
+        (a.min, b.min, 1.0),
+        (a.max, b.max, 1.0),
+        (a.mean, b.mean, 1.0),
+        (a.std, b.std, math.sqrt(2)),
+    ):
+        x, y = number(one), number(other)
         if (x is None) != (y is None):
             return replace(result, state="numeric")
         if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):
@@ -113,20 +120,15 @@ def _statistics(result: TensorComparison) -> TensorComparison:
     return replace(result, state="equal")
 
 
-def _largest(row: Json) -> float | None:
-    found = [x for name in ("min", "max") if (x := _number(row.get(name))) is not None]
-    return max(map(abs, found), default=None)
-
-
-def _number(value: Any) -> float | int | None:
-    """A number of an events file, in which those without a JSON form are strings. Integers stay."""
-    return float(value) if isinstance(value, str) else value
+def _largest(row: TensorRow) -> float | None:
+    known = [x for one in (row.min, row.max) if (x := number(one)) is not None]
+    return max(map(abs, known), default=None)
 
 
 def _scalars(result: TensorComparison) -> TensorComparison:
-    a, b = result.a.get("value"), result.b.get("value")
-    if "dtype" in result.a or "dtype" in result.b:
+    if isinstance(result.a, TensorRow) or isinstance(result.b, TensorRow):
         return replace(result, state="structural", note="a tensor on one side, none on the other")
+    a, b = (row.value if isinstance(row, ScalarRow) else UNSET for row in (result.a, result.b))
     same = a == b or _same_number(a, b)
     return replace(result, state="equal" if same else "numeric", note="a scalar")
 
@@ -141,21 +143,20 @@ def _same_number(a: Any, b: Any) -> bool:
     return False
 
 
-def _not_alike(a: Json, b: Json) -> str:
+def _not_alike(a: TensorRow, b: TensorRow) -> str:
     """Why two tensors cannot be compared element by element; empty where they can."""
-    if math.prod(a["shape"]) != math.prod(b["shape"]) or (
-        a["shape"] != b["shape"]
-        and sorted(_long(a["shape"])) == sorted(_long(b["shape"]))
-        and _long(a["shape"]) != _long(b["shape"])
+    if a.size != b.size or (
+        a.shape != b.shape
+        and sorted(_long(a.shape)) == sorted(_long(b.shape))
+        and _long(a.shape) != _long(b.shape)
     ):
-        return f"shape {a['shape']} against {b['shape']}"
-    families = [_family(str(row["dtype"])) for row in (a, b)]
-    if families[0] != families[1]:
-        return f"{a['dtype']} against {b['dtype']}"
+        return f"shape {list(a.shape)} against {list(b.shape)}"
+    if _family(a.dtype) != _family(b.dtype):
+        return f"{a.dtype} against {b.dtype}"
     return ""
 
 
-def _long(shape: list[int]) -> list[int]:
+def _long(shape: tuple[int, ...]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
@@ -165,27 +166,27 @@ def _family(dtype: str) -> str:
     return "complex" if dtype.startswith("complex") else "whole"
 
 
-def _uninitialised(kernel: str, row: Json) -> str:
+def _uninitialised(kernel: str, row: TensorRow) -> str:
     """Why a value was never written, where it is known not to be."""
-    if row.get("phase") == "before" and row.get("role") == "out":
+    if row.phase == "before" and row.role == "out":
         return "a pure output holds nothing before its launch"
-    if row.get("role") == "in":
+    if row.role == "in":
         return ""
     for known in _never_written():
         if fnmatchcase(kernel, known["kernel"]) and (
-            row["dtype"] in known.get("dtypes", (row["dtype"],))
+            row.dtype in known.get("dtypes", (row.dtype,))
             and _operator(kernel) in known.get("operators", (_operator(kernel),))
         ):
             return str(known["why"])
     return ""
 
 
-def _unfinished(kernel: str, row: Json) -> str:
+def _unfinished(kernel: str, row: TensorRow) -> str:
     """Why a value may still be on its way, where a collective was started and not waited for."""
     if not _COLLECTIVE.search(kernel):
         return ""
     waits = "wait_tensor" in kernel
-    if row.get("phase") == ("before" if waits else "after") and (waits or row.get("role") != "in"):
+    if row.phase == ("before" if waits else "after") and (waits or row.role != "in"):
         return "the collective that writes it may still be running"
     return ""
 

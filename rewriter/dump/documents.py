@@ -1,0 +1,112 @@
+"""The files of a dump beside its events, as values: `manifest.json`, `run.json`, `names.json` and
+`ended.json`.
+
+Of `docs/schemas/dump/`, those are generated from these types, as `rows` has it. Every field has a
+default where some version of the runtimes, or a test by hand, leaves it out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from rewriter.dump.rows import Count
+
+# What a line of the wrapper hands over: role, name and, where it is another, the expression.
+Label = Annotated[tuple[str, ...], Meta(min_length=2, max_length=3)]
+
+
+class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`manifest.json`: what the first process to write the dump was. `inputs` and `seed` are of a
+    wrapper that `rewriter run` ran by itself."""
+
+    format: Literal["rewriter.dump"] | UnsetType = UNSET
+    version: int | UnsetType = UNSET
+    artifact: str | UnsetType = UNSET
+    sha256: str | UnsetType = UNSET
+    rewriter: str | UnsetType = UNSET
+    probes: tuple[str, ...] | UnsetType = UNSET
+    torch: str | UnsetType = UNSET
+    device: str | UnsetType = UNSET
+    command: str | UnsetType = UNSET
+    inputs: Literal["random", "file", "recorded"] | UnsetType = UNSET
+    seed: int | UnsetType | None = UNSET
+
+
+class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A probed launch in `run.json`: what is known of it without running it.
+
+    `repeats` says that it may run several times in a call. `buffers` has the memory behind the
+    names that are views of it. `before` and `after` are what the line there hands over, unset where
+    there is no such line.
+    """
+
+    launch: Count
+    kernel: str = ""
+    kind: str = ""
+    scope: str = ""
+    line: Count = 0
+    source_nodes: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    repeats: bool = False
+    buffers: dict[str, str] = {}
+    before: tuple[Label, ...] | UnsetType = UNSET
+    after: tuple[Label, ...] | UnsetType = UNSET
+
+
+class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`run.json`: one call of one wrapper.
+
+    `sha256` is that of the wrapper without probes, `call` counts its calls in this process from 0,
+    `started` is in seconds of the clock. `outputs` are the variables that each scope returns.
+    """
+
+    format: Literal["rewriter.run"] | UnsetType = UNSET
+    version: int | UnsetType = UNSET
+    artifact: str = ""
+    sha256: str = ""
+    label: str = ""
+    call: Count | UnsetType = UNSET
+    pid: int | UnsetType = UNSET
+    thread: int | UnsetType = UNSET
+    # No reader needs it: what is no moment of the calendar is not shown.
+    started: Annotated[Any, Meta(extra_json_schema={"type": "number"})] = UNSET
+    outputs: dict[str, tuple[str, ...]] = {}
+    launches: tuple[LaunchRow, ...] = ()
+
+
+class WrapperNames(Struct, frozen=True, kw_only=True):
+    """The model's names of one wrapper: source nodes of launches by their index, and of inputs the
+    name and where it is first used."""
+
+    source_nodes: dict[str, tuple[str, ...]] = {}
+    inputs: dict[str, tuple[str, str]] = {}
+
+
+class NamesFile(Struct, frozen=True, kw_only=True):
+    """`names.json`: by the hashes of the wrappers without probes."""
+
+    format: Literal["rewriter.names"] = "rewriter.names"
+    version: int = 1
+    wrappers: dict[str, WrapperNames]
+
+
+class EndedStatus(Struct, frozen=True, kw_only=True):
+    """How a program ended: see `rewriter.core.exit_status.ExitStatus.json`."""
+
+    code: int | None = None
+    signal: str = ""
+    timed_out: bool = False
+    interrupted: str = ""
+    message: str = ""
+
+
+class EndedFile(Struct, frozen=True, kw_only=True):
+    """`ended.json`: how the program ended that left the dump, and what runs it again."""
+
+    format: Literal["rewriter.ended"] = "rewriter.ended"
+    version: int = 1
+    ended: EndedStatus
+    blocking: bool = False
+    again: str = ""

@@ -1,0 +1,260 @@
+"""The rows of `events.jsonl` as values, with the one reader and the one writer of them.
+
+A row is one line: a launch that was reached, a value at one phase of it, how long it took, or a
+fault. The runtimes (`rewriter/runtime/dump.py`, `rewriter/runtime/cpp/`) go into other programs and
+write the same fields by hand; `docs/schemas/dump/` is generated from these types, and the tests
+hold that what both runtimes write has no field that is not here.
+
+A number that is not finite is a string, in the types as on disk: `number` gives the float. So rows
+are equal where their lines are, which NaN would not be. What a line does not have is `UNSET`, or
+empty; `null` is a statistic of too few elements.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs, to_builtins
+
+from rewriter.core.dtypes import is_floating
+from rewriter.core.types import Json, Role
+
+# A tensor has fewer elements, and no JSON reader has to hold more.
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+# Too many digits in JSON would be read as an infinity.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Statistic = int | Finite | Literal["inf", "-inf", "nan"] | None
+_LONG = 10**18
+_BOUNDS = Meta(gt=-_LONG, lt=_LONG)
+Microseconds = Annotated[int, _BOUNDS] | Annotated[float, _BOUNDS]
+RowPhase = Literal["inputs", "before", "after"]
+NonFinite = Literal["nan", "inf"]
+
+_T = TypeVar("_T", bound=Struct)
+_PLACE = re.compile(r" - at `\$(.+)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class EventRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A launch was reached, and no value was read; the other rows have these fields, too.
+
+    `launch` is the launch's index in its wrapper, unset for the inputs of the call; `iteration`
+    counts the runs of that launch in one call, unset where it is none of a loop. `captured` is true
+    of what was issued into a CUDA graph, whose statistics are those of a replay.
+    """
+
+    launch: Count | UnsetType = UNSET
+    phase: RowPhase
+    kernel: str = ""
+    iteration: Count | UnsetType = UNSET
+    captured: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the row is about: empty where that is no value."""
+        return ""
+
+    @property
+    def which(self) -> tuple[int | None, int]:
+        """The launch, `None` for the inputs of the call, and which run of it."""
+        return (None if self.launch is UNSET else self.launch), self.iteration or 0
+
+
+class ValueRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
+    """A value at one phase of a launch, by its name in the wrapper."""
+
+    arg: str
+    role: Role
+
+    @property
+    def name(self) -> str:
+        return self.arg
+
+    @property
+    def is_result(self) -> bool:
+        """Whether the launch wrote it, and this is what it wrote."""
+        return self.phase == "after" and self.role != "in"
+
+
+class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
+    """A tensor. `dtype` is torch's name, such as `float32`; `stride` counts elements.
+
+    The statistics are unset where it was not measured: `numel` elements, of which `nan` are NaN and
+    `inf` infinite; the others are over the finite elements, of the magnitude where `of` says so (of
+    complex numbers). `sha256` is the digest of the elements, `file` the path of the saved tensor in
+    the directory of the call. `unexpected` says how an input is not what the wrapper was compiled
+    for.
+    """
+
+    dtype: str
+    shape: tuple[Count, ...]
+    stride: tuple[Count, ...] | UnsetType = UNSET
+    device: str = ""
+    numel: Count | UnsetType = UNSET
+    min: Statistic | UnsetType = UNSET
+    max: Statistic | UnsetType = UNSET
+    mean: Statistic | UnsetType = UNSET
+    std: Statistic | UnsetType = UNSET
+    nan: Count | UnsetType = UNSET
+    inf: Count | UnsetType = UNSET
+    of: Literal["value", "magnitude"] = "value"
+    sha256: str = ""
+    file: str = ""
+    unexpected: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        return self.numel is not UNSET
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether its elements may be NaN or infinite."""
+        return is_floating(self.dtype)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, by the shape."""
+        return math.prod(self.shape)
+
+    def count(self, what: NonFinite) -> int:
+        """How many elements are NaN ("nan") or infinite ("inf"); 0 where it was not measured."""
+        return (self.nan if what == "nan" else self.inf) or 0
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """What was measured, by name; `None` where it was not, or there are too few elements."""
+        values = {
+            "min": self.min,
+            "max": self.max,
+            "mean": self.mean,
+            "std": self.std,
+            "nan": self.nan,
+            "inf": self.inf,
+        }
+        return {name: None if value is UNSET else value for name, value in values.items()}
+
+    @property
+    def magnitude(self) -> float | None:
+        """The largest absolute value of the finite elements; `None` where it is not known."""
+        low, high = finite(self.min), finite(self.max)
+        return None if low is None or high is None else float(max(abs(low), abs(high)))
+
+
+class ScalarRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
+    """A value that is no tensor: its type, such as `int`, and its text."""
+
+    type: str
+    value: str | UnsetType = UNSET
+    unexpected: str = ""
+
+
+class MissingRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
+    """An input that is no value, such as None, where the wrapper expects one."""
+
+    unexpected: str
+
+
+class UnexpectedRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
+    """The inputs of a call as a whole are not what the wrapper was compiled for."""
+
+    unexpected: str
+
+
+class Duration(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """In microseconds, from the start of the call; `clock` is `cuda` or `host`."""
+
+    start_us: Microseconds
+    duration_us: Microseconds
+    clock: str = ""
+
+
+class TimeRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
+    """How long a launch took: the device tells that late, between rows of other launches."""
+
+    time: Duration
+
+
+class ErrorRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
+    """The device was found faulty at this launch, or at an earlier one if the phase is "before"."""
+
+    error: str
+
+
+ROWS: tuple[type[EventRow], ...] = (
+    EventRow, TensorRow, ScalarRow, MissingRow, UnexpectedRow, TimeRow, ErrorRow
+)  # fmt: skip
+
+
+class SchemaError(ValueError):
+    """Some JSON is not what a probed program writes: its message says which value of it."""
+
+
+def read_row(data: Json) -> EventRow:
+    """The row that a line holds. Unknown fields are ignored. Raises `SchemaError`."""
+    return read(data, row_type(data))
+
+
+def row_type(data: Json) -> type[EventRow]:
+    """Which of `ROWS` a line is, by its fields."""
+    if "dtype" in data:
+        return TensorRow
+    if "arg" in data:
+        return ScalarRow if "type" in data or "unexpected" not in data else MissingRow
+    if "time" in data:
+        return TimeRow
+    if "error" in data:
+        return ErrorRow
+    return UnexpectedRow if "unexpected" in data else EventRow
+
+
+def read(data: object, into: type[_T]) -> _T:
+    """A value of one of the dump's types. Raises `SchemaError`."""
+    try:
+        return convert(data, into)
+    except ValidationError as error:
+        raise SchemaError(_explained(str(error), data)) from None
+
+
+def to_json(row: Struct) -> Json:
+    """The JSON of a row, or of another value of a dump, as the runtimes write it."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in to_builtins(row).items()
+    }
+
+
+def renamed(row: TensorRow, name: str) -> TensorRow:
+    """The same value under another name."""
+    return structs.replace(row, arg=name)
+
+
+def number(value: Statistic | UnsetType) -> int | float | None:
+    """A statistic as a number, infinities and NaN among them; `None` where there is none."""
+    if value is UNSET or value is None:
+        return None
+    return float(value) if isinstance(value, str) else value
+
+
+def finite(value: Statistic | UnsetType) -> int | float | None:
+    """A statistic as a number; `None` where there is none, or where it is not finite."""
+    return value if isinstance(value, (int, float)) else None
+
+
+def _explained(message: str, data: object) -> str:
+    """The value that is wrong, rather than the type that it should have: people look for it."""
+    match = _PLACE.search(message)
+    if match is None:
+        missing = re.search(r"missing required field `(\w+)`", message)
+        return f"a row without {missing[1]!r}" if missing else message
+    path = match[1]
+    missing = re.search(r"missing required field `(\w+)`", message)
+    for step in _STEP.finditer(path):
+        name, index = step.groups()
+        if isinstance(data, dict) and name is not None:
+            data = data.get(name)
+        elif isinstance(data, list) and index is not None:
+            data = data[int(index)]
+    return f"{path.lstrip('.')} {data!r:.40}" + (f" without {missing[1]!r}" if missing else "")

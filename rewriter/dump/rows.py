@@ -232,10 +232,16 @@ def renamed(row: TensorRow, name: str) -> TensorRow:
 
 
 def number(value: Statistic | UnsetType) -> int | float | None:
-    """A statistic as a number, infinities and NaN among them; `None` where there is none."""
+    """A statistic as a number, infinities and NaN among them; `None` where there is none, or an
+    integer beyond every type of a tensor.
+    """
     if value is UNSET or value is None:
         return None
-    return float(value) if isinstance(value, str) else value
+    try:
+        size = float(value)
+    except OverflowError:
+        return None
+    return size if isinstance(value, str) else value
 
 
 def finite(value: Statistic | UnsetType) -> int | float | None:

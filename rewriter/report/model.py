@@ -247,17 +247,9 @@ def _statistics(row: TensorRow) -> Statistics | None:
 
 
 def known(statistic: Statistic | UnsetType) -> Number | None:
-    """A number of the dump. `None` where it is unknown: NaN, or an integer beyond every type of a
-    tensor.
-    """
+    """A number of the dump; `None` where it is unknown, or NaN."""
     value = number(statistic)
-    if value is None:
-        return None
-    try:
-        size = float(value)
-    except OverflowError:
-        return None
-    return None if math.isnan(size) else value
+    return None if value is None or math.isnan(value) else value
 
 
 def _moment(seconds: object) -> str:

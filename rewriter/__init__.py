@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
+    from rewriter.artifact.opening import open_artifact as open
     from rewriter.comparison.artifacts.compare import diff
     from rewriter.comparison.dumps.compare import compare
     from rewriter.core.errors import RewriterError
     from rewriter.execution.runner import run
-    from rewriter.instrumentation.api import instrument, open, select, strip
+    from rewriter.instrumentation.instrument import instrument
+    from rewriter.instrumentation.select import select
+    from rewriter.instrumentation.strip import strip
     from rewriter.rebuild.patch import patch, restore
 
 __all__ = [
@@ -44,9 +47,13 @@ _HOMES = {
     "RewriterError": "core.errors",
     "compare": "comparison.dumps.compare",
     "diff": "comparison.artifacts.compare",
+    "instrument": "instrumentation.instrument",
+    "open": "artifact.opening",
     "patch": "rebuild.patch",
     "restore": "rebuild.patch",
     "run": "execution.runner",
+    "select": "instrumentation.select",
+    "strip": "instrumentation.strip",
 }
 
 
@@ -54,7 +61,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(f"rewriter.{_HOMES.get(name, 'instrumentation.api')}"), name)
+        module = import_module(f"rewriter.{_HOMES[name]}")
+        return getattr(module, "open_artifact" if name == "open" else name)
     raise AttributeError(f"module 'rewriter' has no attribute {name!r}")
 
 

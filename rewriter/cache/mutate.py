@@ -22,7 +22,7 @@ from rewriter.cache.slots import TEMPORARY, Cache, Slot, look
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import labels
-from rewriter.instrumentation import api
+from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection
 
 
@@ -120,9 +120,7 @@ def _instrument(slot: Slot, selection: Selection, label: str, *, overwrite: bool
     now = look(slot)
     if now is None:
         raise _gone(slot.path)
-    result = api.instrument_wrapper(
-        now.wrapper, selection, replace=True, standalone=True, label=label
-    )
+    result = instrument_wrapper(now.wrapper, selection, replace=True, standalone=True, label=label)
     backup = backup_path(now.path)
     if now.backup == "foreign" and (backup.is_dir() or not overwrite):
         raise RewriterError(

@@ -16,7 +16,7 @@ from rewriter.commands._selection import names_probes, refuse_idle
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message
-from rewriter.instrumentation import api
+from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
 
@@ -107,7 +107,7 @@ def probes_for_cache(arguments: argparse.Namespace) -> Selection:
     """The probes to put into a cache."""
     chosen = choose_probes(arguments, default="print")
     if chosen is None:
-        raise api.no_probes()
+        raise no_probes()
     return chosen
 
 

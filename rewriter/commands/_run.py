@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
 from rewriter.commands._output import progress_bar, steps, verdict_lines
@@ -27,16 +28,15 @@ from rewriter.execution.host_process import Output
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
-from rewriter.instrumentation import api
 from rewriter.instrumentation.types import Selection
 
 _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
-def open_artifact(arguments: argparse.Namespace, path: str) -> Artifact:
+def open_named(arguments: argparse.Namespace, path: str) -> Artifact:
     """The wrapper that the command line names. Of a program it says how that is run."""
     try:
-        artifact = api.open(path, models=arguments.models)
+        artifact = open_artifact(path, models=arguments.models)
     except RewriterError as error:
         if error.slug != "not-a-wrapper" or not path.endswith(".py"):
             raise
@@ -80,7 +80,7 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
 def act(arguments: argparse.Namespace, path: str) -> int:
     """Run one wrapper, or a call that a dump recorded, and say what its launches did."""
     if not replay.is_dump(path):
-        return _act(arguments, path, open_artifact(arguments, path), None)
+        return _act(arguments, path, open_named(arguments, path), None)
     given = {
         "--args": arguments.args,
         "--model": arguments.models,

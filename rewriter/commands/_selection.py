@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
+from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 
 
@@ -32,9 +33,8 @@ def selection(
     if not names.strip(","):
         _refuse_idle_options(arguments)
         return None
-    from rewriter.instrumentation import api
 
-    return api.select(
+    return select(
         names,
         kernels=kernels,
         launches=None if arguments.launches is None else _indices(arguments.launches),

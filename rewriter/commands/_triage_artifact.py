@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
 from rewriter.commands._output import emit_json, steps, verdict_lines
-from rewriter.commands._run import again, judge, open_artifact, request_of
+from rewriter.commands._run import again, judge, open_named, request_of
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
@@ -17,7 +17,8 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.execution.host_process import Output
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
-from rewriter.instrumentation import api
+from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.select import select
 
 _QUIET = {"REWRITER_QUIET": "1"}  # the steps are what is printed; the record has the rest
 
@@ -32,12 +33,10 @@ class _Triaged:
 
 
 def act(arguments: argparse.Namespace, path: str) -> int:
-    artifact = open_artifact(arguments, path)
+    artifact = open_named(arguments, path)
     wrapper = artifact.only
     if wrapper.probes is not None:
-        raise api.already_instrumented(
-            wrapper, "Name the plain file, or `rewriter strip` it first."
-        )
+        raise already_instrumented(wrapper, "Name the plain file, or `rewriter strip` it first.")
     request = request_of(arguments, artifact)
     taken = Steps(quiet=arguments.json)
     plain = _run(replace(request, dump=None))
@@ -84,7 +83,7 @@ def _probed(
         result = _run(
             replace(
                 request,
-                selection=api.select(names),
+                selection=select(names),
                 environment=environment,
                 output=Output(quiet=True, muted=bool(taken.done)),
                 overwrite=overwrite,

@@ -27,7 +27,7 @@ from rewriter.execution.program import run_killable
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
-from rewriter.instrumentation import api
+from rewriter.instrumentation.select import select
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -69,7 +69,7 @@ def _probed(
     words += ["--json"] * arguments.json + ["--", *command]
     taken.say(f"{len(taken.done) + 1}. {shlex.join(words)}")
     try:
-        selection = api.select(_triage.telling(), kernels=environment_kernels())
+        selection = select(_triage.telling(), kernels=environment_kernels())
         probed = run_probed(
             Request(
                 program=tuple(command),

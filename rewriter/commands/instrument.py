@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands._options import (
     ARTIFACT,
@@ -21,8 +22,9 @@ from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
 from rewriter.core.types import Json
-from rewriter.instrumentation import api
+from rewriter.instrumentation.instrument import instrument, instrument_wrapper
 from rewriter.instrumentation.probes import phases
+from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Instrumented, Selection
 
 
@@ -68,17 +70,17 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.commands import _package, _several
 
-    artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
+    artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
-        raise api.no_probes()
+        raise no_probes()
     if artifact.package is not None:
         return _package.instrument(arguments, artifact, chosen)
     _package.refuse_options(arguments)
     if _several.applies(arguments, artifact):
         return _all(arguments, artifact, chosen)
     wrapper = artifact.only
-    result = api.instrument(
+    result = instrument(
         artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
     )
     warn_about(result.plan)
@@ -105,7 +107,7 @@ def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -
     with _several.among_others():
         among = labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers])
         results = [
-            api.instrument_wrapper(
+            instrument_wrapper(
                 wrapper,
                 chosen,
                 replace=arguments.replace,

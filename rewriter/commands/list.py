@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rewriter.artifact.naming.names import of_artifact
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
 from rewriter.commands._output import emit_json
@@ -15,7 +16,6 @@ from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
 from rewriter.core.types import Json
 from rewriter.dump.names import Names
-from rewriter.instrumentation import api
 from rewriter.locate.types import Launch
 
 
@@ -36,7 +36,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    artifact = api.open(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
+    artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
     names = of_artifact(artifact)
     if arguments.json:

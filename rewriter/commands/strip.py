@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
 from rewriter.commands._output import Delivered, deliver, emit_json
@@ -13,7 +14,7 @@ from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
-from rewriter.instrumentation import api
+from rewriter.instrumentation.strip import strip
 from rewriter.instrumentation.types import Stripped
 
 
@@ -37,14 +38,14 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.commands import _package, _several
 
-    artifact = api.open(arguments.artifact).choose(arguments.wrappers)
+    artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
     if arguments.check_probes:
         return _check_probes(arguments, artifact)
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
     if _several.applies(arguments, artifact):
         return _all(arguments, artifact)
-    result = api.strip(artifact)
+    result = strip(artifact)
     path = result.path
     _warn(result)
     delivered = Delivered(changed=False)
@@ -125,7 +126,7 @@ def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
 
     _several.require_target(arguments, artifact)
     with _several.among_others():
-        results = [api.strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
+        results = [strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
     for result in results:
         _warn(result)
     pairs = list(zip(artifact.wrappers, results, strict=True))

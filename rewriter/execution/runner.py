@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
@@ -22,7 +23,8 @@ from rewriter.dump.summary import summarise
 from rewriter.execution.host_process import AS_IT_IS, HostRun, Output, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
-from rewriter.instrumentation import api
+from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.calls import Calls
 
@@ -111,7 +113,7 @@ def run(
     """
     return run_wrapper(
         RunRequest(
-            artifact if isinstance(artifact, Artifact) else api.open(artifact),
+            artifact if isinstance(artifact, Artifact) else open_artifact(artifact),
             selection,
             args=None if args is None else Path(args),
             recorded=recorded,
@@ -185,9 +187,7 @@ def _check(request: RunRequest) -> None:
             hint="Its only call is call 0. Of a program: rewriter run --calls … -- COMMAND",
         )
     if selection is not None and wrapper.probes is not None:
-        raise api.already_instrumented(
-            wrapper, "Run it without probe options, or run the plain file."
-        )
+        raise already_instrumented(wrapper, "Run it without probe options, or run the plain file.")
     if request.is_probed and request.dump is not None:
         require_free(request.dump, overwrite=request.overwrite)
 
@@ -236,7 +236,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     if package is None:
         source = wrapper.source
         if selection is not None:
-            source = api.instrument(artifact, selection).source
+            source = instrument(artifact, selection).source
         file = scratch / wrapper.path.name
         file.write_bytes(source)
         return file, source
@@ -251,7 +251,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     if package.is_folder:
         file = scratch / "package.pt2"
         patch.copy_zip(package, file)
-        artifact = api.open(file, models=[package.models[0].name])
+        artifact = open_artifact(file, models=[package.models[0].name])
     if selection is None:
         return artifact.path, wrapper.source
     probed = patch.instrument(artifact, selection)

@@ -20,7 +20,7 @@ from rewriter.locate.types import Argument, InputSpec, Launch, Located
 from rewriter.version import __version__
 
 
-def plan(
+def plan_probes(
     source: Source,
     located: Located,
     selection: Selection,

@@ -17,9 +17,10 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import options_line, planning, probes
+from rewriter.instrumentation import options_line, probes
 from rewriter.instrumentation.dialect import Dialect, dialect_of
 from rewriter.instrumentation.options_line import OptionsRecord
+from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Wrapper
 from rewriter.version import __version__
@@ -130,7 +131,7 @@ def _instrumented(
         wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
         path=wrapper.path.with_name(record.artifact),
     )
-    plan = planning.plan(
+    plan = plan_probes(
         plain.plain,
         wrapper.located,
         selection,

@@ -20,8 +20,10 @@ from rewriter.core import edit, files, limits
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
-from rewriter.instrumentation import api, bundle
+from rewriter.instrumentation import bundle
+from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.probes import NO_MATCH, chosen_text
+from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.rebuild import build, preflight, recipe
 from rewriter.rebuild.build import Report
@@ -85,9 +87,9 @@ def patch(
 
     Raises `RewriterError`, before any work, where this machine cannot build the package.
     """
-    artifact = package if isinstance(package, Artifact) else api.open(package)
+    artifact = package if isinstance(package, Artifact) else open_artifact(package)
     with plain(artifact, may_replace=replace) as original:
-        probed = instrument(original, selection or api.select())
+        probed = instrument(original, selection or select())
         folder = _package(original).is_folder
         with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
             return rebuild(
@@ -103,7 +105,7 @@ def patch(
 
 def restore(package: str | Path, output: str | Path, *, overwrite: bool = False) -> bool:
     """Write a package without its probes to `output`; whether it is exactly the original."""
-    artifact = api.open(package)
+    artifact = open_artifact(package)
     folder = _package(artifact).is_folder
     with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
         return strip(_package(artifact), temporary)
@@ -122,7 +124,7 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     among = labels([(x.graph, model.name) for model, x in zip(*both, strict=True)])
     for model, wrapper, label in zip(*both, among, strict=True):
         try:
-            made = api.instrument_wrapper(wrapper, selection, label=label)
+            made = instrument_wrapper(wrapper, selection, label=label)
             results.append(Probed(model, made))
         except RewriterError as error:
             if error.slug not in NO_MATCH:

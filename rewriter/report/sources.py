@@ -22,9 +22,9 @@ def of_artifact(path: str | Path) -> Sources:
     Raises `RewriterError` if it is no artifact.
     """
     from rewriter.artifact.kernel_sources import kernel_sources
-    from rewriter.instrumentation import api
+    from rewriter.artifact.opening import open_artifact
 
-    wrappers = api.open(path).wrappers
+    wrappers = open_artifact(path).wrappers
     kernels = [kernel_sources(wrapper) for wrapper in wrappers]
     hashes = {plain_hash(one.source): found for one, found in zip(wrappers, kernels, strict=True)}
     names = {one.path.name: found for one, found in zip(wrappers, kernels, strict=True)}

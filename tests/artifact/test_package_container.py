@@ -18,7 +18,7 @@ from artifacts import ARTIFACTS, get
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
 from rewriter.cli import main
-from rewriter.instrumentation import api
+from rewriter.instrumentation.select import select
 from rewriter.rebuild import build, patch
 from rewriter.rebuild.check import Loading
 from rewriter.rebuild.machine import Machine, Torch
@@ -383,7 +383,7 @@ def probed(original: Path, output: Path) -> None:
     """Patch a package as `instrument` does, with some bytes for the libraries."""
     artifact = open_artifact(original)
     assert artifact.package is not None
-    results = patch.instrument(artifact, api.select("names"))
+    results = patch.instrument(artifact, select("names"))
     scratch = output.with_suffix(".files")
     scratch.mkdir()
     sources, libraries = {}, {}

@@ -19,7 +19,7 @@ import pytest
 
 import rewriter
 from capture import Packaged
-from rewriter.instrumentation import api
+from rewriter.artifact.opening import open_artifact
 
 pytestmark = pytest.mark.benchmark
 
@@ -60,7 +60,7 @@ def instrument(package: Path, output: Path) -> list[str]:
 
 def compile_command(package: Path, folder: Path, *, header: bool) -> list[str]:
     """What the wrapper says that compiled it, for a copy of it in `folder`."""
-    opened = api.open(package).package
+    opened = open_artifact(package).package
     assert opened is not None
     (model,) = opened.models
     command = list(model.command("Compile"))
@@ -146,7 +146,7 @@ def test_against_exporting_with_the_printer_of_torch(
         instrument=lambda: seconds(instrument(package, tmp_path / "out.pt2")),
         export=export,
     )
-    (wrapper,) = api.open(tmp_path / "0/mlp.pt2").wrappers
+    (wrapper,) = open_artifact(tmp_path / "0/mlp.pt2").wrappers
     assert b"aoti_torch_print_tensor_handle" in wrapper.source
     print(f"\n1/{found['export'] / found['instrument']:.1f} of exporting anew")
     assert found["instrument"] <= found["export"] / 3

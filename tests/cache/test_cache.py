@@ -395,11 +395,11 @@ def test_a_failed_exchange_leaves_the_probes(
 
 def test_removed_between(directory: Path) -> None:
     """A wrapper that somebody removes after it was found stops nothing."""
-    from rewriter.instrumentation import api
+    from rewriter.instrumentation.select import select
 
     slots = scan(directory).slots
     (directory / MLP).unlink()
-    placed, refused = mutate.instrument(slots, api.select("names"))
+    placed, refused = mutate.instrument(slots, select("names"))
     assert len(placed) == 4
     assert [(one.slot.name, one.error.slug) for one in refused] == [(MLP, "unreadable")]
 

@@ -17,7 +17,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.package import pack
 from rewriter.cli import main
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
-from rewriter.instrumentation import api
+from rewriter.instrumentation.select import select
 from rewriter.rebuild import patch
 from test_diff import SCHEMA
 
@@ -31,7 +31,7 @@ def patched(original: Path, output: Path, probe: str = "names") -> Path:
     """A package with probes as `instrument` packs it, around a library that is none."""
     artifact = open_artifact(original)
     assert artifact.package is not None
-    (one,) = patch.instrument(artifact, api.select(probe))
+    (one,) = patch.instrument(artifact, select(probe))
     source, library = output.with_suffix(".cpp"), output.with_suffix(".so")
     source.write_bytes(one.result.source)
     library.write_bytes(f"a library with {probe}".encode())

@@ -33,9 +33,10 @@ from capture import Compiled, Packaged, compile_case
 from harness import Apart, call, frozen
 from models import MODELS
 from packages import Ran, run_package, run_packages
+from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from rewriter.core.types import Json
-from rewriter.instrumentation import api, bundle
+from rewriter.instrumentation import bundle
 from rewriter.rebuild import patch
 from test_cpp_compiled import (
     NOT_TAKEN,
@@ -170,7 +171,7 @@ def _twice(path: Path, args: Sequence[Any], model: str, pickled: bool) -> Ran:
 def taken(path: Path, name: str, model: str) -> list[Any]:
     """The launches that the inputs of a model lead to."""
     branch = NOT_TAKEN.get(name, "\n")
-    launches = api.open(path, models=[model]).launches
+    launches = open_artifact(path, models=[model]).launches
     return [launch for launch in launches if branch not in launch.scope]
 
 
@@ -293,8 +294,8 @@ def test_of_several_compile_commands_the_last_counts(
     packaged: Callable[..., Packaged],
 ) -> None:
     """Sources of the same model in one cache: each export adds its commands to the file."""
-    plain = api.open(packaged("mlp").path).package
-    later = api.open(packaged("mlp", "appended").path).package
+    plain = open_artifact(packaged("mlp").path).package
+    later = open_artifact(packaged("mlp", "appended").path).package
     assert plain is not None
     assert later is not None
     assert later.models[0].source.count(b"// Compile cmd\n") > 1

@@ -27,7 +27,8 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.dump.reading import open_dump
-from rewriter.instrumentation import api
+from rewriter.instrumentation.instrument import instrument
+from rewriter.instrumentation.select import select
 from rewriter.report import encode, model, plot, sources
 from rewriter.report.compared import report as compared_report
 from rewriter.report.histogram import histogram
@@ -203,7 +204,7 @@ def test_the_page_of_a_crash_has_what_the_terminal_had(tmp_path: Path) -> None:
 @pytest.mark.parametrize("probes", ["print", "print,save"])
 def test_a_report_asks_for_nothing_that_is_recorded(probes: str, tmp_path: Path) -> None:
     root = write_dump(tmp_path / "x.dump", [*step(0), step(1)[0]])
-    instrumented = api.instrument(get("cpu-torch2.13/mlp").path, api.select(probes))
+    instrumented = instrument(get("cpu-torch2.13/mlp").path, select(probes))
     (root / "model.py").write_bytes(instrumented.source)
     write_conclusion(
         root, Conclusion(ExitStatus(None, signal=11), again="rewriter run x.py {options}")

@@ -310,7 +310,7 @@ def test_launches_outside_of_the_chosen_calls_cost_one_check(dump: Path) -> None
 
 def test_the_probes_are_known_again_whatever_was_chosen(tmp_path: Path) -> None:
     """`diff` makes them again from what the file says."""
-    from rewriter.instrumentation.api import instrument_wrapper
+    from rewriter.instrumentation.instrument import instrument_wrapper
     from rewriter.instrumentation.probe_check import check
 
     selection = rewriter.select("print,save", roles="in,out", tensors="buf*", calls="2-", last=3)

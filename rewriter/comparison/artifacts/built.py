@@ -15,7 +15,8 @@ from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts.packages import member_hashes
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import api, options_line
+from rewriter.instrumentation import options_line
+from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Wrapper
 
@@ -88,7 +89,7 @@ def _says_what_is_there(
             return False
         source = Wrapper(wrapper.name, wrapper.restored.source, wrapper.language)
         plain = replace(wrapper, wrapper=source)
-        probed.append(patch.Probed(model, api.instrument_wrapper(plain, recorded[1])))
+        probed.append(patch.Probed(model, instrument_wrapper(plain, recorded[1])))
     routes = [models[one.model.name]["route"] for one in probed]
     if not probed or not set(routes) <= set(ROUTES):
         return False

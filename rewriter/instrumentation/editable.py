@@ -1,0 +1,65 @@
+"""What a wrapper has to be for probes to go in or come out: one file of text, edited by nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.files import backup_path
+from rewriter.instrumentation import options_line
+
+
+def only_wrapper(artifact: str | Path | Artifact) -> OpenWrapper:
+    """The one wrapper of an artifact, which is opened if it is not yet.
+
+    Raises `RewriterError` where there are several, or where the artifact is a package.
+    """
+    artifact = artifact if isinstance(artifact, Artifact) else open_artifact(artifact)
+    if artifact.package is not None:
+        raise RewriterError(
+            "not-text",
+            f"{artifact.path} is a package, which is built again and not edited",
+            hint="rewriter.patch and rewriter.restore are for packages.",
+        )
+    return artifact.only
+
+
+def require_plain(wrapper: OpenWrapper, *, replace: bool) -> None:
+    """Refuse a wrapper with probes, unless they can be taken out exactly and `replace` is given."""
+    require_header(wrapper)
+    if wrapper.probes is None:
+        return
+    if not replace:
+        raise already_instrumented(
+            wrapper, "Pass --replace to exchange its probes, or `rewriter strip` it first."
+        )
+    if not wrapper.restored.exact:
+        raise RewriterError(
+            "edited-since",
+            f"{wrapper.path} was edited after it was instrumented: "
+            "without its probes it is not the file that it was made from",
+            hint="`rewriter strip` it, look at the result, and instrument that.",
+        )
+
+
+def require_header(wrapper: OpenWrapper) -> None:
+    """Refuse a file with probes whose first line was edited: nobody knows how to take them out."""
+    if wrapper.probes is None and (line := options_line.find(wrapper.source)):
+        raise RewriterError(
+            "edited-since",
+            f"{wrapper.path}:{line}: this line belongs to probes, and the line that begins them is "
+            "missing or edited: without it they cannot be taken out",
+            hint="Undo that edit, or go back to the file that was instrumented "
+            f"(--in-place keeps it as {backup_path(wrapper.path).name}).",
+        )
+
+
+def already_instrumented(wrapper: OpenWrapper, hint: str) -> RewriterError:
+    """The error of a request that needs a plain wrapper and got one with probes."""
+    assert wrapper.probes is not None
+    probed = ", ".join(wrapper.probes.probes)
+    return RewriterError(
+        "already-instrumented", f"{wrapper.path} is instrumented already (with {probed})", hint=hint
+    )

@@ -1,0 +1,56 @@
+"""Puts probes into a wrapper: locate its launches, plan lines, insert them, check the result.
+
+Nothing is written: the result holds the new source.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core import edit
+from rewriter.instrumentation.dialect import dialect_of
+from rewriter.instrumentation.editable import only_wrapper, require_plain
+from rewriter.instrumentation.planning import plan_probes
+from rewriter.instrumentation.select import select
+from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.instrumentation.verify import verify
+
+
+def instrument(
+    artifact: str | Path | Artifact,
+    selection: Selection | None = None,
+    *,
+    replace: bool = False,
+    standalone: bool = False,
+) -> Instrumented:
+    """Put probes around the launches of a wrapper; `select()` makes the selection.
+
+    Nothing is written: `.source` of the result holds the new file. `replace` exchanges the probes
+    of a file that has some, which is an error otherwise. `standalone` embeds the runtime, so that
+    the file runs where inductor-rewriter is not installed.
+    """
+    return instrument_wrapper(
+        only_wrapper(artifact), selection or select(), replace=replace, standalone=standalone
+    )
+
+
+def instrument_wrapper(
+    wrapper: OpenWrapper,
+    selection: Selection,
+    *,
+    replace: bool = False,
+    standalone: bool = False,
+    label: str = "",
+) -> Instrumented:
+    """Put probes around the launches of one wrapper of an artifact; as `instrument`.
+
+    `label` is what prints call it, where others print beside it.
+    """
+    require_plain(wrapper, replace=replace)
+    original, located = wrapper.plain, wrapper.located
+    dialect = dialect_of(wrapper, standalone=standalone)
+    plan = plan_probes(original, located, selection, dialect, wrapper.operators, label=label)
+    result = edit.apply(original.data, plan.insertions)
+    verify(wrapper, result)
+    return Instrumented(wrapper.path, result, original.data, plan, selection)

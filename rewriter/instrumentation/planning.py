@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.core import markers
@@ -16,7 +17,7 @@ from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.inputs import row as table_row
-from rewriter.locate.types import Argument, InputSpec, Launch, Located
+from rewriter.locate.types import Argument, Entry, InputSpec, Launch, Located
 from rewriter.version import __version__
 
 
@@ -36,35 +37,79 @@ def plan_probes(
     the facts of every probed launch. `operators` are what lay beside the source; the header has
     their hash.
     """
-    chosen = probes.choose(located.launches, selection)
     lines = _Lines(source, dialect)
+    chosen = probes.choose(located.launches, selection)
+    inputs = _plan_entries(lines, located, selection)
+    launches = _plan_launches(lines, chosen, selection)
     phases = probes.phases(selection)
-    reads, checks = probes.asks_for_inputs(selection), probes.checks_inputs(selection)
-    reads = reads and phases.get("before", False)
+    if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
+        raise probes.no_value(chosen, selection)
+    record = OptionsRecord(Path(source.name).name, dialect.packer, operators_hash(operators), label)
+    lines.header(located, selection, launches.facts, inputs, record)
+    every_input = (name for entry in located.entries for name in entry.inputs)
+    return Plan(
+        lines.insertions(),
+        launches.probed if phases else (),
+        launches.skipped,
+        located.unrecognised,
+        probes.unmatched(located.launches, selection, every_input),
+        _unchecked(located, inputs.names) if inputs.checks else (),
+    )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs that each call hands over at its start; no names if it hands over none.
+
+    `reads` tells whether probes read their values, `checks` whether they are held against `specs`.
+    """
+
+    reads: bool
+    checks: bool
+    names: tuple[str, ...] = ()
+    specs: tuple[InputSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """The launches that get lines, with their rows in the header's table, and those that do not."""
+
+    probed: tuple[Launch, ...]
+    skipped: tuple[Skipped, ...]
+    facts: tuple[Json, ...]
+
+
+def _plan_entries(lines: _Lines, located: Located, selection: Selection) -> _Inputs:
+    """Add the lines at the start of each entry, and where its inputs have names."""
+    checks = probes.checks_inputs(selection)
+    reads = probes.asks_for_inputs(selection) and probes.phases(selection).get("before", False)
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
-    inputs: tuple[str, ...] = ()
-    expected: tuple[InputSpec, ...] = ()
+    inputs = _Inputs(reads, checks)
     for entry in located.entries:
         names = entry.inputs if checks else probes.named_inputs(entry.inputs, selection)
         given = bool(names) and entry.inputs_at is not None and (reads or checks)
-        begin = dialect.begin(lines.variable, checks=given and checks)
-        lines.add(entry.start, entry.indent, begin, "begin")
-        if given and entry.inputs_at is not None and names == (inputs or names):
-            inputs, expected = names, entry.input_specs
-            line = dialect.inputs(lines.variable, inputs)
-            lines.add(entry.inputs_at, entry.indent, line, "inputs")
+        lines.begin(entry, checks=given and checks)
+        # There is one table of inputs: a second entry is served if it has the same.
+        if given and names == (inputs.names or names):
+            inputs = replace(inputs, names=names, specs=entry.input_specs)
+            lines.inputs(entry, names)
+    return inputs
+
+
+def _plan_launches(lines: _Lines, chosen: Sequence[Launch], selection: Selection) -> _Launches:
+    """Add the lines around each chosen launch."""
+    phases = probes.phases(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
     for launch in chosen:
-        if launch.insertion_point.obstacle:
-            skipped.append(Skipped(launch, launch.insertion_point.obstacle))
+        point = launch.insertion_point
+        if point.obstacle:
+            skipped.append(Skipped(launch, point.obstacle))
             continue
-        if launch.insertion_point.open_ended and "after" in phases:
-            skipped.append(
-                Skipped(launch, f"no line can follow it: {launch.insertion_point.open_ended}")
-            )
+        if point.open_ended and "after" in phases:
+            skipped.append(Skipped(launch, f"no line can follow it: {point.open_ended}"))
         values = _values(launch, phases, selection)
         if phases and not values:
             continue
@@ -72,21 +117,7 @@ def plan_probes(
             lines.around(launch, phase, arguments)
         facts.append(_facts(launch, values))
         probed.append(launch)
-    if phases and chosen and not (probed or skipped or inputs):
-        raise probes.no_value(chosen, selection)
-    checked = {"expected": list(map(table_row, expected)), "reads_inputs": reads} if checks else {}
-    record = OptionsRecord(Path(source.name).name, dialect.packer, operators_hash(operators), label)
-    lines.header(located, selection, facts, inputs, checked, record)
-    return Plan(
-        lines.insertions(),
-        tuple(probed) if phases else (),
-        tuple(skipped),
-        located.unrecognised,
-        probes.unmatched(
-            located.launches, selection, (name for x in located.entries for name in x.inputs)
-        ),
-        _unchecked(located, inputs) if checks else (),
-    )
+    return _Launches(tuple(probed), tuple(skipped), tuple(facts))
 
 
 def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -175,9 +206,9 @@ class _Lines:
         name = "_rw"
         while name.encode() in source.data:
             name += "_"
-        self.variable = name
+        self._variable = name
 
-    def add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
+    def _add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
         self._require_line(offset)
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
@@ -200,11 +231,20 @@ class _Lines:
                 hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
             )
 
+    def begin(self, entry: Entry, *, checks: bool) -> None:
+        line = self._dialect.begin(self._variable, checks=checks)
+        self._add(entry.start, entry.indent, line, "begin")
+
+    def inputs(self, entry: Entry, names: Sequence[str]) -> None:
+        assert entry.inputs_at is not None
+        line = self._dialect.inputs(self._variable, names)
+        self._add(entry.inputs_at, entry.indent, line, "inputs")
+
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
-        self.add(
+        self._add(
             launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
             launch.insertion_point.indent,
-            self._dialect.around(self.variable, phase, launch.index, arguments),
+            self._dialect.around(self._variable, phase, launch.index, arguments),
             f"#{launch.index} {phase} {launch.kernel}",
         )
 
@@ -212,9 +252,8 @@ class _Lines:
         self,
         located: Located,
         selection: Selection,
-        facts: list[Json],
-        inputs: Sequence[str],
-        checked: Json,
+        facts: Sequence[Json],
+        inputs: _Inputs,
         record: OptionsRecord,
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
@@ -232,9 +271,11 @@ class _Lines:
             "calls": selection.calls,
             "last": selection.last,
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
-            **checked,
         }
-        header = self._dialect.header(self.variable, options, facts, inputs)
+        if inputs.checks:
+            options["expected"] = list(map(table_row, inputs.specs))
+            options["reads_inputs"] = inputs.reads
+        header = self._dialect.header(self._variable, options, facts, inputs.names)
         newline = source.newline_at(offset)
         first = markers.header_line(__version__, selection.probes, sha256)
         text = self._mark.line(f"{self._dialect.comment} {first}", newline)

@@ -12,12 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import to_builtins
+
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.labels import short
-from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.documents import EndedFile, EndedStatus
+from rewriter.dump.rows import read
 from rewriter.instrumentation.types import Selection
 
 NAME = "ended.json"
@@ -64,41 +67,43 @@ def _is_recorded(options: str, ran: Selection) -> bool:
 
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
     """Add it to a dump. Where that cannot be written, a report does without."""
-    facts = {
-        "format": "rewriter.ended",
-        "version": 1,
-        "ended": conclusion.ended.json(),
-        "blocking": conclusion.blocking,
-        "again": conclusion.again,
-    }
+    content = EndedFile(
+        ended=EndedStatus(**conclusion.ended.json()),
+        blocking=conclusion.blocking,
+        again=conclusion.again,
+    )
     with suppress(OSError):
-        (dump / NAME).write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
+        (dump / NAME).write_text(
+            json_text.encode(to_builtins(content), indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def read_conclusion(dump: Path) -> Conclusion | None:
     """What a dump, or the dump around one of its parts, says of the end; `None` if nothing."""
     for folder in (dump, *dump.absolute().parents[:2]):
         try:
-            facts = json_text.parse_object(limits.read(folder / NAME, limits.JSON_BYTES))
-            return _read(facts)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RewriterError):
+            content = json_text.parse_object(limits.read(folder / NAME, limits.JSON_BYTES))
+            return _conclusion(read(content, EndedFile))
+        except (OSError, ValueError, KeyError, RewriterError):
             continue
     return None
 
 
-def _read(facts: Json) -> Conclusion:
-    ended = facts["ended"]
-    code, name = ended.get("code"), str(ended.get("signal", ""))
-    number = signal.Signals[name].value if name else 0
-    by = str(ended.get("interrupted", ""))
+def _conclusion(content: EndedFile) -> Conclusion:
+    """Raises `KeyError` where a signal has no name on this system."""
+    ended = content.ended
     return Conclusion(
         ExitStatus(
-            code if isinstance(code, int) else None,
-            number,
-            bool(ended.get("timed_out")),
-            str(ended.get("message", "")),
-            signal.Signals[by].value if by else 0,
+            ended.code,
+            _number(ended.signal),
+            ended.timed_out,
+            ended.message,
+            _number(ended.interrupted),
         ),
-        bool(facts.get("blocking")),
-        str(facts.get("again", "")),
+        content.blocking,
+        content.again,
     )
+
+
+def _number(name: str) -> int:
+    return signal.Signals[name].value if name else 0

@@ -30,6 +30,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dump_schemas
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
@@ -469,6 +470,8 @@ class Both:
         assert len(python) == len(native)
         for expected, found in zip(python, native, strict=True):
             same(expected, found)
+        for dump in self.dumps:
+            dump_schemas.check(dump, lines=10)
 
     def check_said(self, act: Callable[[Any], Any]) -> None:
         expected, found = self.each(act)

@@ -1,0 +1,137 @@
+"""The schemas of a dump's files are those of its types, and what was written is as they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import dump_schemas
+import schemas
+from rewriter.dump.documents import Manifest, RunFacts
+from rewriter.dump.rows import (
+    EventRow,
+    MissingRow,
+    ScalarRow,
+    SchemaError,
+    TensorRow,
+    read,
+    read_row,
+    to_json,
+)
+
+RELEASES = Path(__file__).parents[2] / "fixtures" / "releases"
+DUMPS = sorted(path.parent for path in RELEASES.glob("*/dumps/*/manifest.json"))
+ROW = {"launch": 3, "phase": "after", "kernel": "k", "arg": "buf0", "role": "out"}
+TENSOR = {**ROW, "dtype": "float32", "shape": [4, 8], "stride": [8, 1], "device": "cpu"}
+
+
+@pytest.mark.parametrize("name", sorted(schemas.FILES))
+def test_schemas_are_those_of_the_types(name: str) -> None:
+    text = (dump_schemas.SCHEMAS / name).read_text(encoding="utf-8")
+    assert text == schemas.schemas()[name], "run `python fixtures/schemas.py`"
+
+
+def test_no_schema_is_left_over() -> None:
+    assert sorted(path.name for path in dump_schemas.SCHEMAS.iterdir()) == sorted(schemas.FILES)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: f"{path.parents[1].name}-{path.name}")
+def test_dumps_of_releases_are_as_the_schemas_say(dump: Path) -> None:
+    dump_schemas.check(dump)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**TENSOR, "unknown": 1},
+        {**TENSOR, "min": "infinity"},
+        {**TENSOR, "shape": [-1]},
+        {**ROW, "type": "int", "value": 3},
+        {**ROW, "type": "int", "numel": 1},
+        {"launch": 3, "kernel": "k"},
+        {"phase": "during"},
+        {**TENSOR, "launch": None},
+        {"phase": "after", "time": {"start_us": 1}},
+    ],
+    ids=str,
+)
+def test_what_the_schema_refuses(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        dump_schemas.validator("events.json").validate(wrong)
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert read_row({**TENSOR, "unknown": [1, {}]}) == read_row(TENSOR)
+    assert read({"artifact": "x.py", "later": 1}, Manifest) == Manifest(artifact="x.py")
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({"launch": 0, "phase": "before", "kernel": "k"}, EventRow),
+        (TENSOR, TensorRow),
+        ({**ROW, "type": "int", "value": "3"}, ScalarRow),
+        ({"phase": "inputs", "arg": "x", "role": "in", "unexpected": "is None"}, MissingRow),
+    ],
+    ids=["launch", "tensor", "scalar", "missing"],
+)
+def test_a_row_is_written_as_it_was_read(row: dict[str, Any], kind: type[EventRow]) -> None:
+    dump_schemas.check_row(row)
+    assert type(read_row(row)) is kind
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        {"min": "-inf", "max": "inf", "mean": "nan", "std": None},
+        {"min": -(10**40), "max": 10**40, "mean": 0.5, "std": 0},
+        {"min": 3, "max": 3.0, "mean": -0.0, "std": 1e-300},
+    ],
+    ids=["not finite", "large", "of both kinds"],
+)
+def test_statistics_stay_what_they_are(statistics: dict[str, Any]) -> None:
+    row = {**TENSOR, "numel": 32, **statistics, "nan": 1, "inf": 0}
+    written = to_json(read_row(row))
+    assert json.dumps(written) == json.dumps(row)
+    assert read_row(row) == read_row(json.loads(json.dumps(row)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({**TENSOR, "shape": 3}, "shape 3"),
+        ({**TENSOR, "shape": [True]}, r"shape\[0\] True"),
+        ({**TENSOR, "numel": -1}, "numel -1"),
+        ({**TENSOR, "numel": 1.0}, "numel 1.0"),
+        ({**TENSOR, "max": float("inf")}, "max inf"),
+        ({**TENSOR, "launch": 1 << 63}, "launch 9223372036854775808"),
+        ({**TENSOR, "device": None}, "device None"),
+        ({"phase": "after", "time": {"start_us": "0"}}, "time.start_us '0'"),
+        ({**ROW, "dtype": "float32"}, "a row without 'shape'"),
+        (ROW, "a row without 'type'"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(SchemaError, match=f"^{named}$"):
+        read_row(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"pid": True}, "pid True"),
+        ({"launches": [{"launch": 0}, {"launch": 1, "kernel": 5}]}, r"launches\[1\].kernel 5"),
+        ({"launches": [{"launch": 0, "before": [["in"]]}]}, r"launches\[0\].before\[0\] \['in'\]"),
+        ({"launches": [{}]}, r"launches\[0\] \{\} without 'launch'"),
+        ({"format": "rewriter.package"}, "format 'rewriter.package'"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_a_document_is_named(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(SchemaError, match=f"^{named}$"):
+        read(wrong, RunFacts)

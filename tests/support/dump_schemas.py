@@ -1,0 +1,40 @@
+"""Holds the files of a dump against `docs/schemas/dump/` and the types that these are made from."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from rewriter.dump.rows import read_row, to_json
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas" / "dump"
+
+
+@cache
+def validator(name: str) -> Any:
+    schema = json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
+    return jsonschema.Draft202012Validator(schema)
+
+
+def check(dump: Path, *, lines: int = 200) -> None:
+    """Every file is as its schema says, and every row one of the types, without a further field.
+
+    Of long runs the first lines are held against the schema, which takes its time.
+    """
+    for path in (*dump.glob("*.json"), *dump.glob("rank*/run*/run.json")):
+        if path.name in ("manifest.json", "run.json", "names.json", "ended.json"):
+            validator(path.name).validate(json.loads(path.read_bytes()))
+    for path in dump.glob("rank*/run*/events.jsonl"):
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):
+            if line.endswith(b"\n"):
+                check_row(json.loads(line), in_full=number < lines)
+
+
+def check_row(row: dict[str, Any], *, in_full: bool = True) -> None:
+    assert to_json(read_row(row)) == row
+    if in_full:
+        validator("events.json").validate(row)

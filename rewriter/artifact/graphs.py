@@ -22,7 +22,7 @@ def graph_of(source: bytes) -> GraphKind:
     The gradients that a backward is given are `tangents_N`, what the model takes `primals_N` where
     there is a backward (torch/_functorch/partitioners.py).
     """
-    names = b" ".join(b" ".join(found) for found in _INPUTS.findall(source))
+    names = b" ".join(b" ".join(groups) for groups in _INPUTS.findall(source))
     if re.search(rb"\btangents_\d", names):
         return "backward"
     return "forward" if re.search(rb"\bprimals_\d", names) else "inference"

@@ -29,8 +29,8 @@ def find_kernels(
     Of two definitions in Python the last one is what is launched.
     """
     kernels = language(wrapper.language).kernels(wrapper.plain)
-    found = {kernel.name: kernel for kernel in kernels}
+    by_name = {kernel.name: kernel for kernel in kernels}
     for data in (extra or {}).values():
         for kernel in functions(data):
-            found.setdefault(kernel.name, KernelSource(kernel.name, kernel.text))
-    return tuple(found.values())
+            by_name.setdefault(kernel.name, KernelSource(kernel.name, kernel.text))
+    return tuple(by_name.values())

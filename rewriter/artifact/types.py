@@ -116,8 +116,8 @@ class OpenWrapper:
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The types of device other than the CPU that the wrapper runs on, such as `cuda`."""
-        found = _device().findall(self.plain.data)
-        return tuple(sorted({name.decode() for names in found for name in names if name}))
+        matches = _device().findall(self.plain.data)
+        return tuple(sorted({name.decode() for names in matches for name in names if name}))
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,10 @@ class Artifact:
         if self.package is not None:
             names = [model.name for model in self.package.models]
             hint = "Pass --model with one of these names."
-        found = "\n    ".join(names)
+        listed = "\n    ".join(names)
         return RewriterError(
             "several-wrappers",
-            f"{self.path} holds {len(self.wrappers)} wrappers:\n    {found}",
+            f"{self.path} holds {len(self.wrappers)} wrappers:\n    {listed}",
             hint=hint,
         )
 
@@ -188,10 +188,11 @@ class Artifact:
         for pattern, names in zip(patterns, chosen, strict=True):
             if not names:
                 there = [_label(wrapper) for wrapper in self.wrappers]
-                found = "\n    ".join([*there, *(name for name, _ in self.damaged)])
+                listed = "\n    ".join([*there, *(name for name, _ in self.damaged)])
                 raise RewriterError(
                     "no-such-wrapper",
-                    f"--wrapper {pattern!r} matches nothing in {self.path}; there is:\n    {found}",
+                    f"--wrapper {pattern!r} matches nothing in {self.path}; "
+                    f"there is:\n    {listed}",
                     hint="Pass one of these names, a pattern such as '*forward*', or one of "
                     "forward, backward, inference.",
                 )
@@ -210,8 +211,8 @@ class Artifact:
 
 def _label(wrapper: OpenWrapper) -> str:
     """A wrapper in a list of several, with its graph where the name does not tell."""
-    told = wrapper.graph == "inference" or wrapper.graph in wrapper.name
-    return wrapper.name if told else f"{wrapper.name} ({wrapper.graph})"
+    is_named = wrapper.graph == "inference" or wrapper.graph in wrapper.name
+    return wrapper.name if is_named else f"{wrapper.name} ({wrapper.graph})"
 
 
 def _matches(pattern: str, name: str, graph: str) -> bool:

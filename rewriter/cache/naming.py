@@ -27,14 +27,14 @@ def environment(folder: Path) -> dict[str, str]:
 
 def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
     """Add to a dump what the logs in a folder say of the wrappers. Raises `OSError`."""
-    told: dict[str, CompilationTrace] = {}
+    traces: dict[str, CompilationTrace] = {}
     for log in sorted(folder.glob("*.log")):
-        told |= trace.read(log)
+        traces |= trace.read(log)
     names = {}
     for one in placed:
         wrapper = one.slot.wrapper
         key = trace.digest(wrapper.restored.source)
-        if (about := told.get(key)) is None:
+        if (about := traces.get(key)) is None:
             continue
         try:
             found = of_wrapper(wrapper.located, about)

@@ -57,10 +57,10 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int
     common = set(a[start:end_a]) & set(b[start:end_b])
     left = [i for i in range(start, end_a) if a[i] in common]
     right = [j for j in range(start, end_b) if b[j] in common]
-    found = [(i, i) for i in range(start)]
-    found += [(left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])]
-    found += [(end_a + k, end_b + k) for k in range(len(a) - end_a)]
-    return found
+    pairs = [(i, i) for i in range(start)]
+    pairs += [(left[i], right[j]) for i, j in _myers([a[i] for i in left], [b[j] for j in right])]
+    pairs += [(end_a + k, end_b + k) for k in range(len(a) - end_a)]
+    return pairs
 
 
 def _align(
@@ -76,10 +76,10 @@ def _align(
     if level == levels or from_a == to_a or from_b == to_b:
         return [Pair(i, None) for i in range(*in_a)] + [Pair(None, j) for j in range(*in_b)]
     pairs: list[Pair] = []
-    found = matches(
+    matched = matches(
         [item[level] for item in a[from_a:to_a]], [item[level] for item in b[from_b:to_b]]
     )
-    for i, j in [*((from_a + i, from_b + j) for i, j in found), (to_a, to_b)]:
+    for i, j in [*((from_a + i, from_b + j) for i, j in matched), (to_a, to_b)]:
         pairs += _align(a, b, (from_a, i), (from_b, j), level + 1, levels)
         if i < to_a or j < to_b:
             pairs.append(Pair(i, j, level))
@@ -110,14 +110,14 @@ def _with_moved(pairs: list[Pair], a: Sequence[Keys], b: Sequence[Keys], levels:
 
 
 def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     from_a = from_b = 0
     limit = _MAX_EDITS
     while from_a < len(a) and from_b < len(b):
         steps, from_a, from_b = _snakes(a, b, from_a, from_b, limit)
-        found += steps
+        pairs += steps
         limit = _FEW_EDITS
-    return found
+    return pairs
 
 
 def _snakes(
@@ -166,7 +166,7 @@ def _walked(
 ) -> tuple[list[tuple[int, int]], int, int]:
     """The matches on the path that came to `x` on diagonal `k`, walked back."""
     end = (x, x - k - diagonal)
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for step in range(edits, -1, -1):
         before, zero = history[step], step + 1
         down = k == -step or (k != step and before[zero + k - 1] < before[zero + k + 1])
@@ -174,7 +174,7 @@ def _walked(
         start = before[zero + previous] + (0 if down else 1)
         while x > start:
             x -= 1
-            found.append((x, x - k - diagonal))
+            pairs.append((x, x - k - diagonal))
         k, x = previous, before[zero + previous]
-    found.reverse()
-    return found, *end
+    pairs.reverse()
+    return pairs, *end

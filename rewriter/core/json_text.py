@@ -101,11 +101,11 @@ def _with_characters(value: Any) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"an object has {twice[:40]!r} twice")
-    return found
+    return members
 
 
 def _refuse(name: str) -> None:

@@ -42,14 +42,14 @@ ANGLES = 2_000
 PAGE_BYTES = 256 << 20
 
 
-def too_large(name: object, found: str, bound: str, hint: str = "") -> RewriterError:
+def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterError:
     """The refusal of an input that is beyond a bound: what was found, and the bound.
 
     `name` is a file, with the line if there is one.
     """
     return RewriterError(
         "beyond-bounds",
-        f"{name}: {found}; this version reads at most {bound}",
+        f"{name}: {size}; this version reads at most {bound}",
         hint=hint or "Nothing that torch writes is near this: get the file from its maker again.",
     )
 

@@ -22,18 +22,18 @@ def spans(
     A tail whose group `skip` took part is passed over, as a comment with a bracket in it. A head
     whose tail is a group `stop` is none.
     """
-    found: re.Match[AnyStr] | None = None
+    tail_match: re.Match[AnyStr] | None = None
     end = 0
     for start in head.finditer(text):
         if start.start() < end:
             continue
-        if found is None or found.start() < start.end():
-            found = _search(tail, text, start.end())
-            if found is None:
+        if tail_match is None or tail_match.start() < start.end():
+            tail_match = _search(tail, text, start.end())
+            if tail_match is None:
                 return
-        if found.lastgroup != "stop":
-            end = found.end()
-            yield start, found
+        if tail_match.lastgroup != "stop":
+            end = tail_match.end()
+            yield start, tail_match
 
 
 def _search(tail: re.Pattern[AnyStr], text: AnyStr, start: int) -> re.Match[AnyStr] | None:

@@ -28,21 +28,21 @@ class Hunk:
 
 def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Positions of lines that stand for each other, in the order of both texts."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     from_a = from_b = 0
     for i, j in [*_anchors(a, b), (len(a), len(b))]:
         inside = align.matches(a[from_a:i], b[from_b:j])
-        found += [(from_a + x, from_b + y) for x, y in inside]
+        pairs += [(from_a + x, from_b + y) for x, y in inside]
         if i < len(a):
-            found.append((i, j))
+            pairs.append((i, j))
         from_a, from_b = i + 1, j + 1
-    return found
+    return pairs
 
 
-def hunks(found: Sequence[tuple[int, int]], len_a: int, len_b: int) -> Iterator[Hunk]:
+def hunks(matched: Sequence[tuple[int, int]], len_a: int, len_b: int) -> Iterator[Hunk]:
     """What lies between the matches of two texts of so many lines."""
     from_a = from_b = 0
-    for i, j in [*found, (len_a, len_b)]:
+    for i, j in [*matched, (len_a, len_b)]:
         if i > from_a or j > from_b:
             yield Hunk((from_a, i), (from_b, j))
         from_a, from_b = i + 1, j + 1

@@ -265,8 +265,8 @@ def clear(folder: Path) -> None:
     # Whatever cannot be looked into or removed stays: it is in nobody's way, and the next one tries
     # again.
     with contextlib.suppress(OSError):
-        found = [Path(one) for one in os.scandir(folder) if _NAME.fullmatch(one.name)]
-        for path in found:
+        folders = [Path(one) for one in os.scandir(folder) if _NAME.fullmatch(one.name)]
+        for path in folders:
             with contextlib.suppress(OSError):
                 _clear_dead(path)
 

@@ -129,9 +129,9 @@ def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]
     """Add a file after those that it includes, each once; those of a format by its name."""
     source = path.read_text("utf-8").replace('formats/text.h"', f'formats/{format}.h"')
     for name in _LOCAL.findall(source):
-        found = (path.parent / name).resolve()
-        if found not in parts:
-            _collect(found, parts, format)
+        included = (path.parent / name).resolve()
+        if included not in parts:
+            _collect(included, parts, format)
     part = _LOCAL.sub("", source).replace("#pragma once\n", "")
     if _OPEN not in part or not part.endswith(_CLOSE):
         raise RewriterError(

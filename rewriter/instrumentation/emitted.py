@@ -15,8 +15,8 @@ _AT_LAUNCH = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
 
 def probed_launches(wrapper: OpenWrapper) -> frozenset[int]:
     """The indices of the launches that have a line before or after them."""
-    found = map(_AT_LAUNCH.search, _marked(wrapper))
-    return frozenset(int(match[1]) for match in found if match)
+    calls = map(_AT_LAUNCH.search, _marked(wrapper))
+    return frozenset(int(match[1]) for match in calls if match)
 
 
 def count_foreign(wrapper: OpenWrapper) -> int:

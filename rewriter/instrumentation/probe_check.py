@@ -108,8 +108,8 @@ def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) 
         from rewriter.instrumentation.dialects.python import Python, packed
 
         # Another zlib packs the same in other bytes.
-        if (found := _packed(source)) and _unpacked(found) == _unpacked(packed()):
-            own = Python(True, runtime=found, packer=record.packed)
+        if (runtime := _packed(source)) and _unpacked(runtime) == _unpacked(packed()):
+            own = Python(True, runtime=runtime, packer=record.packed)
             expected = _instrumented(wrapper, record, selection, own)
     if expected == source:
         return ProbeCheck("verified")
@@ -143,8 +143,8 @@ def _instrumented(
 
 
 def _packed(source: bytes) -> str:
-    found = _PACKED.search(source)
-    return b"".join(_PIECE.findall(found[1])).decode("ascii", "replace") if found else ""
+    pieces = _PACKED.search(source)
+    return b"".join(_PIECE.findall(pieces[1])).decode("ascii", "replace") if pieces else ""
 
 
 def _unpacked(text: str) -> bytes | None:
@@ -152,11 +152,11 @@ def _unpacked(text: str) -> bytes | None:
     try:
         data = base64.b85decode(text)
         unpacker = zlib.decompressobj()
-        found = unpacker.decompress(data)
+        content = unpacker.decompress(data)
     except (ValueError, zlib.error):
         return None
     whole = unpacker.eof and not unpacker.unused_data
-    return found if whole and base64.b85encode(data).decode() == text else None
+    return content if whole and base64.b85encode(data).decode() == text else None
 
 
 def _short(line: bytes, beside: bytes) -> str:

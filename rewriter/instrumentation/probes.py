@@ -39,7 +39,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 @cache
 def registry() -> dict[str, type[Probe]]:
     """Every probe by name, found by the files that stand in the package."""
-    found: dict[str, type[Probe]] = {}
+    classes: dict[str, type[Probe]] = {}
     for module in pkgutil.iter_modules(package.__path__):
         probe = getattr(import_module(f"{package.__name__}.{module.name}"), "PROBE", None)
         if not (isinstance(probe, type) and issubclass(probe, Probe) and hasattr(probe, "summary")):
@@ -49,8 +49,8 @@ def registry() -> dict[str, type[Probe]]:
                 hint="See CONTRIBUTING.md for what a probe's file holds.",
                 code=FAILED,
             )
-        found[module.name] = probe
-    return found
+        classes[module.name] = probe
+    return classes
 
 
 def check(names: Iterable[str]) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         try:
             ast.parse(instrumented.decode("utf-8-sig"))
         except SyntaxError as error:
-            found = f"the instrumented file does not parse: line {error.lineno}: {error.msg}"
-            raise _failed(wrapper, found) from error
+            problem = f"the instrumented file does not parse: line {error.lineno}: {error.msg}"
+            raise _failed(wrapper, problem) from error
     try:
         launches = language(wrapper.language).count(Source(str(wrapper.path), instrumented))
     except RewriterError as error:
@@ -37,10 +37,10 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         raise _failed(wrapper, "the instrumented file has other launches than the original")
 
 
-def _failed(wrapper: OpenWrapper, found: str) -> RewriterError:
+def _failed(wrapper: OpenWrapper, problem: str) -> RewriterError:
     return RewriterError(
         "verification-failed",
-        f"{wrapper.path}: {found}",
+        f"{wrapper.path}: {problem}",
         hint="Nothing was written. Please report this with the wrapper.",
         code=FAILED,
     )

@@ -155,27 +155,27 @@ def _one(
     symbols: dict[str, str],
     is_dynamic: bool,
 ) -> InputSpec:
-    found = example or asserted or InputSpec(name)
+    spec = example or asserted or InputSpec(name)
     if name in symbols:
-        return replace(found, kind=found.kind or "int", symbol=symbols[name])
+        return replace(spec, kind=spec.kind or "int", symbol=symbols[name])
     if example and is_dynamic and example.size is not None:
         size = tuple(symbols.get(f"{name}[{i}]", _UNKNOWN) for i in range(len(example.size)))
-        found = replace(example, size=size, stride=(_UNKNOWN,) * len(size))
+        spec = replace(example, size=size, stride=(_UNKNOWN,) * len(size))
     if not asserted:
-        return found
+        return spec
     if asserted.size is not None:
         # A dimension of which a range is known, or nothing, may still have a name.
         size = tuple(
             symbols.get(f"{name}[{i}]", _UNKNOWN) + known[1:] if known[0] == _UNKNOWN else known
             for i, known in enumerate(asserted.size)
         )
-        found = replace(found, size=size, open=asserted.open)
+        spec = replace(spec, size=size, open=asserted.open)
     return replace(
-        found,
+        spec,
         kind="tensor",
-        dtype=asserted.dtype or found.dtype,
-        device=found.device or asserted.device,
-        stride=found.stride if asserted.stride is None else asserted.stride,
+        dtype=asserted.dtype or spec.dtype,
+        device=spec.device or asserted.device,
+        stride=spec.stride if asserted.stride is None else asserted.stride,
         alignment=asserted.alignment,
     )
 

@@ -118,11 +118,11 @@ def _accesses(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
     carried: dict[str, set[str]] = {arg.arg: {arg.arg} for arg in function.args.args}
 
     def of(node: ast.AST) -> set[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name):
-                found |= carried.get(inner.id, set())
-        return found
+                reached |= carried.get(inner.id, set())
+        return reached
 
     loaded: set[str] = set()
     stored: set[str] = set()

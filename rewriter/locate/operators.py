@@ -14,11 +14,11 @@ def written(name: str) -> list[int | str] | None:
     `None` where neither its schema, as PyTorch ships it, nor its name tells: `op_` mutates its
     first argument.
     """
-    found = mutating_operators().get(name)
+    known = mutating_operators().get(name)
     base = name.split(".")[1] if "." in name else name
-    if found is None and base.endswith("_") and not base.startswith("__"):
+    if known is None and base.endswith("_") and not base.startswith("__"):
         return [0]
-    return found
+    return known
 
 
 @cache

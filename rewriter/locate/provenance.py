@@ -24,9 +24,9 @@ def read(comments: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _listed(comment: bytes, head: bytes) -> bytes | None:
     """What stands behind `head` on its line, up to the bracket that ends it."""
-    _, found, rest = comment.partition(head)
+    _, sign, rest = comment.partition(head)
     listed, end, _ = rest.partition(b"]")
-    return listed if found and end and b"\n" not in listed else None
+    return listed if sign and end and b"\n" not in listed else None
 
 
 def _names(listed: bytes) -> tuple[str, ...]:

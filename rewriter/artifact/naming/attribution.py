@@ -48,13 +48,13 @@ class _Attribution:
         self._called = self._calls()
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        found: dict[int, tuple[str, ...]] = {}
+        by_launch: dict[int, tuple[str, ...]] = {}
         for launch in self._launches:
             if launch.index in self._called:
-                found[launch.index] = (self._called[launch.index],)
+                by_launch[launch.index] = (self._called[launch.index],)
             elif nodes := self._between(launch.index):
-                found[launch.index] = tuple(sorted(nodes, key=self._order.__getitem__))
-        return found
+                by_launch[launch.index] = tuple(sorted(nodes, key=self._order.__getitem__))
+        return by_launch
 
     def _calls(self) -> dict[int, str]:
         """The node of each call of an operator; what it reads and writes is known then."""
@@ -97,17 +97,17 @@ class _Attribution:
         given = {self._held.get(value) for value in self._reads[launch]}
         called = set(self._called.values())
         results = [self._held[x] for x in self._writes[launch] if x in self._held]
-        found: set[str] = set()
+        computed: set[str] = set()
         left = [name for name in results if name not in given]
         while left:
             name = left.pop()
-            if name in found or name in given:
+            if name in computed or name in given:
                 continue
             node = self._graph.nodes.get(name)
             if node is None or name in called:
                 return set()  # an input or a call that the kernel does not read
             if node.is_view and self._graph.base(name) in given:
                 continue
-            found.add(name)
+            computed.add(name)
             left += node.reads
-        return {name for name in found if not self._graph.nodes[name].is_view}
+        return {name for name in computed if not self._graph.nodes[name].is_view}

@@ -31,38 +31,38 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
     """The names of each wrapper that something is known of, by the wrapper's name."""
     logs = set(_logs(artifact))
-    told: dict[str, CompilationTrace] = {}
+    traces: dict[str, CompilationTrace] = {}
     for log in sorted(logs):
         try:
-            told |= trace.read(log)
+            traces |= trace.read(log)
         except OSError:
             continue  # the wrappers are there, and their names are not
-    found = {}
+    by_wrapper = {}
     for wrapper in artifact.wrappers:
-        about = told.get(trace.digest(wrapper.restored.source)) or _beside(wrapper)
+        about = traces.get(trace.digest(wrapper.restored.source)) or _beside(wrapper)
         if about is not None:
             names = of_wrapper(wrapper.located, about)
             if names.nodes or names.inputs:
-                found[wrapper.name] = names
-    return found
+                by_wrapper[wrapper.name] = names
+    return by_wrapper
 
 
-def of_wrapper(located: Located, told: CompilationTrace) -> Names:
+def of_wrapper(located: Located, traced: CompilationTrace) -> Names:
     """The names that a log or a debug directory gives to what is in a wrapper."""
-    lowered = parse(told.lowered)
+    lowered = parse(traced.lowered)
     if lowered is None or not located.entries:
         return Names()
-    dynamo = parse(told.dynamo)
+    dynamo = parse(traced.dynamo)
     called = {name for one in located.launches for name in one.source_nodes}
-    model = _ModelNames(lowered, dynamo, told.mappings, called)
+    model = _ModelNames(lowered, dynamo, traced.mappings, called)
     computed = {
         **attribute(located.launches, located.entries[0], lowered),
-        **_by_provenance(located, told.mappings),
+        **_by_provenance(located, traced.mappings),
     }
     nodes = {index: model.of(names) for index, names in computed.items()}
     return Names(
         {index: names for index, names in nodes.items() if names},
-        _inputs(lowered, parse(told.traced) or lowered, dynamo, told.sources),
+        _inputs(lowered, parse(traced.traced) or lowered, dynamo, traced.sources),
     )
 
 
@@ -102,15 +102,15 @@ def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...
         kernel, _, handle = key.rpartition(":")
         if handle.isdecimal() and isinstance(nodes, list):
             calls.setdefault(kernel, []).append((int(handle), tuple(map(str, nodes))))
-    found = {}
+    by_launch = {}
     seen: Counter[str] = Counter()
     total = Counter(launch.kernel for launch in located.launches)
     for launch in located.launches:
         ordered = sorted(calls.get(launch.kernel, ()))
         if len(ordered) == total[launch.kernel]:
-            found[launch.index] = ordered[seen[launch.kernel]][1]
+            by_launch[launch.index] = ordered[seen[launch.kernel]][1]
         seen[launch.kernel] += 1
-    return found
+    return by_launch
 
 
 class _ModelNames:
@@ -146,13 +146,13 @@ class _ModelNames:
         key = node.place.file, node.place.line
         blocks = self._blocks.get(key, {})
         if len(blocks) == 1:
-            found = next(iter(blocks.values()))
+            operations = next(iter(blocks.values()))
         # A line of a loop: its blocks stand for each other if there are as many.
         elif len(blocks) == self._turns[key] and node.place.turn in blocks:
-            found = blocks[node.place.turn]
+            operations = blocks[node.place.turn]
         else:
             return [node.place.short]
-        return [name for name in found if name not in self._called] or found
+        return [name for name in operations if name not in self._called] or operations
 
 
 def _inputs(
@@ -162,7 +162,7 @@ def _inputs(
     root = roots.pop() if len(roots) == 1 else "self"
     named = {re.sub(r"[^a-zA-Z0-9]+", "_", source): model_name(source, root) for source in sources}
     places = list(dynamo.inputs) if dynamo else []
-    found = {}
+    inputs = {}
     for name in lowered.inputs:
         described = traced.inputs.get(name, "")
         model = ""
@@ -175,8 +175,8 @@ def _inputs(
             model = f"output_{match[1]}.grad"
         place = lowered.first_use(name)
         if model or place:
-            found[name] = Input(model, place.short if place else "")
-    return found
+            inputs[name] = Input(model, place.short if place else "")
+    return inputs
 
 
 def model_name(source: str, root: str = "self") -> str:
@@ -197,7 +197,7 @@ def model_name(source: str, root: str = "self") -> str:
 
 
 def _parts(source: str) -> list[str]:
-    return [next(filter(None, found), "") for found in _PART.findall(source)] or [""]
+    return [next(filter(None, groups), "") for groups in _PART.findall(source)] or [""]
 
 
 def _is_inside(parts: list[str]) -> bool:

@@ -55,7 +55,7 @@ def digest(source: bytes) -> str:
 
 def read(path: Path) -> dict[str, CompilationTrace]:
     """What a log says of each wrapper whose text is in it, by `digest`. Raises `OSError`."""
-    found: dict[str, CompilationTrace] = {}
+    by_digest: dict[str, CompilationTrace] = {}
     compilations: dict[tuple[object, ...], _Compilation] = {}
     for about, payload in _entries(path):
         names = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
@@ -66,15 +66,15 @@ def read(path: Path) -> dict[str, CompilationTrace]:
         elif "inductor_output_code" in about:
             plain = edit.strip(payload).source  # of a program that ran with probes
             one.last = digest(plain)
-            found[one.last] = _told(one, plain)
+            by_digest[one.last] = _compilation_trace(one, plain)
             one.texts.pop("inductor_post_grad_graph", None)
         elif name := _name(about):
             text = payload.decode("utf-8", "replace")
             one.texts[name] = text
             if name == _ARTIFACTS[1] and one.last:
                 # It comes behind the wrapper that it is about.
-                found[one.last] = replace(found[one.last], mappings=mappings(text))
-    return found
+                by_digest[one.last] = replace(by_digest[one.last], mappings=mappings(text))
+    return by_digest
 
 
 def mappings(text: str) -> Json:
@@ -85,7 +85,7 @@ def mappings(text: str) -> Json:
         return {}
 
 
-def _told(one: _Compilation, wrapper: bytes) -> CompilationTrace:
+def _compilation_trace(one: _Compilation, wrapper: bytes) -> CompilationTrace:
     traced = one.texts.get(f"aot_{graph_of(wrapper)}_graph", "")
     lowered = one.texts.get("inductor_post_grad_graph") or traced
     return CompilationTrace(

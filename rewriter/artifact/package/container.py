@@ -159,17 +159,17 @@ class Overlay:
         if not isinstance(self.files, Mapping):
             raise _refused(self.path, f"{SOURCES} does not say what the sources replace")
         for member, name in self.files.items():
-            found = self.path / str(name)
+            file = self.path / str(name)
             if member not in self.original.names:
                 raise _refused(self.path, f"{SOURCES} replaces {member!r}, which is not there")
             if (
                 not isinstance(name, str)
                 or _unsafe(name)
-                or found.resolve() != (self.path.resolve() / name)
+                or file.resolve() != (self.path.resolve() / name)
             ):
                 raise _refused(self.path, f"{SOURCES} leads out of the directory, to {name!r}")
-            if not found.is_file():
-                raise _missing(found)
+            if not file.is_file():
+                raise _missing(file)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -242,17 +242,17 @@ def _require_small(path: Path) -> None:
     if limits.MEMBERS < count <= there // _ENTRY:
         raise limits.too_large(path, f"{count:,} members", f"{limits.MEMBERS:,}")
     if limits.DIRECTORY_BYTES < size <= there:
-        found = f"a directory of {size:,} bytes"
-        raise limits.too_large(path, found, f"{limits.DIRECTORY_BYTES:,}")
+        problem = f"a directory of {size:,} bytes"
+        raise limits.too_large(path, problem, f"{limits.DIRECTORY_BYTES:,}")
 
 
-def _check_count(path: Path, found: int, comment: int) -> None:
+def _check_count(path: Path, count: int, comment: int) -> None:
     """The file says how many entries there are; zipfile is content with fewer."""
     with path.open("rb") as file:
         file.seek(-min(path.stat().st_size, _END.size + comment), os.SEEK_END)
-        signature, *_, said, _size, _offset, _comment = _END.unpack(file.read(_END.size))
-    if signature == _END_SIGNATURE and said not in (found, _IN_ZIP64):
-        raise _corrupt(path, f"{found} of its {said} entries can be found")
+        signature, *_, claimed, _size, _offset, _comment = _END.unpack(file.read(_END.size))
+    if signature == _END_SIGNATURE and claimed not in (count, _IN_ZIP64):
+        raise _corrupt(path, f"{count} of its {claimed} entries can be found")
 
 
 def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
@@ -322,18 +322,18 @@ def _missing(path: Path) -> RewriterError:
     )
 
 
-def _corrupt(path: Path, found: str) -> RewriterError:
+def _corrupt(path: Path, problem: str) -> RewriterError:
     return RewriterError(
         "corrupt-package",
-        f"{path}: the zip file is damaged: {found}",
+        f"{path}: the zip file is damaged: {problem}",
         hint="Copy the package again; `python -m zipfile -t FILE` should find nothing either.",
     )
 
 
-def _refused(path: Path, found: str) -> RewriterError:
+def _refused(path: Path, problem: str) -> RewriterError:
     return RewriterError(
         "unsafe-package",
-        f"{path}: {found}",
+        f"{path}: {problem}",
         hint="No torch writes such a package, and nothing of it was unpacked. Get it from its "
         "maker again.",
     )

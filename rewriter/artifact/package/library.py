@@ -102,15 +102,15 @@ def provided(libraries: Iterable[Path], names: Iterable[str]) -> set[str]:
     from elftools.elf.elffile import ELFFile
 
     wanted = set(names)
-    found: set[str] = set()
+    defined: set[str] = set()
     for path in libraries:
-        if wanted <= found:
+        if wanted <= defined:
             break
         with path.open("rb") as file:
             table: Any = ELFFile(file).get_section_by_name(".gnu.hash")
             if table is not None:
-                found |= {name for name in wanted - found if table.get_symbol(name) is not None}
-    return found
+                defined |= {name for name in wanted - defined if table.get_symbol(name) is not None}
+    return defined
 
 
 def _has_version(elf: Any, number: int) -> bool:
@@ -125,11 +125,11 @@ def _constants(elf: Any) -> Constants | None:
         section = elf.get_section_by_name(table)
         if section is None:
             continue
-        found = {
+        symbols = {
             name: (section.get_symbol_by_name(name) or [None])[0]
             for name in (CONSTANTS, CONSTANTS_END)
         }
-        start, end = found[CONSTANTS], found[CONSTANTS_END]
+        start, end = symbols[CONSTANTS], symbols[CONSTANTS_END]
         if start is None or end is None or start["st_shndx"] == "SHN_UNDEF":
             continue
         home = elf.get_section(start["st_shndx"])

@@ -95,12 +95,14 @@ def recorded(text: str, step: Step, name: object = "a source") -> tuple[str, ...
 
     `name` is what a message calls the source.
     """
-    found = [command for which, command in _COMMAND.findall(text) if which == step]
-    if not found:
+    commands = [command for which, command in _COMMAND.findall(text) if which == step]
+    if not commands:
         return ()
-    limits.require_size(f"{name}: its {step.lower()} command", len(found[-1]), limits.COMMAND_BYTES)
+    limits.require_size(
+        f"{name}: its {step.lower()} command", len(commands[-1]), limits.COMMAND_BYTES
+    )
     try:
-        return tuple(shlex.split(found[-1].rstrip(" \t\r")))
+        return tuple(shlex.split(commands[-1].rstrip(" \t\r")))
     except ValueError:
         return ()
 
@@ -150,7 +152,7 @@ def open_package(path: Path) -> Package:
     return Package(
         container,
         root,
-        tuple(_model(container, name, tuple(found), pickled) for name, found in models.items()),
+        tuple(_model(container, name, tuple(members), pickled) for name, members in models.items()),
         _manifest(container, root),
     )
 
@@ -172,10 +174,10 @@ def _model(container: Container, name: str, members: tuple[str, ...], pickled: b
     sources = {member: container.read(member, limits.WRAPPER_BYTES) for member in texts}
     wrappers = [member for member, source in sources.items() if ENTRY.search(source)]
     if len(wrappers) != 1:
-        found = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
+        problem = "no wrapper" if not wrappers else f"{len(wrappers)} wrappers"
         raise RewriterError(
             "no-wrapper-source",
-            f"{container.path}: the model {name} holds {found}",
+            f"{container.path}: the model {name} holds {problem}",
             hint="Expected one .cpp with AOTInductorModel::run_impl beside the library. Packages "
             "without sources cannot be instrumented.",
         )

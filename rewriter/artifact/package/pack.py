@@ -156,8 +156,8 @@ def is_as_packed(patched: Path, root: str, scratch: Path) -> bool:
         target.truncate(start)  # of the original, the directory is enough
         target.seek(start)
         target.write(tail)
-    said = {key: value for key, value in manifest.items() if key not in _OURS}
-    _append(again, root, changes, said, manifest["original"]["sha256"])
+    about = {key: value for key, value in manifest.items() if key not in _OURS}
+    _append(again, root, changes, about, manifest["original"]["sha256"])
     with patched.open("rb") as one, again.open("rb") as other:
         one.seek(start)
         other.seek(start)

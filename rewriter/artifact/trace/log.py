@@ -38,7 +38,7 @@ def is_log(path: Path) -> bool:
 def read(path: Path) -> tuple[TracedSource, ...]:
     """The sources in a log, in its order; one that is there twice is given once."""
     try:
-        found = [
+        sources = [
             _traced(path, about, payload)
             for about, payload in _entries(path)
             if payload or about is not _UNKNOWN  # the last line of a program that was killed
@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[TracedSource, ...]:
             f"cannot read {path}: {error.strerror}",
             hint="Expected a log that TORCH_TRACE left.",
         ) from error
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(sources))
 
 
 def _entries(path: Path) -> Iterator[tuple[Json, bytes]]:
@@ -114,7 +114,7 @@ def _damage(about: Json, text: bytes) -> str:
         named = about.get("inductor_output_code")
         where = named.get("filename") if isinstance(named, dict) else None
         return "the log has no text of it" + (f"; it was in {where}" if where else "")
-    found = hashlib.md5(text, usedforsecurity=False).hexdigest()
-    if found == expected:
+    actual = hashlib.md5(text, usedforsecurity=False).hexdigest()
+    if actual == expected:
         return ""
-    return f"its text was cut short or edited: its MD5 is {found}, and the log says {expected}"
+    return f"its text was cut short or edited: its MD5 is {actual}, and the log says {expected}"

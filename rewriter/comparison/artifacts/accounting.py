@@ -64,16 +64,16 @@ def bare(line: bytes) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
 
 
-def ends(a: Sequence[bytes], b: Sequence[bytes], found: Lines) -> Iterator[str]:
+def ends(a: Sequence[bytes], b: Sequence[bytes], matched: Lines) -> Iterator[str]:
     """Sentences about lines that differ in what `bare` leaves out."""
     for side, ours, theirs in (("A", a, b), ("B", b, a)):
-        pairs = found.ends if side == "A" else [(y, x) for x, y in found.ends]
+        pairs = matched.ends if side == "A" else [(y, x) for x, y in matched.ends]
         if any(_marked(ours[x - 1]) and not _marked(theirs[y - 1]) for x, y in pairs):
             yield f"{side} has a byte order mark"
     whole = [not lines or lines[-1].endswith((b"\n", b"\r")) for lines in (a, b)]
     if whole[0] != whole[1]:
         yield f"{'B' if whole[0] else 'A'} has no newline at its end"
-    kinds = {(_end(a[x - 1]), _end(b[y - 1])) for x, y in found.ends}
+    kinds = {(_end(a[x - 1]), _end(b[y - 1])) for x, y in matched.ends}
     for one, other in sorted(kinds):
         if one and other and one != other:
             yield f"line ends differ ({one} against {other})"
@@ -101,14 +101,14 @@ def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -
             return names.get(stem, stem) + _HANDLE
         return names.get(word, word)
 
-    found = []
+    result = []
     for number, line in enumerate(lines, 1):
         key = buffers.expand(line, number)
         key = _WORD.sub(renamed, key) if names else key
         if "/" in key or len(key) > 50:
             key = _HASH.sub("#", _KERNEL_PATH.sub(r"\1", key))
-        found.append(_HANDLES.sub(r"\1", key) if "debug handles]" in key else key)
-    return found
+        result.append(_HANDLES.sub(r"\1", key) if "debug handles]" in key else key)
+    return result
 
 
 def anchored(

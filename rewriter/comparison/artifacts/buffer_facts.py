@@ -48,40 +48,40 @@ class BufferFacts:
         return _ARRAY_NAME.sub(lambda match: self._array(match[0], line), text)
 
     def _array(self, name: str, line: int) -> str:
-        found = self.arrays.get(name)
-        if found is None:
+        definitions = self.arrays.get(name)
+        if definitions is None:
             return name
-        above = bisect.bisect_right(found, line, key=lambda entry: entry[0])
-        return found[max(above - 1, 0)][1]
+        above = bisect.bisect_right(definitions, line, key=lambda entry: entry[0])
+        return definitions[max(above - 1, 0)][1]
 
 
 def read_buffer_facts(lines: list[str]) -> BufferFacts:
     """Read the lines of a wrapper, which count from 1."""
-    found = BufferFacts({}, {}, {})
+    facts = BufferFacts({}, {}, {})
     constants: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if "int_array_" in line and (match := _ARRAY.search(line)):
-            found.arrays.setdefault(match[1], []).append((number, match[2]))
+            facts.arrays.setdefault(match[1], []).append((number, match[2]))
         elif "empty_strided" in line:
             if match := _ALLOCATED.search(line):
-                found.sizes.setdefault(match[1], plain(match[2]))
+                facts.sizes.setdefault(match[1], plain(match[2]))
             elif shim := next(spans(_SHIM, _SHIM_HANDLE, line), None):
                 array, handle = shim[0][1], shim[1][1]
-                found.sizes.setdefault(handle, plain(found.expand(array, number)))
+                facts.sizes.setdefault(handle, plain(facts.expand(array, number)))
         elif "assert_size_stride(" in line and (match := _ASSERTED.search(line)):
-            found.sizes.setdefault(match[1], plain(match[2]))
+            facts.sizes.setdefault(match[1], plain(match[2]))
         elif (
             ("reinterpret_tensor" in line or "alloc_from_pool" in line)
             and (match := _BOUND.match(line))
             and any(view in name for name in _CALLED.findall(match[2]) for view in _VIEWS)
         ):
-            found.views.setdefault(match[1], _statement(match[2]))
+            facts.views.setdefault(match[1], _statement(match[2]))
         elif "constants_info_[" in line and (match := _CONSTANT.search(line)):
             if match[2]:
                 constants[match[1]] = match[2]
             elif match[1] in constants:
-                found.sizes.setdefault(constants[match[1]], plain(match[3]))
-    return found
+                facts.sizes.setdefault(constants[match[1]], plain(match[3]))
+    return facts
 
 
 def plain(text: str) -> str:

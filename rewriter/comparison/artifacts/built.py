@@ -99,6 +99,6 @@ def _says_what_is_there(
         about = models[one.model.name]
         expected["models"][one.model.name]["original_library"] = about["original_library"]
     chosen = {model.name for model in package.models}  # others are not looked at
-    found = {key: manifest.get(key) for key in expected}
-    found["models"] = {name: about for name, about in models.items() if name in chosen}
-    return found == expected
+    actual = {key: manifest.get(key) for key in expected}
+    actual["models"] = {name: about for name, about in models.items() if name in chosen}
+    return actual == expected

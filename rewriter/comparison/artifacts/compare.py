@@ -101,35 +101,37 @@ def _with_damage(
     data = Wrapper(path.name, path.read_bytes(), sound.only.language)
     broken = OpenWrapper(data, path, sound.only.operators)
     if isinstance(left, RewriterError):
-        found = wrappers.compare(broken, sound.only, errors=(error, None))
+        difference = wrappers.compare(broken, sound.only, errors=(error, None))
     else:
-        found = wrappers.compare(sound.only, broken, errors=(None, error))
-    return Difference(path_a, path_b, found.verdict, (found,))
+        difference = wrappers.compare(sound.only, broken, errors=(None, error))
+    return Difference(path_a, path_b, difference.verdict, (difference,))
 
 
 def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
     """Compare a C++ wrapper with a damaged copy of it that no longer says that it is C++."""
     languages = [[wrapper.language for wrapper in artifact.wrappers] for artifact in (a, b)]
     if languages == [["cpp"], ["python"]]:
-        found = wrappers.compare(a.only, b.only, errors=(None, error))
+        difference = wrappers.compare(a.only, b.only, errors=(None, error))
     elif languages == [["python"], ["cpp"]]:
-        found = wrappers.compare(a.only, b.only, errors=(error, None))
+        difference = wrappers.compare(a.only, b.only, errors=(error, None))
     else:
         raise error
-    return Difference(a.path, b.path, found.verdict, (found,))
+    return Difference(a.path, b.path, difference.verdict, (difference,))
 
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
     pairs, only_a, only_b = paired(a, b)
     besides = [files.beside(one, other) for one, other in pairs]
-    found = tuple(
+    differences = tuple(
         wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
         for one in besides
     )
     others, notes = files.compare(a, b)
-    verdict = _worst(found, differs=bool(only_a or only_b or others))
+    verdict = _worst(differences, differs=bool(only_a or only_b or others))
     notes = (*(note for one in besides for note in one.notes), *notes)
-    return Difference(a.path, b.path, verdict, found, only_a, only_b, files=others, notes=notes)
+    return Difference(
+        a.path, b.path, verdict, differences, only_a, only_b, files=others, notes=notes
+    )
 
 
 def _packages(a: Artifact, b: Artifact) -> Difference:
@@ -139,7 +141,7 @@ def _packages(a: Artifact, b: Artifact) -> Difference:
     models_b = {model.name: model for model in b.package.models}
     opened_a = dict(zip(models_a, a.wrappers, strict=True))
     opened_b = dict(zip(models_b, b.wrappers, strict=True))
-    found = tuple(
+    differences = tuple(
         wrappers.compare(
             opened_a[name],
             opened_b[name],
@@ -150,23 +152,23 @@ def _packages(a: Artifact, b: Artifact) -> Difference:
         if name in models_b
     )
     if packages.is_same_file(a.package, b.package):
-        return Difference(a.path, b.path, "identical", found, package=PackageDifference())
-    same = all(one.verdict != "different" or one.probes_changed for one in found)
+        return Difference(a.path, b.path, "identical", differences, package=PackageDifference())
+    same = all(one.verdict != "different" or one.probes_changed for one in differences)
     if same and packages.is_same_original(a.package, b.package):
-        return _patched(a, b, found)
+        return _patched(a, b, differences)
     package = packages.compare(a.package, b.package)
-    return Difference(a.path, b.path, "different", found, package=package)
+    return Difference(a.path, b.path, "different", differences, package=package)
 
 
-def _patched(a: Artifact, b: Artifact, found: tuple[WrapperDifference, ...]) -> Difference:
+def _patched(a: Artifact, b: Artifact, differences: tuple[WrapperDifference, ...]) -> Difference:
     """Compare packages that are the same without their probes, of which one has some at least."""
     assert a.package is not None
     assert b.package is not None
     patched = [one.manifest is not None and not one.is_sources for one in (a.package, b.package)]
     if all(patched) and (package := packages.between_patched(a.package, b.package)):
-        return Difference(a.path, b.path, "different", found, package=package)
+        return Difference(a.path, b.path, "different", differences, package=package)
     notes = []
-    differ = any(one.verdict == "instrumented" for one in found)
+    differ = any(one.verdict == "instrumented" for one in differences)
     if any(patched) and (differ or not all(patched)):
         sides = "A and B" if all(patched) else "A" if patched[0] else "B"
         notes.append(f"the library with the probes in {sides} was built, and is not compared")
@@ -175,14 +177,14 @@ def _patched(a: Artifact, b: Artifact, found: tuple[WrapperDifference, ...]) -> 
         built_a=built.check(a.package, a.wrappers), built_b=built.check(b.package, b.wrappers)
     )
     states = {one.state for one in (package.built_a, package.built_b) if one is not None}
-    verdict = _worst(found, differs="changed" in states)
+    verdict = _worst(differences, differs="changed" in states)
     if verdict in ("identical", "instrumented"):
         verdict = "unverified" if "unverified" in states else "instrumented"
-    return Difference(a.path, b.path, verdict, found, package=package, notes=tuple(notes))
+    return Difference(a.path, b.path, verdict, differences, package=package, notes=tuple(notes))
 
 
-def _worst(found: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
-    verdicts = {one.verdict for one in found}
+def _worst(differences: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
+    verdicts = {one.verdict for one in differences}
     if differs or "different" in verdicts:
         return "different"
     worst: tuple[Verdict, ...] = ("unverified", "instrumented")

@@ -110,18 +110,18 @@ def _kernels(wrapper: OpenWrapper) -> Sources:
     A cache has the kernels of other wrappers there, too. Where two files define the same function,
     nobody knows whose it is.
     """
-    found: Sources = {}
+    sources: Sources = {}
     owners: dict[str, list[str]] = {}
     for path in sorted(wrapper.path.parent.glob("*.cpp")):
         if path == wrapper.path or not path.is_file() or ENTRY.search(data := read(path)):
             continue
         names = [name for name in defined(data) if name.encode() in wrapper.plain.data]
         if names:
-            found[path.name] = data
+            sources[path.name] = data
         for name in names:
             owners.setdefault(name, []).append(path.name)
     unclear = {file for files in owners.values() if len(files) > 1 for file in files}
-    return {name: data for name, data in found.items() if name not in unclear}
+    return {name: data for name, data in sources.items() if name not in unclear}
 
 
 def _records(folder: Path) -> frozenset[Path]:
@@ -130,27 +130,27 @@ def _records(folder: Path) -> frozenset[Path]:
     They have times, processes and paths of the machine in them, and say nothing more of the model.
     Nor do the builds in a cache: their sources are in the wrappers.
     """
-    found = set()
+    records = set()
     for file in folder.rglob("*"):
         if (name := _HASHED.match(file.name)) and file.parent.name == name[1]:
-            found |= {file, *(file.parent.parent / other for other in _CACHED)}
+            records |= {file, *(file.parent.parent / other for other in _CACHED)}
         if page.is_page(file):
             root = page.root_of(file)
             # Of several ranks there is a directory, with a list of them.
-            found.add(root.parent if root.name.startswith("rank_") else root)
+            records.add(root.parent if root.name.startswith("rank_") else root)
         elif file.name == _DEBUG:
             # In a run of its own, or in the cache, where the folder is for one wrapper.
             in_run = file.parent.parent.name == "torchinductor"
-            found.add(file.parent.parent.parent if in_run else file.parent)
+            records.add(file.parent.parent.parent if in_run else file.parent)
         elif file.suffix == log.SUFFIX and log.is_log(file):
-            found.add(file)
-    return frozenset(found)
+            records.add(file)
+    return frozenset(records)
 
 
 def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
     """The hashes of all files of a directory that are no wrappers, by their paths in it."""
     plain = {wrapper.name: wrapper for wrapper in artifact.wrappers}
-    found = {}
+    hashes = {}
     for file in sorted(artifact.path.rglob("*")):
         name = str(file.relative_to(artifact.path))
         if name in plain or _CACHE in file.parts or not file.is_file():
@@ -162,8 +162,8 @@ def _others(artifact: Artifact, records: frozenset[Path]) -> dict[str, str]:
         backed_up = plain.get(name.removesuffix(BACKUP))
         if backed_up is not None and read(file) == backed_up.restored.source:
             continue  # what `instrument --in-place` leaves
-        found[name] = _digest(file)
-    return found
+        hashes[name] = _digest(file)
+    return hashes
 
 
 def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[MemberChange, ...]:

@@ -27,8 +27,8 @@ class Kernels:
     normal: Mapping[str, str]
 
 
-def read(found: Iterable[KernelSource]) -> Kernels:
-    sources = {kernel.name: kernel for kernel in found}
+def read(kernels: Iterable[KernelSource]) -> Kernels:
+    sources = {kernel.name: kernel for kernel in kernels}
     return Kernels(sources, {name: _normal(kernel) for name, kernel in sources.items()})
 
 
@@ -103,8 +103,8 @@ def change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> Ke
 
 def _code(text: str) -> str:
     """The kernel's function, below what is said about it."""
-    found = _CODE.search(text)
-    return text[found.start() :] if found else text
+    decorator = _CODE.search(text)
+    return text[decorator.start() :] if decorator else text
 
 
 def _normal(kernel: KernelSource) -> str:

@@ -62,9 +62,9 @@ class Launches:
             if a.kernel != b.kernel:
                 self.renamed.append((a, b))
             ours, theirs = self._a.operands.of[a.index], self._b.operands.of[b.index]
-            if found := list(self._matcher.differences(ours, theirs)):
+            if differences := list(self._matcher.differences(ours, theirs)):
                 changes.append("arguments")
-                details += found
+                details += differences
             if len(ours) == len(theirs):
                 self.operands += [
                     (x, y) for x, y in zip(ours, theirs, strict=True) if self._matcher.same(x, y)
@@ -116,14 +116,14 @@ class Launches:
             )
             # Written in another way, it has other temporaries, too.
             pairs = [*zip(ours, theirs, strict=True)] if {*ours} == {*theirs} else []
-        found = [
+        exchanged = [
             f"{x} -> {y}"
             for x, y in pairs
             if x.removeprefix("raw_") != y.removeprefix("raw_")
             and self._is_variable(x)
             and self._is_variable(y)
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(exchanged))
 
     def _is_variable(self, word: str) -> bool:
         return is_variable(word) or word.removesuffix(_HANDLE) in self._variables

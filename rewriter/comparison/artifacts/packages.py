@@ -98,24 +98,26 @@ def _original_members(package: Package) -> dict[str, str] | None:
     """The hashes of the members without probes; `None` where they are not what they were."""
     if isinstance(package.container, Overlay):
         return member_hashes(replace(package, container=package.container.original))
-    found = member_hashes(package)
+    hashes = member_hashes(package)
     if package.manifest is None:
-        return found
+        return hashes
     if not package.is_folder and not pack.restore(package.path, package.root):
         return None
     for name in (pack.MANIFEST, pack.DIRECTORY):
-        found.pop(name, None)
+        hashes.pop(name, None)
     for model in package.models:
         plain = edit.strip(model.source).source
-        found[model.wrapper.removeprefix(package.root)] = hashlib.sha256(plain).hexdigest()
+        hashes[model.wrapper.removeprefix(package.root)] = hashlib.sha256(plain).hexdigest()
     for about in package.manifest.get("models", {}).values():
         if moved := about.get("original_library"):
             inside, before = (x.removeprefix(package.root) for x in (moved, about["library"]))
-            found[before] = found.pop(inside)
-    said = package.manifest["original"] if package.is_folder else None
-    if said is not None and found != {x.removeprefix(package.root): y for x, y in said.items()}:
+            hashes[before] = hashes.pop(inside)
+    recorded = package.manifest["original"] if package.is_folder else None
+    if recorded is not None and hashes != {
+        x.removeprefix(package.root): y for x, y in recorded.items()
+    }:
         return None
-    return found
+    return hashes
 
 
 def member_hashes(package: Package) -> dict[str, str]:
@@ -181,10 +183,10 @@ def _grouped(
     names: Iterable[str], hashes: Mapping[str, str]
 ) -> dict[tuple[tuple[str, str], str], list[str]]:
     """Members by their kind, and by their contents where their hashes are given."""
-    found: dict[tuple[tuple[str, str], str], list[str]] = {}
+    groups: dict[tuple[tuple[str, str], str], list[str]] = {}
     for name in names:
-        found.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
-    return found
+        groups.setdefault((_kind(name), hashes.get(name, "")), []).append(name)
+    return groups
 
 
 def _kind(name: str) -> tuple[str, str]:

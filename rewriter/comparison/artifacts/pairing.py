@@ -38,15 +38,15 @@ def paired(a: Artifact, b: Artifact) -> Paired:
     if len(a.wrappers) == len(b.wrappers) == 1:
         return Paired([(a.only, b.only)], (), ())
     left, right = list(a.wrappers), list(b.wrappers)
-    found: dict[str, OpenWrapper] = {}
+    partners: dict[str, OpenWrapper] = {}
     for key in (_name, _name_without_run, _generated_text, _generated_id):
         for one, other in _by(key, left, right, in_order=key is _name_without_run):
-            found[one.name] = other
+            partners[one.name] = other
             left.remove(one)
             right.remove(other)
-    if not found:
+    if not partners:
         raise _none(a if len(a.wrappers) > 1 else b)
-    pairs = [(one, found[one.name]) for one in a.wrappers if one.name in found]
+    pairs = [(one, partners[one.name]) for one in a.wrappers if one.name in partners]
     return Paired(pairs, tuple(one.name for one in left), tuple(one.name for one in right))
 
 

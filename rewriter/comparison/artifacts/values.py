@@ -108,16 +108,16 @@ def operands(located: Located, buffers: BufferFacts) -> Operands:
     """Follow the buffers through the launches of a wrapper, in file order."""
     inputs = max((entry.inputs for entry in located.entries), key=len, default=())
     follow = _Follow(buffers, {name: position for position, name in enumerate(inputs)})
-    found = tuple(follow.launch(launch) for launch in located.launches)
+    by_launch = tuple(follow.launch(launch) for launch in located.launches)
     shapes = tuple(
         tuple(_shape(operand, buffers) for operand in launch if operand.type != "other")
-        for launch in found
+        for launch in by_launch
     )
     written = tuple(
         tuple(position for position, operand in enumerate(launch) if _is_result(operand.argument))
-        for launch in found
+        for launch in by_launch
     )
-    return Operands(found, written, shapes, inputs)
+    return Operands(by_launch, written, shapes, inputs)
 
 
 class _Follow:
@@ -128,7 +128,7 @@ class _Follow:
         self._writers: dict[tuple[str, str], LaunchResult] = {}
 
     def launch(self, launch: Launch) -> tuple[Operand, ...]:
-        found = self._allocated(
+        operands = self._allocated(
             [
                 self._operand(argument, launch)
                 for argument in launch.args
@@ -143,7 +143,7 @@ class _Follow:
                     written = LaunchResult(launch.index, slot, argument.name)
                     # In its scope; and anywhere, since graph partitions hand names on.
                     self._writers[launch.scope, name] = self._writers["", name] = written
-        return found
+        return operands
 
     def _allocated(self, launch: Sequence[Operand]) -> tuple[Operand, ...]:
         """The operands, with the order in which results were allocated if all of them were."""
@@ -357,7 +357,7 @@ def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
     Names that stand for different ones in different places, or different ones for them, are left
     out.
     """
-    found: dict[str, set[str]] = {}
+    forward: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}
     for a, b in pairs:
         names = [
@@ -369,10 +369,10 @@ def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
             names += zip(*words, strict=True)
         for old, new in names:
             if old and new:
-                found.setdefault(old, set()).add(new)
+                forward.setdefault(old, set()).add(new)
                 back.setdefault(new, set()).add(old)
     return {
         old: new
-        for old, news in found.items()
+        for old, news in forward.items()
         if len(news) == 1 and len(back[new := next(iter(news))]) == 1 and new != old
     }

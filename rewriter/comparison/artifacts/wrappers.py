@@ -119,7 +119,7 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
     lines_a, lines_b = markers.lines(a.restored.source), markers.lines(b.restored.source)
     count = len((b if damage.side == "a" else a).located.launches)
     keys_a, keys_b = (list(map(accounting.bare, lines)) for lines in (lines_a, lines_b))
-    found = accounting.compare(lines_a, lines_b, keys_a, keys_b)
+    matched = accounting.compare(lines_a, lines_b, keys_a, keys_b)
     return WrapperDifference(
         a.name,
         b.name,
@@ -128,9 +128,9 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
         probing(b, count),
         0 if damage.side == "a" else count,
         0 if damage.side == "b" else count,
-        lines=(*_shown(found.removed, "a", lines_a, a), *_shown(found.added, "b", lines_b, b)),
+        lines=(*_shown(matched.removed, "a", lines_a, a), *_shown(matched.added, "b", lines_b, b)),
         damage=damage,
-        notes=tuple(accounting.ends(lines_a, lines_b, found)),
+        notes=tuple(accounting.ends(lines_a, lines_b, matched)),
         plain_a=a.restored.source,
         plain_b=b.restored.source,
     )
@@ -178,7 +178,7 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         if pair.a is not None and pair.b is not None and not pair.moved
     ]
     anchors = accounting.anchored(places, keys_a, keys_b)
-    found = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
+    matched = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
     shown = [change or launches.rewritten(pair, keys_a, keys_b) for pair, change in changes]
     kernels_a: list[int] = []
     kernels_b: list[int] = []
@@ -198,8 +198,8 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
             kernels_a += a.kernel_lines(change.a, whole=whole)
         if change.b:
             kernels_b += b.kernel_lines(change.b, whole=whole)
-    lines_a = accounting.unexplained(found.removed, [*explained_a, kernels_a])
-    lines_b = accounting.unexplained(found.added, [*explained_b, kernels_b])
+    lines_a = accounting.unexplained(matched.removed, [*explained_a, kernels_a])
+    lines_b = accounting.unexplained(matched.added, [*explained_b, kernels_b])
     kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
     return WrapperDifference(
         a.wrapper.name,
@@ -213,11 +213,11 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         tuple(launches.renamed),
         tuple(kernel_changes),
         (*_shown(lines_a, "a", a.lines, a.wrapper), *_shown(lines_b, "b", b.lines, b.wrapper)),
-        tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in found.names),
+        tuple((kept_a[x - 1], kept_b[y - 1]) for x, y in matched.names),
         notes=(
             *_foreign("A", a.wrapper),
             *_foreign("B", b.wrapper),
-            *accounting.ends(a.lines, b.lines, found),
+            *accounting.ends(a.lines, b.lines, matched),
         ),
         plain_a=a.wrapper.restored.source,
         plain_b=b.wrapper.restored.source,

@@ -123,10 +123,10 @@ def _line_of_name(source: Source) -> int:
     return source.line_of(match.end()) if match else 1
 
 
-def _refused(source: Source, line: int, found: str) -> RewriterError:
+def _refused(source: Source, line: int, problem: str) -> RewriterError:
     return RewriterError(
         "not-a-wrapper",
-        f"{source.name}:{line}: {_NAME} {found}",
+        f"{source.name}:{line}: {_NAME} {problem}",
         hint="Expected the output_code.py of a model compiled with cpp_wrapper=True: it binds one "
         "string in triple quotes to that name.",
     )

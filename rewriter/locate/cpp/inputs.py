@@ -123,8 +123,8 @@ def _checked(checks: str) -> Iterator[InputSpec]:
     sizes: dict[str, dict[int, str]] = {}
     strides: dict[str, dict[int, str]] = {}
     for match in _EQUAL.finditer(checks):
-        found = sizes if match["of"] == "size" else strides
-        found.setdefault(match["name"], {})[int(match["place"])] = match["value"]
+        dimensions = sizes if match["of"] == "size" else strides
+        dimensions.setdefault(match["name"], {})[int(match["place"])] = match["value"]
     limits: dict[tuple[str, int], dict[str, str]] = {}
     for match in _BOUND.finditer(checks):
         place = match["name"], int(match["place"])
@@ -136,7 +136,8 @@ def _checked(checks: str) -> Iterator[InputSpec]:
         name = match["name"]
         dim = max([*sizes.get(name, ()), *strides.get(name, ())], default=-1) + 1
         size, stride = (
-            tuple(found.get(name, {}).get(i, "?") for i in range(dim)) for found in (sizes, strides)
+            tuple(dimensions.get(name, {}).get(i, "?") for i in range(dim))
+            for dimensions in (sizes, strides)
         )
         device = names.get(devices.get(name, ""), "")
         yield InputSpec(name, "tensor", match["dtype"], device, size, stride, open=True)

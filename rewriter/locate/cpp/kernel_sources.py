@@ -109,9 +109,9 @@ def launchers(data: bytes) -> list[_Span]:
     return list(spans(_LAUNCHER, _LAUNCHER_BODY, data))
 
 
-def _last_above(found: list[_Span], offset: int) -> _Span | None:
-    above = bisect.bisect_left(found, offset, key=lambda span: span[0].start())
-    return found[above - 1] if above else None
+def _last_above(heads: list[_Span], offset: int) -> _Span | None:
+    above = bisect.bisect_left(heads, offset, key=lambda span: span[0].start())
+    return heads[above - 1] if above else None
 
 
 def _text(data: bytes) -> str:

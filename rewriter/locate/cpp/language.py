@@ -54,7 +54,7 @@ def count(source: Source) -> int | None:
 def kernels(source: Source) -> Iterable[KernelSource]:
     from rewriter.locate.cpp.kernel_sources import kernels
 
-    found: dict[str, KernelSource] = {}
+    by_name: dict[str, KernelSource] = {}
     for kernel in kernels(source):
-        found.setdefault(kernel.name, kernel)
-    return found.values()
+        by_name.setdefault(kernel.name, kernel)
+    return by_name.values()

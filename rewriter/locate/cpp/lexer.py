@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Definition:
+class EntryDefinition:
     """A definition of an entry: from the end of what is before it to its closing brace.
 
     `name` is the offset of the function's name. `end` is -1 where there is no closing brace.
@@ -39,9 +39,9 @@ class Definition:
     end: int
 
 
-def definitions(data: bytes) -> list[Definition]:
+def definitions(data: bytes) -> list[EntryDefinition]:
     """The definitions of entries in a text, in order."""
-    found: list[Definition] = []
+    entries: list[EntryDefinition] = []
     braces = parentheses = 0
     start = 0  # of the declaration that the walk is in
     name: tuple[int, int] | None = None  # an entry's, and how many braces are open
@@ -66,15 +66,15 @@ def definitions(data: bytes) -> list[Definition]:
         elif sign == b"}":
             braces = max(0, braces - 1)
             if inside and inside[2] == braces:
-                found.append(Definition(inside[0], inside[1], match.end()))
+                entries.append(EntryDefinition(inside[0], inside[1], match.end()))
                 inside, parentheses = None, 0
             if inside is None:
                 start, name = match.end(), None
         elif inside is None and not parentheses:
             start, name = match.end(), None
     if inside:
-        found.append(Definition(inside[0], inside[1], -1))
-    return found
+        entries.append(EntryDefinition(inside[0], inside[1], -1))
+    return entries
 
 
 def _tokens(data: bytes) -> Iterator[re.Match[bytes]]:

@@ -81,13 +81,13 @@ def count(source: Source) -> int:
     """How many launches there are, without what they are. Raises as `locate` does."""
     grammar = grammars.load()
     outline = CppOutline(source, embedded.of(source), grammar)
-    found = set()
+    starts = set()
     for body in outline.bodies:
         for _, captures in tree_sitter.QueryCursor(grammar.launches).matches(body.node):
             callee = without_templates("".join(outline.read(captures["callee"][0]).split()))
             if grammar.effect(callee) is None:
-                found.add(captures["launch"][0].start_byte)
-    return len(found)
+                starts.add(captures["launch"][0].start_byte)
+    return len(starts)
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,11 @@ def _input_specs(
 def _outputs(outline: CppOutline, walk: LaunchFinder, body: Body, flow: Flow) -> tuple[str, ...]:
     """The buffers in `output_handles[0] = buf3.release();`."""
     bases = walk.names.bases
-    found = {
+    buffers = {
         int(match["position"]): flow.get(bases.get(match["name"], match["name"])).root
         for match in _OUTPUT.finditer(outline.read(body.node))
     }
-    return tuple(found.get(position, "") for position in range(max(found, default=-1) + 1))
+    return tuple(buffers.get(position, "") for position in range(max(buffers, default=-1) + 1))
 
 
 def _require_module(source: Source) -> list[ast.stmt]:

@@ -64,7 +64,7 @@ class CppOutline:
         Each is parsed by itself: the rest of a wrapper never parses without errors, and what goes
         in elsewhere must not change what is found here.
         """
-        found: list[Body] = []
+        bodies: list[Body] = []
         if alone := _CARRIAGE_RETURN.search(self.data):
             line = self.data.count(b"\n", 0, alone.start()) + 1
             raise RewriterError(
@@ -77,11 +77,11 @@ class CppOutline:
         for definition in lexer.definitions(self.data):
             if definition.end < 0:
                 raise self._never_ends(definition)
-            found += self._parsed(data, definition)
-        self._require_entries({body.name for body in found})
-        return tuple(found)
+            bodies += self._parsed(data, definition)
+        self._require_entries({body.name for body in bodies})
+        return tuple(bodies)
 
-    def _parsed(self, data: bytes, definition: lexer.Definition) -> Iterator[Body]:
+    def _parsed(self, data: bytes, definition: lexer.EntryDefinition) -> Iterator[Body]:
         start, end = self._point(definition.start), self._point(definition.end)
         span = tree_sitter.Range(start, end, definition.start, definition.end)
         tree = tree_sitter.Parser(LANGUAGE, included_ranges=[span]).parse(data)
@@ -118,7 +118,7 @@ class CppOutline:
             str(limits.CPP_NESTING),
         )
 
-    def _never_ends(self, definition: lexer.Definition) -> RewriterError:
+    def _never_ends(self, definition: lexer.EntryDefinition) -> RewriterError:
         line = self.source.line_of(self.position(definition.name))
         name = _WORD.match(self.data, definition.name)
         return RewriterError(
@@ -128,8 +128,8 @@ class CppOutline:
             hint="Expected a complete wrapper; copy it again.",
         )
 
-    def _require_entries(self, found: set[str]) -> None:
-        if not found - {_FOLDING}:
+    def _require_entries(self, names: set[str]) -> None:
+        if not names - {_FOLDING}:
             raise RewriterError(
                 "truncated",
                 f"{self.source.name}: the file ends too early: no inductor_entry_impl, no run_impl",
@@ -164,13 +164,13 @@ class CppOutline:
     @cached_property
     def cpp_kernels(self) -> dict[str, tuple[Parameter, ...]]:
         """The parameters of the kernels that are declared or defined here, written in C++."""
-        found = {}
+        by_name = {}
         for function in c_functions(self.data):
             # Of a declaration and a definition the latter tells more.
             parameters = kernels.cpp(f"void kernel({function.parameters})\n{function.body}")
-            if parameters is not None and (function.body or function.name not in found):
-                found[function.name] = parameters
-        return found
+            if parameters is not None and (function.body or function.name not in by_name):
+                by_name[function.name] = parameters
+        return by_name
 
     @cached_property
     def launchers(self) -> dict[str, tuple[str, ...]]:

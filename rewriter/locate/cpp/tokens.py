@@ -32,9 +32,9 @@ def require_parsable(name: str, data: bytes) -> None:
     """Raise where the parser's time would grow with the square of the text: see `limits.ANGLES`."""
     if _open_angles(data) <= limits.ANGLES:
         return
-    found = _open_angles(code(data.decode("utf-8", "replace")).encode())
-    if found > limits.ANGLES:
-        raise limits.too_large(name, f"{found:,} `<` in one statement", f"{limits.ANGLES:,}")
+    angles = _open_angles(code(data.decode("utf-8", "replace")).encode())
+    if angles > limits.ANGLES:
+        raise limits.too_large(name, f"{angles:,} `<` in one statement", f"{limits.ANGLES:,}")
 
 
 def _open_angles(data: bytes) -> int:

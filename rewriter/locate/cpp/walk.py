@@ -95,8 +95,8 @@ class LaunchFinder:
             node = captures["call"][0]
             callee = self.reader.callee(captures["callee"][0])
             effect = self.grammar.effect(callee)
-            found = launches.get((node.start_byte, node.end_byte)) if effect is None else None
-            if found is None and effect is None:
+            matched = launches.get((node.start_byte, node.end_byte)) if effect is None else None
+            if matched is None and effect is None:
                 text = " ".join(self.outline.read(node).split())
                 self.unrecognised.append(Unrecognised(self.outline.line(node), text))
             arguments = captures["arguments"][0] if "arguments" in captures else None
@@ -105,9 +105,9 @@ class LaunchFinder:
                     node,
                     callee,
                     arguments,
-                    found and found[0],
+                    matched and matched[0],
                     effect,
-                    found[1] if found else captures,
+                    matched[1] if matched else captures,
                 )
             )
         return sorted(calls, key=lambda call: call.node.start_byte)

@@ -48,7 +48,7 @@ def locate(source: Source) -> Located:
     outline = outlines.read(source, grammar)
     classifier = CallClassifier(outline, grammar)
     finders = [LaunchFinder(scope, source, outline, classifier) for scope in outline.scopes]
-    found = sorted(
+    launch_calls = sorted(
         (launch for finder in finders for launch in finder.launches),
         key=lambda launch: launch.offset,
     )
@@ -58,9 +58,9 @@ def locate(source: Source) -> Located:
     }
     signatures = Signatures(outline.definitions)
     try:
-        written = parse_calls([source.call_text(candidate.call) for candidate in found])
+        written = parse_calls([source.call_text(candidate.call) for candidate in launch_calls])
     except UnreadableCallError as error:
-        line = found[error.position].call.lineno
+        line = launch_calls[error.position].call.lineno
         raise RewriterError(
             "syntax-error",
             f"{source.name}:{line}: the arguments of this launch cannot be read\n"
@@ -68,7 +68,7 @@ def locate(source: Source) -> Located:
             hint="Expected the output_code.py that torch.compile wrote.",
         ) from error
     launches = []
-    for index, (candidate, arguments) in enumerate(zip(found, written, strict=True)):
+    for index, (candidate, arguments) in enumerate(zip(launch_calls, written, strict=True)):
         try:
             launches.append(_launch(index, candidate, arguments, signatures, grammar))
         except RecursionError as error:

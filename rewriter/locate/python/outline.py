@@ -138,11 +138,11 @@ def _last(block: Function | ast.With | ast.Try) -> ast.stmt:
     return _last(last) if isinstance(last, (ast.With, ast.Try)) else last
 
 
-def _refuse_truncated(source: Source, scope: ScopeNode, found: str) -> None:
+def _refuse_truncated(source: Source, scope: ScopeNode, missing: str) -> None:
     line = scope.function.end_lineno or scope.function.lineno
     raise RewriterError(
         "truncated",
-        f"{source.name}:{line}: the file ends too early: {found}",
+        f"{source.name}:{line}: the file ends too early: {missing}",
         hint="Expected a complete output_code.py; copy it again.",
     )
 

@@ -17,6 +17,8 @@ from rewriter.core.terminal import message
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1, 2, 3 or 130, as the README explains them."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["help"]:  # as in git: `rewriter help run` is `rewriter run --help`
+        argv = [*argv[1:], "--help"]
     arguments = None
     try:
         arguments = parser().parse_args(argv)

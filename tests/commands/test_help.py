@@ -71,6 +71,19 @@ def test_examples_do_what_they_say(
             assert code == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [[], ["run"], ["cache", "restore"]], ids=" ".join)
+def test_help_of_a_command_is_its_option(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for argv in (["help", *words], [*words, "--help"]):
+        with pytest.raises(SystemExit, match="0"):
+            cli.main(argv)
+        shown.append(capsys.readouterr())
+    assert shown[0] == shown[1]
+    assert shown[0].out.startswith(" ".join(["usage: rewriter", *words]))
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["cache"]):
         with pytest.raises(SystemExit, match="2"):
@@ -88,6 +101,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["cache", "restor"], "rewriter cache [options] ACTION ...", "Did you mean restore?"),
         (["README.md"], "rewriter [options] COMMAND ...", "`rewriter list README.md`"),
         (["xyzzy"], "rewriter [options] COMMAND ...", "`rewriter --help` shows"),
+        (["help", "lst"], "rewriter [options] COMMAND ...", "Did you mean list?"),
         (["list", "--jsn", "a"], "rewriter list [options] ARTIFACT", "Did you mean --json?"),
         (["list", "--jsn"], "rewriter list [options] ARTIFACT", "no option --jsn"),
         (["list", "-x"], "rewriter list [options] ARTIFACT", "no option -x"),

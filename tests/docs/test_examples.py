@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import transcripts
+from artifacts import get
 from pages import ROOT, Block, page
 
 
@@ -105,14 +106,66 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
     assert "cpp_fused_gelu_0: 256\n" in rewriter("run", "wrapper.py", "--probe", "count")
 
 
-EXAMPLES = {
-    "by-hand": under("guides/by-hand.md"),
-    "readme by hand": under("README.md", "One file, by hand"),
+@pytest.mark.parametrize(
+    "blocks",
+    [under("guides/by-hand.md"), under("README.md", "One file, by hand")],
+    ids=["guide", "readme"],
+)
+def test_a_file_by_hand(blocks: list[Block], demo: Path, tmp_path: Path) -> None:
+    for file in ("output_code.py", "inputs.pt"):
+        shutil.copy(demo / file, tmp_path)
+    check(blocks, tmp_path, demo / ".cache")
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "fixtures" / "traces" / "debug", tmp_path / "torch_compile_debug")
+    check(under("topics/directories.md"), tmp_path)
+
+
+def transformer(folder: Path) -> Path:
+    shutil.copy(get("cpu-torch2.13/transformer").path, folder / "old.py")
+    return folder
+
+
+def test_differences_of_artifacts(tmp_path: Path) -> None:
+    check(under("topics/diff.md"), transformer(tmp_path))
+
+
+@pytest.mark.exhaustive
+def test_differences_of_runs(tmp_path: Path) -> None:
+    check(under("topics/compare.md"), transformer(tmp_path))
+
+
+# Each of them compiles a model of its own. What the commands do is tested with others by default.
+PROGRAMS = {
+    "readme NaN": under("README.md", "Which kernel makes the NaN?"),
+    "readme crash": under("README.md", "Which kernel crashes?"),
+    "readme runs": under("README.md", "Two runs: where do the numbers part?"),
+    "NaN": under("guides/nan.md"),
+    "crash": under("guides/crash.md", "On the CPU"),
+    "change": under("guides/inductor-change.md"),
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_file_by_hand(name: str, demo: Path, tmp_path: Path) -> None:
-    for file in ("output_code.py", "inputs.pt"):
-        shutil.copy(demo / file, tmp_path)
-    check(EXAMPLES[name], tmp_path, demo / ".cache")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program(name: str, tmp_path: Path) -> None:
+    check(PROGRAMS[name], tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_a_wrapper_in_cpp(tmp_path: Path) -> None:
+    model = [block for block in under("guides/nan.md") if block.file]
+    check([*model, *under("topics/cpp.md", "Just in time")], tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_a_package(tmp_path: Path) -> None:
+    """The pages of a package, which the program on one of them makes."""
+    packages = under("topics/packages.md")
+    export = [block for block in packages if block.file]
+    check([*export, *under("topics/cpp.md", "Ahead of time")], tmp_path)
+    check(packages, tmp_path)
+    (tmp_path / "model.instrumented.pt2").unlink()
+    (tmp_path / "restored.pt2").unlink()
+    check(under("README.md", "A package in CI, without its model"), tmp_path)

@@ -119,7 +119,7 @@ def same(expected: str, actual: str) -> bool:
 def _path(folder: Path) -> str:
     """A search path on which `rewriter` and `python` are those that run this test."""
     commands = folder / ".commands"
-    commands.mkdir()
+    commands.mkdir(exist_ok=True)
     for name, words in (("rewriter", "-m rewriter"), ("python", "")):
         command = commands / name
         command.write_text(

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 
-from rewriter.commands._top import parser
+from rewriter.commands._top import parse, parser
 from rewriter.core.errors import FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
 
+__all__ = ["main", "parser", "script"]
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1, 2, 3 or 130, as the README explains them."""
+    """Run one command and return its exit code: 0, 1, 2, 3 or 130 (docs/reference/output.md)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["help"]:  # as in git: `rewriter help run` is `rewriter run --help`
         argv = [*argv[1:], "--help"]
     arguments = None
     try:
-        arguments = parser().parse_args(argv)
-        arguments.words = tuple(argv)
-        arguments.command_line = shlex.join(["rewriter", *argv])
+        arguments = parse(argv)
         code: int = arguments.act(arguments)
         sys.stdout.flush()
         return code

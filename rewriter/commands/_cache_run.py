@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
 from rewriter.commands._cache import edited, listed, placed_json, warn_about_all
-from rewriter.commands._output import verdict_lines
+from rewriter.commands._output import from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
@@ -106,9 +106,10 @@ def show(probed: ProbedRun) -> None:
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         message(*verdict_lines(verdict, command))
     if run.dump is not None:
-        message(f"dump: {run.dump}; see it with: rewriter report {shlex.quote(str(run.dump))}")
+        dump = from_here(run.dump)
+        message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
     if probed.trace is not None:
-        message(f"trace for Perfetto or chrome://tracing: {probed.trace}")
+        message(f"trace for Perfetto or chrome://tracing: {from_here(probed.trace)}")
 
 
 def as_json(probed: ProbedRun) -> Json:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import shlex
+from collections.abc import Sequence
+
 from rewriter import commands
 from rewriter.commands._parser import Parser
 from rewriter.version import __version__
@@ -19,3 +23,11 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"inductor-rewriter {__version__}")
     commands.add_to(top)
     return top
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What a command line asks for, and the line itself; `act` of the result does it."""
+    arguments = parser().parse_args(words)
+    arguments.words = tuple(words)
+    arguments.command_line = shlex.join(["rewriter", *words])
+    return arguments

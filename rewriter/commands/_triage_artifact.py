@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
-from rewriter.commands._output import emit_json, steps, verdict_lines
+from rewriter.commands._output import emit_json, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_named, request_of
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
@@ -69,7 +69,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     if arguments.args is None:
         message("note: the inputs are those of the wrapper's own get_args(), which are random.")
     if result.dump is not None:
-        message(f"dump: {result.dump}")
+        message(f"dump: {from_here(result.dump)}")
     return INTERRUPTED if result.interrupted else DIFFERS
 
 

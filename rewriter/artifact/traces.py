@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.gathered import Opened, gather
+from rewriter.artifact.graphs import graph_of
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.trace.types import TracedSource
@@ -49,15 +49,13 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
     prefixes = _prefixes(path, sources)
     taken: Counter[str] = Counter()
     for one in sources:
-        as_file = Path(f"traced{one.suffix}")
         language = recognise(one.suffix, one.text)
         if language is None and not one.damage:
             continue  # a kernel that was compiled by itself
-        wrapper = OpenWrapper(Wrapper(as_file.name, one.text, language or "python"), path)
-        stem = f"{prefixes[one.file]}{one.folder}/{wrapper.graph}"
+        stem = f"{prefixes[one.file]}{one.folder}/{graph_of(one.text)}"
         taken[stem] += 1
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + one.suffix
-        if one.damage:
+        if one.damage or language is None:
             yield (
                 name,
                 RewriterError(
@@ -67,12 +65,7 @@ def wrappers(path: Path, sources: Sequence[TracedSource]) -> Iterator[Opened]:
                 ),
             )
             continue
-        yield replace(
-            wrapper,
-            wrapper=replace(wrapper.wrapper, name=name),
-            path=path / name,
-            inside=one.file,
-        )
+        yield OpenWrapper(Wrapper(name, one.text, language), path / name, inside=one.file)
 
 
 def _prefixes(path: Path, sources: Sequence[TracedSource]) -> dict[Path, str]:

@@ -25,7 +25,7 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Wrapper
 from rewriter.version import __version__
 
-State = Literal["verified", "unverified", "changed"]
+CheckState = Literal["verified", "unverified", "changed"]
 _WIDTH = 80
 # What a standalone Python wrapper packs its runtime into: `_embedded` in python.py.
 _PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
@@ -38,7 +38,7 @@ class ProbeCheck:
     `unverified`: that cannot be said. `reason` says why it is one of the others, `line` is the
     first line that differs."""
 
-    state: State
+    state: CheckState
     reason: str = ""
     line: int | None = None
 

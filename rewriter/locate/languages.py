@@ -70,6 +70,11 @@ def of_suffix(suffix: str) -> WrapperLanguage:
     return next((one for one in owners if suffix in one.SUFFIXES), language("python"))
 
 
+def may_pass_for(inner: Language, outer: Language) -> bool:
+    """Whether a damaged file in one language may be taken for another's, as C++ in Python may."""
+    return _NAMES.index(inner) < _NAMES.index(outer)
+
+
 def recognise(suffix: str, data: bytes) -> Language | None:
     """The language of the launches in a file; `None` where it is no wrapper."""
     for name in _NAMES:

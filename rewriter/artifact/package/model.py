@@ -29,7 +29,7 @@ Weights = Literal[
     "in the library", "behind the library", "in a blob", "pickled", "with the sources"
 ]
 
-Step = Literal["Compile", "Link"]
+BuildStep = Literal["Compile", "Link"]
 
 # What no other C++ of a package defines.
 
@@ -65,13 +65,13 @@ class Model:
         """The type of device that the model was compiled for, such as `cuda`."""
         return self.metadata.get("AOTI_DEVICE_KEY", "cpu")
 
-    def command(self, step: Step) -> tuple[str, ...]:
+    def command(self, step: BuildStep) -> tuple[str, ...]:
         """How the wrapper was compiled, or the library linked; empty if it does not say."""
         return self._commands[step]
 
     @cached_property
-    def _commands(self) -> dict[Step, tuple[str, ...]]:
-        return {step: recorded(self.text, step, self.wrapper) for step in get_args(Step)}
+    def _commands(self) -> dict[BuildStep, tuple[str, ...]]:
+        return {step: recorded(self.text, step, self.wrapper) for step in get_args(BuildStep)}
 
     @property
     def original_library(self) -> str:
@@ -90,7 +90,7 @@ class Model:
         return next(name for name in names if name not in self.members)
 
 
-def recorded(text: str, step: Step, name: object = "a source") -> tuple[str, ...]:
+def recorded(text: str, step: BuildStep, name: object = "a source") -> tuple[str, ...]:
     """The last command of a kind that a source ends with; one that was compiled again has more.
 
     `name` is what a message calls the source.

@@ -10,13 +10,13 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.comparison.artifacts import built, files, packages, wrappers
 from rewriter.comparison.artifacts.pairing import paired
 from rewriter.comparison.artifacts.types import (
+    ArtifactVerdict,
     Difference,
     PackageDifference,
-    Verdict,
     WrapperDifference,
 )
 from rewriter.core.errors import RewriterError
-from rewriter.locate.languages import language
+from rewriter.locate.languages import language, may_pass_for
 from rewriter.locate.types import Wrapper
 
 # What opening a file says that was a wrapper, and was damaged.
@@ -108,11 +108,12 @@ def _with_damage(
 
 
 def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
-    """Compare a C++ wrapper with a damaged copy of it that no longer says that it is C++."""
-    languages = [[wrapper.language for wrapper in artifact.wrappers] for artifact in (a, b)]
-    if languages == [["cpp"], ["python"]]:
+    """Compare a wrapper with a damaged copy of it that no longer says which language it is in."""
+    if len(a.wrappers) != 1 or len(b.wrappers) != 1:
+        raise error
+    if may_pass_for(a.only.language, b.only.language):
         difference = wrappers.compare(a.only, b.only, errors=(None, error))
-    elif languages == [["python"], ["cpp"]]:
+    elif may_pass_for(b.only.language, a.only.language):
         difference = wrappers.compare(a.only, b.only, errors=(error, None))
     else:
         raise error
@@ -183,9 +184,9 @@ def _patched(a: Artifact, b: Artifact, differences: tuple[WrapperDifference, ...
     return Difference(a.path, b.path, verdict, differences, package=package, notes=tuple(notes))
 
 
-def _worst(differences: tuple[WrapperDifference, ...], *, differs: bool) -> Verdict:
+def _worst(differences: tuple[WrapperDifference, ...], *, differs: bool) -> ArtifactVerdict:
     verdicts = {one.verdict for one in differences}
     if differs or "different" in verdicts:
         return "different"
-    worst: tuple[Verdict, ...] = ("unverified", "instrumented")
+    worst: tuple[ArtifactVerdict, ...] = ("unverified", "instrumented")
     return next((one for one in worst if one in verdicts), "identical")

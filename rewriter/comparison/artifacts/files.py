@@ -28,7 +28,7 @@ _HASHED = re.compile(r"c([a-z2-7]{2})[a-z2-7]{49}\.")
 
 _RECORDS = "files that tell of the compilation, such as logs, graphs and builds, are not compared"
 
-Sources = dict[str, bytes]
+KernelFiles = dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Beside:
 
     a: OpenWrapper
     b: OpenWrapper
-    kernels_a: Sources
-    kernels_b: Sources
+    kernels_a: KernelFiles
+    kernels_b: KernelFiles
     notes: tuple[str, ...] = ()
 
 
@@ -104,13 +104,13 @@ def _has_operators(wrapper: OpenWrapper) -> bool:
     return path is not None and path.is_file()
 
 
-def _kernels(wrapper: OpenWrapper) -> Sources:
+def _kernels(wrapper: OpenWrapper) -> KernelFiles:
     """The C++ files in a wrapper's folder that define functions which it names.
 
     A cache has the kernels of other wrappers there, too. Where two files define the same function,
     nobody knows whose it is.
     """
-    sources: Sources = {}
+    sources: KernelFiles = {}
     owners: dict[str, list[str]] = {}
     for path in sorted(wrapper.path.parent.glob("*.cpp")):
         if path == wrapper.path or not path.is_file() or ENTRY.search(data := read(path)):

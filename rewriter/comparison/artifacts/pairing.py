@@ -17,26 +17,26 @@ _GENERATED = re.compile(r"(?:^|/)(?:c[a-z2-7]{51}\.py|[^/]*__\d+_[a-z]+_\d+\.\d+
 _AOT_ID = re.compile(rb"^# AOT ID: \['(\w+)'\]", re.MULTILINE)
 _AOT_ID_IN_NAME = re.compile(r"__(\d+_(?:forward|backward|inference))_\d+\.\d+/")
 
-Pair = tuple[OpenWrapper, OpenWrapper]
+WrapperPair = tuple[OpenWrapper, OpenWrapper]
 _Key = Callable[[OpenWrapper], Hashable]
 
 
-class Paired(NamedTuple):
+class PairedWrappers(NamedTuple):
     """Pairs in the order of A, and the names of wrappers that one side alone has."""
 
-    pairs: list[Pair]
+    pairs: list[WrapperPair]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
 
 
-def paired(a: Artifact, b: Artifact) -> Paired:
+def paired(a: Artifact, b: Artifact) -> PairedWrappers:
     """Pair wrappers by their names, less what these say of the run.
 
     What a compiler named stands for what has the same text or the same AOT ID, too. Two single
     wrappers stand for each other whatever they are called.
     """
     if len(a.wrappers) == len(b.wrappers) == 1:
-        return Paired([(a.only, b.only)], (), ())
+        return PairedWrappers([(a.only, b.only)], (), ())
     left, right = list(a.wrappers), list(b.wrappers)
     partners: dict[str, OpenWrapper] = {}
     for key in (_name, _name_without_run, _generated_text, _generated_id):
@@ -47,12 +47,12 @@ def paired(a: Artifact, b: Artifact) -> Paired:
     if not partners:
         raise _none(a if len(a.wrappers) > 1 else b)
     pairs = [(one, partners[one.name]) for one in a.wrappers if one.name in partners]
-    return Paired(pairs, tuple(one.name for one in left), tuple(one.name for one in right))
+    return PairedWrappers(pairs, tuple(one.name for one in left), tuple(one.name for one in right))
 
 
 def _by(
     key: _Key, a: list[OpenWrapper], b: list[OpenWrapper], *, in_order: bool = False
-) -> list[Pair]:
+) -> list[WrapperPair]:
     """The pairs with one key that is theirs alone; `in_order` also those that share it."""
     groups_a, groups_b = _grouped(key, a), _grouped(key, b)
     return [

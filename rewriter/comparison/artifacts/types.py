@@ -10,8 +10,8 @@ from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Launch
 
 # `unverified`: the same without probes, which cannot be checked.
-Verdict = Literal["identical", "instrumented", "unverified", "different"]
-Side = Literal["a", "b"]
+ArtifactVerdict = Literal["identical", "instrumented", "unverified", "different"]
+SideName = Literal["a", "b"]
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class KernelChange:
 
 
 @dataclass(frozen=True)
-class Line:
+class UnmatchedLine:
     """A line that one side alone has, by its number in the file as it is."""
 
-    side: Side
+    side: SideName
     number: int
     text: str
 
@@ -80,7 +80,7 @@ class Line:
 class Damage:
     """Why one side is no sound wrapper: an error of `docs/errors.md`."""
 
-    side: Side
+    side: SideName
     error: str
     message: str
 
@@ -98,7 +98,7 @@ class WrapperDifference:
 
     name_a: str
     name_b: str
-    verdict: Verdict
+    verdict: ArtifactVerdict
     probing_a: Probing | None = None
     probing_b: Probing | None = None
     count_a: int = 0
@@ -106,7 +106,7 @@ class WrapperDifference:
     launches: tuple[LaunchChange, ...] = ()
     renamed: tuple[tuple[Launch, Launch], ...] = ()
     kernels: tuple[KernelChange, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[UnmatchedLine, ...] = ()
     names: tuple[tuple[int, int], ...] = ()
     damage: Damage | None = None
     notes: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ class Difference:
 
     a: Path
     b: Path
-    verdict: Verdict
+    verdict: ArtifactVerdict
     wrappers: tuple[WrapperDifference, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()

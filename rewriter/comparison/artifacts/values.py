@@ -53,7 +53,7 @@ class UnwrittenBuffer:
     position: int
 
 
-Value = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
+OperandValue = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
 
 
 class NameMapping:
@@ -81,7 +81,7 @@ class Operand:
     form: str
     role: Role
     type: str
-    value: Value | None
+    value: OperandValue | None
     argument: Argument = field(compare=False)
     scope: str = field(default="", compare=False)
 
@@ -191,7 +191,7 @@ class _Follow:
             if name in self._buffers.views or ("", name) in self._writers:
                 yield name
 
-    def _value(self, scope: str, argument: Argument) -> Value:
+    def _value(self, scope: str, argument: Argument) -> OperandValue:
         for name in (variable(argument), argument.buffer):
             if written := self._writers.get((scope, name)):
                 return written
@@ -271,7 +271,7 @@ class Matcher:
         self._names.stand(a.place, b.place)
         return True
 
-    def _same_value(self, a: Value | None, b: Value | None) -> bool:
+    def _same_value(self, a: OperandValue | None, b: OperandValue | None) -> bool:
         if isinstance(a, LaunchResult) and isinstance(b, LaunchResult):
             if self.partner.get(a.launch) != b.launch:
                 return False

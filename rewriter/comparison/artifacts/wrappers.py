@@ -8,11 +8,11 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.launches import Launches
 from rewriter.comparison.artifacts.types import (
+    ArtifactVerdict,
     Damage,
-    Line,
     Probing,
-    Side,
-    Verdict,
+    SideName,
+    UnmatchedLine,
     WrapperDifference,
 )
 from rewriter.comparison.artifacts.values import renaming
@@ -47,7 +47,7 @@ def compare(
     error_a, error_b = errors[0] or _error(a), errors[1] or _error(b)
     if error_a is None and error_b is None:
         return _compare(WrapperView(a, extra_a or {}), WrapperView(b, extra_b or {}))
-    side: Side = "b" if error_a is None else "a"
+    side: SideName = "b" if error_a is None else "a"
     error = error_a or error_b
     assert error is not None
     sound, damaged = (a, b) if side == "b" else (b, a)
@@ -61,7 +61,7 @@ def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
     count = len(a.located.launches)
     sides = probing(a, count), probing(b, count)
     states = {side.check.state for side in sides if side is not None}
-    verdict: Verdict = "instrumented"
+    verdict: ArtifactVerdict = "instrumented"
     if a.source == b.source:
         verdict = "identical"
     elif "changed" in states:
@@ -137,13 +137,13 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
 
 
 def _shown(
-    numbers: Sequence[int], side: Side, lines: Sequence[bytes], wrapper: OpenWrapper
-) -> Iterator[Line]:
+    numbers: Sequence[int], side: SideName, lines: Sequence[bytes], wrapper: OpenWrapper
+) -> Iterator[UnmatchedLine]:
     """Lines by the numbers that they have in the file."""
     kept = wrapper.restored.kept
     for number in numbers:
         text = lines[number - 1].decode("utf-8", "replace").rstrip("\r\n")
-        yield Line(side, kept[number - 1], text)
+        yield UnmatchedLine(side, kept[number - 1], text)
 
 
 def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:

@@ -21,7 +21,7 @@ from rewriter.locate.cpp.inputs import input_specs
 from rewriter.locate.cpp.kernel_sources import triton_kernels
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
-from rewriter.locate.cpp.walk import CppLaunch, LaunchFinder
+from rewriter.locate.cpp.walk import CppLaunch, CppLaunchFinder
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python
@@ -54,7 +54,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
     for body in outline.bodies:
-        walk = LaunchFinder(body, outline, shapes)
+        walk = CppLaunchFinder(body, outline, shapes)
         builder = _Builder(Context(outline, walk, kernels, operators))
         before = len(launches)
         flow = None
@@ -200,7 +200,7 @@ class _Builder:
         return name
 
 
-def _entry(outline: CppOutline, walk: LaunchFinder, body: Body, flow: Flow) -> Entry | None:
+def _entry(outline: CppOutline, walk: CppLaunchFinder, body: Body, flow: Flow) -> Entry | None:
     """The entry that a body is; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
@@ -240,7 +240,7 @@ def _input_specs(
     )
 
 
-def _outputs(outline: CppOutline, walk: LaunchFinder, body: Body, flow: Flow) -> tuple[str, ...]:
+def _outputs(outline: CppOutline, walk: CppLaunchFinder, body: Body, flow: Flow) -> tuple[str, ...]:
     """The buffers in `output_handles[0] = buf3.release();`."""
     bases = walk.names.bases
     buffers = {

@@ -20,7 +20,7 @@ from rewriter.locate import operators as schemas
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
 from rewriter.locate.cpp.names import ClassifiedCall
 from rewriter.locate.cpp.outline import CppOutline
-from rewriter.locate.cpp.walk import CppLaunch, LaunchFinder
+from rewriter.locate.cpp.walk import CppLaunch, CppLaunchFinder
 from rewriter.locate.kernels import Parameter
 from rewriter.locate.names import shim
 
@@ -74,7 +74,7 @@ class Context:
     """What resolvers look things up in."""
 
     outline: CppOutline
-    walk: LaunchFinder
+    walk: CppLaunchFinder
     kernels: KernelTable
     operators: Operators
 

@@ -48,7 +48,7 @@ class CppLaunch:
     comments: tuple[bytes, ...]
 
 
-class LaunchFinder:
+class CppLaunchFinder:
     """Walks through the body of one entry. What is known of names is known within one body.
 
     `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:

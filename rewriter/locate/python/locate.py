@@ -35,7 +35,7 @@ from rewriter.locate.python.inputs import input_specs
 from rewriter.locate.python.outline import PythonOutline, head
 from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.python.walk import CallClassifier, LaunchFinder, PythonLaunch, names
+from rewriter.locate.python.walk import CallClassifier, PythonLaunch, PythonLaunchFinder, names
 from rewriter.locate.types import Argument, Entry, Launch, Located
 
 
@@ -47,7 +47,7 @@ def locate(source: Source) -> Located:
     grammar = grammars.load()
     outline = outlines.read(source, grammar)
     classifier = CallClassifier(outline, grammar)
-    finders = [LaunchFinder(scope, source, outline, classifier) for scope in outline.scopes]
+    finders = [PythonLaunchFinder(scope, source, outline, classifier) for scope in outline.scopes]
     launch_calls = sorted(
         (launch for finder in finders for launch in finder.launches),
         key=lambda launch: launch.offset,

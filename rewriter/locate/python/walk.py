@@ -71,7 +71,7 @@ class CallClassifier:
         return self._grammar.effect(callee(call)) == "view"
 
 
-class LaunchFinder:
+class PythonLaunchFinder:
     """Walks through one scope: finds its launches, what it returns, and calls nobody knows.
 
     `launches` and `unrecognised` are in the order of the walk, `returned` are the buffers that the

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+import tomllib
 
 from pages import CONTRIBUTING, ERRORS, EVERY, PAGES, README, ROOT, Page, page
 from rewriter import cli
@@ -167,6 +168,13 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
                 reached.add(str(target))
                 left.append(Page(str(target)))
     assert {page.name for page in PAGES} - reached == set()
+
+
+def test_the_groups_of_known_calls_are_explained() -> None:
+    groups = tomllib.loads((ROOT / "grammars/cpp/known_calls.toml").read_text(encoding="utf-8"))
+    table = page("project/extending.md").text.partition("| group | meaning |")[2]
+    rows = [row for row in table.partition("\n\n")[0].splitlines() if row.startswith("| `")]
+    assert re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in rows)) == list(groups)
 
 
 def test_no_file_holds_a_path_of_somebodys_machine_or_a_registry() -> None:

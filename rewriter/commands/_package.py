@@ -56,7 +56,9 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             delivered, built = Delivered(changed, diff=diff), None
         elif arguments.no_rebuild:
             output = _output(arguments, artifact.path)
-            with files.whole(output, overwrite=arguments.overwrite, directory=True) as temporary:
+            with files.atomic_output(
+                output, overwrite=arguments.overwrite, directory=True
+            ) as temporary:
                 script.write(original, probed, temporary)
             delivered, built = Delivered(True, str(output), diff=diff), None
         else:

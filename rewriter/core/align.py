@@ -1,4 +1,4 @@
-"""Aligns two sequences of launches, or of lines: what in one stands for what in the other.
+"""Aligns two sequences of launches, or of lines: finds their pairs.
 
 Myers' algorithm (E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), over keys
 that go from strict to loose: what a strict key leaves unmatched between two matches is aligned
@@ -20,7 +20,7 @@ _FEW_EDITS = 250
 
 
 class Pair(NamedTuple):
-    """Positions of two items that stand for each other; `None` on one side: there is none.
+    """The positions of two items that correspond; `None` where an item has no counterpart.
 
     `level` is the key that matched them, 0 for the strictest. `moved` pairs agree in one of the two
     strictest keys and stand in another order; a list of pairs has them where they stand in the

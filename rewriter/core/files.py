@@ -1,5 +1,7 @@
-"""Writes results: whole or not at all, several together or none, and over nothing that was not
-offered."""
+"""Writes results: a file whole or not at all, several together or none.
+
+A file that exists is replaced only where the caller allows it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def put(
     overwrite: bool = False,
     mode: int | None = None,
 ) -> None:
-    """As `write`, with other changes."""
+    """As `write`, as one of the changes of a transaction."""
     # The file that a link points to is meant, not the link.
     path = changes.about(_resolved(path))
     if path.exists():
@@ -72,8 +74,10 @@ def put(
 
 
 @contextmanager
-def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> Iterator[Path]:
-    """Give a path to write a large file or a directory to, and put it in the place of `path`.
+def atomic_output(
+    path: Path, *, overwrite: bool = False, directory: bool = False
+) -> Iterator[Path]:
+    """Give a temporary path for a large file or a directory, which takes the place of `path` then.
 
     For what is not held in memory. Nothing is left of it if the body raises. Raises
     `RewriterError` before the body where `path` cannot be written: it exists and `overwrite` is not
@@ -86,7 +90,7 @@ def whole(path: Path, *, overwrite: bool = False, directory: bool = False) -> It
 def stage(
     changes: Transaction, path: Path, *, overwrite: bool = False, directory: bool = False
 ) -> Path:
-    """As `whole`, with other changes."""
+    """As `atomic_output`, as one of the changes of a transaction."""
     path = changes.about(_resolved(path))
     mode = None if directory else _umasked()
     if path.exists():
@@ -151,7 +155,7 @@ def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False
 def put_in_place(
     changes: Transaction, path: Path, data: bytes, original: bytes, *, overwrite: bool = False
 ) -> Path | None:
-    """As `replace`, with other changes."""
+    """As `replace`, as one of the changes of a transaction."""
     path = _resolved(path)
     _require_regular(path)
     backup = backup_path(path)
@@ -177,7 +181,7 @@ class Replacement:
 
 
 def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path | None]:
-    """Replace files as `write.replace` does each; returns their backups.
+    """Replace files as `replace` does each; returns their backups.
 
     If one cannot be replaced, none is.
     """

@@ -43,7 +43,7 @@ PAGE_BYTES = 256 << 20
 
 
 def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterError:
-    """The refusal of an input that is beyond a bound: what was found, and the bound.
+    """The error of an input that is beyond a bound: its size, and the bound.
 
     `name` is a file, with the line if there is one.
     """

@@ -27,7 +27,7 @@ class Hunk:
 
 
 def matches(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Positions of lines that stand for each other, in the order of both texts."""
+    """The positions of corresponding lines, in the order of both texts."""
     pairs: list[tuple[int, int]] = []
     from_a = from_b = 0
     for i, j in [*_anchors(a, b), (len(a), len(b))]:

@@ -80,7 +80,7 @@ class _Removal:
     gone: Path
 
     def prepare(self) -> None:
-        """Nothing: it is renamed away, and removed once all else is done."""
+        """Nothing to prepare: the file is renamed away, and removed once all else is done."""
 
     def make(self) -> None:
         os.rename(self.path, self.gone)
@@ -127,11 +127,11 @@ class Transaction:
         return put.new
 
     def write(self, path: Path, data: bytes, mode: int) -> None:
-        """Let a file hold `data`."""
+        """Write a file."""
         self.stage(path, mode=mode).write_bytes(data)
 
     def remove(self, path: Path) -> None:
-        """Let a file be no more."""
+        """Remove a file."""
         self._changes.append(_Removal(self.about(path), self._in_scratch(path, _GONE)))
 
     def make_folder(self, folder: Path) -> None:
@@ -303,7 +303,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold back what would end the process while files have a state between two."""
+    """Hold back signals that would end the process between two renames."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Agrees on what the arguments of one launch are, whatever language the wrapper is in."""
+"""What every language does with the arguments of one launch: unify roles, tell names apart."""
 
 from __future__ import annotations
 

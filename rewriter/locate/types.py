@@ -1,4 +1,4 @@
-"""What is found in a wrapper: its launches, and the functions that a caller runs. No I/O."""
+"""The values that locating gives: launches, entries and inputs of a wrapper. No I/O."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Entry:
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
-    the buffers that it returns, in order; an empty text stands for what is none. `input_specs` say
-    what is known of each input, in the order of `inputs`.
+    the buffers that it returns, in order; an empty text where an output is no buffer. `input_specs`
+    say what is known of each input, in the order of `inputs`.
     """
 
     name: str

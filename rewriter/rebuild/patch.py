@@ -91,7 +91,7 @@ def patch(
     with plain(artifact, may_replace=replace) as original:
         probed = instrument(original, selection or select())
         folder = _package(original).is_folder
-        with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
+        with files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary:
             return rebuild(
                 original,
                 probed,
@@ -107,7 +107,7 @@ def restore(package: str | Path, output: str | Path, *, overwrite: bool = False)
     """Write a package without its probes to `output`; whether it is exactly the original."""
     artifact = open_artifact(package)
     folder = _package(artifact).is_folder
-    with files.whole(Path(output), overwrite=overwrite, directory=folder) as temporary:
+    with files.atomic_output(Path(output), overwrite=overwrite, directory=folder) as temporary:
         return strip(_package(artifact), temporary)
 
 

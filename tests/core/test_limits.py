@@ -29,7 +29,7 @@ _OWN = (
     "locate/operators.py",
 )
 # Hashes the text and reads it nowhere.
-_HASHED = "record.py"
+_HASHED = "options_line.py"
 
 
 def test_the_documentation_states_the_bounds() -> None:

@@ -1,7 +1,7 @@
 """Accounts for every line of two wrappers: equal, equal but for names, or on one side alone.
 
-Launches that stand for each other hold the texts together, so that of many lines that read the
-same the right ones are matched.
+Paired launches hold the texts together, so that of many lines that read the same the right ones
+are matched.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _end(line: bytes) -> str:
 
 
 def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:
-    """What lines are matched by: themselves, less what the compiler numbers and hashes.
+    """The keys by which lines are matched: their text, less numbers and hashes of the compiler.
 
     `names` replace names of this side by those of the other.
     """
@@ -114,7 +114,7 @@ def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -
 def anchored(
     pairs: Iterable[tuple[range, range]], keys_a: Sequence[str], keys_b: Sequence[str]
 ) -> Iterator[tuple[range, range]]:
-    """Of the lines of launches that stand for each other, in order, those with equal keys."""
+    """The lines of paired launches that have equal keys, in order."""
     last_a = last_b = 0
     for a, b in pairs:
         if a.start > last_a and b.start > last_b and same(a, b, keys_a, keys_b):
@@ -146,6 +146,6 @@ def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> 
 
 
 def unexplained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
-    """The lines that belong to nothing that is said to differ already."""
+    """The lines that belong to no launch or kernel that is reported already."""
     known = {number for lines in explained for number in lines}
     return [number for number in numbers if number not in known]

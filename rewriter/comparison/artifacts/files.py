@@ -33,7 +33,7 @@ KernelFiles = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Beside:
-    """Two wrappers that stand for each other, with the kernels that lie in files beside them.
+    """A pair of wrappers, with the kernels that lie in files beside them.
 
     `notes` say what one side alone has, and so was not compared.
     """

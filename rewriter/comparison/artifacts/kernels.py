@@ -1,4 +1,4 @@
-"""Kernel sources of two wrappers: which stand for each other, and which differ."""
+"""Pairs the kernel sources of two wrappers, and says which differ."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ def read(kernels: Iterable[KernelSource]) -> Kernels:
 def pair(
     a: Kernels, b: Kernels, launched: Iterable[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """Kernels that stand for each other, and those of one side alone.
+    """The pairs of kernels, and those that one side alone has.
 
-    Those that launches which stand for each other run come first, then equal ones, then those of
-    one name.
+    Kernels of paired launches come first, then kernels of equal source, then those of one name.
     """
     pairs: dict[str, str] = {}
     taken: set[str] = set()
@@ -102,7 +101,7 @@ def change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> Ke
 
 
 def _code(text: str) -> str:
-    """The kernel's function, below what is said about it."""
+    """The kernel's function, without the decorators and imports above it."""
     decorator = _CODE.search(text)
     return text[decorator.start() :] if decorator else text
 

@@ -1,4 +1,4 @@
-"""Compares launches that stand for each other: kernel, arguments, scope, and the statement."""
+"""Compares paired launches: kernel, arguments, scope, and the statement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HANDLE = "_handle"
 
 
 class Launches:
-    """Compares the launches that stand for each other.
+    """Compares the paired launches of two wrappers.
 
     On the way it collects those that only have another generated name, and the operands that are
     the same, of which names can be learnt.
@@ -36,7 +36,7 @@ class Launches:
         pairs = ((a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items())
         for one, other in pairs:
             if one == other:
-                self._kernels.stand(one, other)
+                self._kernels.match(one, other)
         self._variables = {
             name.removesuffix(_HANDLE)
             for side in (a, b)
@@ -102,10 +102,10 @@ class Launches:
             return True
         source = self._a.kernels.normal.get(a)
         equal = source is not None and source == self._b.kernels.normal.get(b)
-        return equal and self._kernels.stand(a, b)
+        return equal and self._kernels.match(a, b)
 
     def _exchanged(self, a: str, b: str) -> list[str]:
-        """The variables of two statements that stand where others did."""
+        """The variables of two statements that differ at one place, as `old -> new`."""
         tokens_a, tokens_b = _TOKEN.findall(a), _TOKEN.findall(b)
         if len(tokens_a) == len(tokens_b):
             pairs = list(zip(tokens_a, tokens_b, strict=True))

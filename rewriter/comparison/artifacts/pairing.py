@@ -1,4 +1,4 @@
-"""Says which wrappers of two artifacts stand for each other."""
+"""Pairs the wrappers of two artifacts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class PairedWrappers(NamedTuple):
 def paired(a: Artifact, b: Artifact) -> PairedWrappers:
     """Pair wrappers by their names, less what these say of the run.
 
-    What a compiler named stands for what has the same text or the same AOT ID, too. Two single
-    wrappers stand for each other whatever they are called.
+    Wrappers that a compiler named are paired by equal text or equal AOT ID, too. Two single
+    wrappers are a pair whatever they are called.
     """
     if len(a.wrappers) == len(b.wrappers) == 1:
         return PairedWrappers([(a.only, b.only)], (), ())

@@ -57,14 +57,14 @@ OperandValue = LaunchResult | CallerInput | NamedValue | UnwrittenBuffer
 
 
 class NameMapping:
-    """Which names of A stand for which of B: each for one and no other."""
+    """Maps names of A to names of B, one to one; it grows with each pair that fits."""
 
     def __init__(self) -> None:
         self._to: dict[Hashable, Hashable] = {}
         self._from: dict[Hashable, Hashable] = {}
 
-    def stand(self, a: Hashable, b: Hashable) -> bool:
-        """Whether two names may stand for each other; from then on they do."""
+    def match(self, a: Hashable, b: Hashable) -> bool:
+        """Whether two names may be a pair; if so, they are one from then on."""
         if self._to.get(a, b) != b or self._from.get(b, a) != a:
             return False
         self._to[a], self._from[b] = b, a
@@ -239,7 +239,7 @@ def _shape(operand: Operand, buffers: BufferFacts) -> str:
 
 @dataclass
 class Matcher:
-    """Compares operands of launches that stand for each other.
+    """Compares the operands of paired launches.
 
     `partner` gives for launches of A their positions in B. Variables of which only the name is
     known are the same under one name; one that is numbered, and that the other side does not have,
@@ -264,11 +264,11 @@ class Matcher:
             return True
         if a.role == "out" and b.role == "out":
             both = isinstance(a.value, UnwrittenBuffer) and isinstance(b.value, UnwrittenBuffer)
-            return (not both or a.value == b.value) and self._names.stand(a.place, b.place)
+            return (not both or a.value == b.value) and self._names.match(a.place, b.place)
         if not self._same_value(a.value, b.value):
             return False
         # They are the same whatever they are called; results may be called so no more.
-        self._names.stand(a.place, b.place)
+        self._names.match(a.place, b.place)
         return True
 
     def _same_value(self, a: OperandValue | None, b: OperandValue | None) -> bool:
@@ -285,7 +285,7 @@ class Matcher:
                 return True
             fresh = a.name not in self._names_b and b.name not in self._names_a
             counted = _NUMBERED.match(a.name) and _NUMBERED.match(b.name)
-            return bool(fresh and counted) and self._names.stand(a.name, b.name)
+            return bool(fresh and counted) and self._names.match(a.name, b.name)
         return a == b
 
     def differences(self, a: Sequence[Operand], b: Sequence[Operand]) -> Iterator[str]:
@@ -354,8 +354,7 @@ def _named(operands: Operands) -> frozenset[str]:
 def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
     """The variables of A by what they are called in B, as far as operands that are the same tell.
 
-    Names that stand for different ones in different places, or different ones for them, are left
-    out.
+    Names that are renamed in two ways, or to which two names are renamed, are left out.
     """
     forward: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}

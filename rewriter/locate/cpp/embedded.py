@@ -140,7 +140,7 @@ def _end(data: bytes, start: int, quote: bytes) -> int:
 
 @cache
 def _meant(escape: bytes) -> bytes:
-    """What an escape stands for; itself where Python has none such, as it has for `\\d`."""
+    """What an escape means; the escape itself where Python knows none, as for `\\d`."""
     try:
         text: str = ast.literal_eval(f"'''{escape.decode()}'''")
         return text.encode()

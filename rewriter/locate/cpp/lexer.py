@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# What a brace in it means nothing in; then what counts. In one pattern, so that each token is read
-# once, from its start. A string that does not end is over at the end of its line.
+# First what hides braces (comments, literals), then what counts. In one pattern, so that each token
+# is read once, from its start. A string that does not end is over at the end of its line.
 _TOKEN = re.compile(
     rb"(?P<skipped>"
     rb"//(?:[^\\\r\n]|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash goes on with it on the next line

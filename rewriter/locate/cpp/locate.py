@@ -29,7 +29,7 @@ from rewriter.locate.types import Argument, Entry, InputSpec, Launch, Located, U
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
-# A tensor that nothing is ever put into: it stands for none.
+# A tensor that stays undefined: the operator takes it for an absent one.
 _UNDEFINED = re.compile(r"var_\d+$")
 _OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d{1,5})\] = (?P<name>\w+)\.release\(\)")
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
@@ -189,7 +189,7 @@ class _Builder:
         return Argument(shown, value.expr, known.root, role, "tensor", later)
 
     def _lasting(self, name: str, candidate: CppLaunch) -> str:
-        """The variable that a name stands for which only hands it on, or is gone after a block."""
+        """The variable behind a name that only hands it on, or that ends with its block."""
         bases = self.context.walk.names.bases
         seen = set()
         while name in bases and (name in candidate.local or _TEMPORARY.match(name)):

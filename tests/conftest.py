@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,19 +12,23 @@ import pytest
 
 if TYPE_CHECKING:
     from capture import Compiled, Exported, Packaged
+    from compilations import Compilations
     from harness import Apart
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _inductor_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels that Inductor builds are shared by the tests, and by nobody else."""
+def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Kernels that Inductor builds are shared by the tests of one run, and by nobody else."""
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         yield
         return
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         yield
 
 
@@ -46,40 +51,38 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Callable[[str], Compiled]:
+def compilations(request: pytest.FixtureRequest) -> Compilations:
+    """What was compiled before, in this run or an earlier one."""
+    from compilations import Compilations
+
+    return Compilations(request.config.cache.mkdir("compilations"))
+
+
+@pytest.fixture(scope="session")
+def compiled(compilations: Compilations) -> Callable[[str], Compiled]:
     """`compiled("mlp")` is that model of `fixtures/models.py`, compiled for the CPU."""
     from capture import compile_case
     from models import MODELS
 
-    done: dict[str, Compiled] = {}
-
-    def get(name: str) -> Compiled:
-        if name not in done:
-            done[name] = compile_case(MODELS[name]("cpu"))
-        return done[name]
-
-    return get
+    return lambda name: compilations.value(
+        lambda: compile_case(MODELS[name]("cpu")), "python", name
+    )
 
 
 @pytest.fixture(scope="session")
-def compiled_cpp() -> Callable[[str], Compiled]:
+def compiled_cpp(compilations: Compilations) -> Callable[[str], Compiled]:
     """`compiled_cpp("mlp")` is that model with C++ wrappers, for the CPU."""
     from capture import compile_case
     from models import models_for
 
     models = models_for("cpp_wrapper")
-    done: dict[str, Compiled] = {}
-
-    def get(name: str) -> Compiled:
-        if name not in done:
-            done[name] = compile_case(models[name]("cpu"), cpp_wrapper=True)
-        return done[name]
-
-    return get
+    return lambda name: compilations.value(
+        lambda: compile_case(models[name]("cpu"), cpp_wrapper=True), "cpp", name
+    )
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported]:
+def exported(compilations: Compilations) -> Callable[..., Exported]:
     """`exported("mlp", "aoti")` is what AOTInductor makes of that model, for the CPU.
 
     The second argument is one of `KINDS` of `fixtures/models.py`.
@@ -87,22 +90,20 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Exported
     from capture import AOTI_VARIANTS, export_case
     from models import models_for
 
-    done: dict[tuple[str, str], Exported] = {}
-
     def get(name: str, kind: str = "aoti") -> Exported:
-        if (name, kind) not in done:
-            done[name, kind] = export_case(
-                models_for(kind)[name]("cpu"),
-                tmp_path_factory.mktemp(f"{kind}_{name}"),
-                **AOTI_VARIANTS[kind],
-            )
-        return done[name, kind]
+        return compilations.value_with_files(
+            lambda folder: export_case(
+                models_for(kind)[name]("cpu"), folder, **AOTI_VARIANTS[kind]
+            ),
+            kind,
+            name,
+        )
 
     return get
 
 
 @pytest.fixture(scope="session")
-def packaged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Packaged]:
+def packaged(compilations: Compilations) -> Callable[..., Packaged]:
     """`packaged("mlp", "appended")` is the `.pt2` package of that model, for the CPU.
 
     The second argument is one of `PACKAGE_VARIANTS` of `fixtures/capture.py`. The package
@@ -111,19 +112,21 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Packaged
     from capture import PACKAGE_VARIANTS, package_case, package_cases
     from models import models_for, several
 
-    done: dict[tuple[str, str], Packaged] = {}
-
     def get(name: str, variant: str = "library") -> Packaged:
-        if (name, variant) not in done:
-            path = tmp_path_factory.mktemp(f"{variant}_{name}") / f"{name}.pt2"
-            done[name, variant] = (
-                package_cases(several("cpu"), path, path.parent / "models")
-                if name == "several"
-                else package_case(
+        def make(folder: Path) -> Packaged:
+            path = folder / f"{name}.pt2"
+            if name == "several":
+                return package_cases(several("cpu"), path, folder / "models")
+            with pytest.MonkeyPatch.context() as patch:
+                # A source that is in Inductor's cache keeps the commands of other exports.
+                patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+                if variant == "appended":
+                    shutil.copytree(get(name).path.parent / "inductor", folder / "inductor")
+                return package_case(
                     models_for("aoti")[name]("cpu"), path, **PACKAGE_VARIANTS[variant]
                 )
-            )
-        return done[name, variant]
+
+        return compilations.value_with_files(make, f"package-{variant}", name)
 
     return get
 
@@ -136,6 +139,21 @@ def apart() -> Iterator[Apart]:
     process = Apart()
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def _warm_python() -> Iterator[str]:
+    from warm import Warm
+
+    warm = Warm()
+    yield warm.executable
+    warm.close()
+
+
+@pytest.fixture
+def warm_python(_warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that this process starts with its own Python need not import torch first."""
+    monkeypatch.setattr("sys.executable", _warm_python)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ import rewriter
 from capture import Compiled, compile_case
 from models import MODELS
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 _KERNEL = re.compile(r'(extern "C"\s+void\s+cpp_fused\w*softmax\w*\([^)]*\)\s*\{)')
 
 

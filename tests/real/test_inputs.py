@@ -29,6 +29,8 @@ from rewriter.runtime.host.harness import HARNESSES
 from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
 from test_cpp_runtime import row_of as launch_of
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 Compile = Callable[[str], Compiled]
 
 # Expressions.

@@ -18,6 +18,8 @@ from artifacts import ARTIFACTS
 if TYPE_CHECKING:
     from capture import Packaged
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 RECIPE = Path(__file__).parents[2] / "docs/ci"
 CUDA = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 

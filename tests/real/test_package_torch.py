@@ -23,6 +23,8 @@ from models import Case
 from packages import call_model, load_model
 from rewriter.cli import main
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # `[rewriter 0] call 1 #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
 PREFIX = re.compile(r"\[rewriter 0\] ((\w+ \S+ )?call \d+ )?#")
 

@@ -48,6 +48,8 @@ from test_cpp_compiled import (
 )
 from test_no_torch import COMMAND_LINE, HEAVY, imported
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ALL = "hash,names,print,save"
 OPERATORS = str(Path(__file__).parents[2] / "fixtures/models.py")
 

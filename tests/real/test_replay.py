@@ -18,6 +18,8 @@ from rewriter.core.errors import RewriterError
 from rewriter.execution import replay
 from rewriter.runtime.host import recorded_values
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # It updates an input, takes a size, a transposed tensor and nothing, and draws random numbers.
 WRAPPER = """import torch
 from torch._inductor.select_algorithm import extern_kernels

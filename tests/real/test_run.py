@@ -18,6 +18,8 @@ import rewriter
 from capture import Compiled
 from rewriter.cli import main
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 exhaustive = pytest.mark.exhaustive
 
 

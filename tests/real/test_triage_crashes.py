@@ -29,6 +29,8 @@ from models import models_for
 from rewriter.cli import main
 from rewriter.locate.types import Launch
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 FAULTS = {
     "segfault": "*(volatile int*)0 = 1;",
     "loop": "for (volatile int spin = 1; spin;) {}",

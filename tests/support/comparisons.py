@@ -316,7 +316,7 @@ class Configured(Graph):
 def graph_of(build: Callable[[], Case], settings: str = "") -> Graph:
     """The one graph of a case under one of `SETTINGS`; compiled once."""
     (graph,) = compile_case(build(), **SETTINGS[settings]).graphs
-    return Configured(graph.source, graph.args, graph.constants, SETTINGS[settings])
+    return Configured(graph.source, graph.args, SETTINGS[settings])
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -25,6 +25,9 @@ import torch
 if TYPE_CHECKING:
     from capture import Exported
 
+# What wrappers import, directly or not.
+INDUCTOR = ("torch._inductor.async_compile", "torch._inductor.select_algorithm")
+
 _numbers = itertools.count()
 
 
@@ -140,8 +143,12 @@ class Apart:
         Raises what the function raises, and BrokenProcessPool if it crashes.
         """
         if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context)
+            # Forked off a process that has imported what takes seconds, and done nothing else.
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["models", "harness", *INDUCTOR])
+            self._pool = ProcessPoolExecutor(
+                1, mp_context=context, initializer=_surround, initargs=(dict(os.environ),)
+            )
         try:
             return self._pool.submit(_captured, function, args, dict(environment)).result()
         except BrokenProcessPool:
@@ -152,6 +159,12 @@ class Apart:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+def _surround(environment: Mapping[str, str]) -> None:
+    """Give this process the environment of who started it now."""
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _captured(

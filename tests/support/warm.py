@@ -1,0 +1,242 @@
+"""A Python that has imported torch already, for tests of what programs do, not of how they start.
+
+`Warm.executable` is a program that takes what `python -c PROGRAM …` takes. It hands its command
+line, environment, directory and open files to a server, which forks: the program runs in a process
+of its own, in a session of its own, with torch and Inductor imported and nothing done with them.
+The executable ends as the program does, by the same signal if it was one, hands signals on, and
+takes the program with it when it is killed.
+
+A request that a fork could not do as a new process would is a new process: another command line
+than `-c`, or another environment where it is read at import.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Variables that are read when Python starts or when torch is imported.
+_READ_AT_START = ("PYTHON", "TORCH", "AOT", "OMP", "MKL", "KMP", "LD_", "CUDA", "ATEN", "GOMP")
+_IMPORTED = ("torch._inductor.async_compile", "torch._inductor.select_algorithm")
+
+_CLIENT = """#!{python} -IS
+import json, os, signal, socket, sys
+
+SOCKET, PYTHON, SURE, FIRST = {socket!r}, {python!r}, {sure!r}, {first!r}
+environment = dict(os.environ)
+decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST)}}
+if sys.argv[1:2] != ["-c"] or decisive != SURE:
+    os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
+server = socket.socket(socket.AF_UNIX)
+server.connect(SOCKET)
+program, early = 0, []
+
+def hand_on(number, _):
+    os.kill(program, number) if program else early.append(number)
+
+interrupts = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, hand_on)
+request = json.dumps([sys.argv[1:], os.getcwd(), environment, interrupts]).encode()
+socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
+server.sendall(request)
+answers = server.makefile()
+program = int(answers.readline())
+for number in early:
+    os.kill(program, number)
+for descriptor in (0, 1):
+    os.close(descriptor)
+code = int(answers.readline())
+if code < 0:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if -code not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
+def _decisive(environment: dict[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START)}
+
+
+class Warm:
+    """A server, in a process of its own, and the executable that asks it."""
+
+    def __init__(self) -> None:
+        # Short: the path of a socket has at most 107 bytes.
+        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
+        place = Path(self._folder.name)
+        self._socket = str(place / "socket")
+        self.executable = str(place / "python")
+        environment = dict(os.environ)
+        client = _CLIENT.format(
+            python=sys.executable,
+            socket=self._socket,
+            sure=_decisive(environment),
+            first=_READ_AT_START,
+        )
+        Path(self.executable).write_text(client)
+        Path(self.executable).chmod(stat.S_IRWXU)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self._socket],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=place,
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # it listens
+
+    def close(self) -> None:
+        """End the server and what it started."""
+        self._process.terminate()
+        self._process.communicate()
+        self._folder.cleanup()
+
+
+def _serve(path: str) -> str:
+    """Fork for each request; in the forked process, return its program."""
+    import importlib
+
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is shared with all programs is not copied by looking at it
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    waker, woken = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    print("ready", flush=True)
+    programs: dict[int, socket.socket] = {}
+    try:
+        while True:
+            ready, _, _ = select.select([listener, waker, *programs.values()], [], [])
+            if waker in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(waker, 4096)
+            for process, client in list(programs.items()):
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    with contextlib.suppress(OSError):
+                        client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+                elif client in ready:
+                    # It says nothing more: who asked is gone.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+                else:
+                    continue
+                client.close()
+                del programs[process]
+            if listener in ready:
+                client = listener.accept()[0]
+                header, descriptors, _, _ = socket.recv_fds(client, 8, 3)
+                request = client.makefile("rb").read(int.from_bytes(header, "big"))
+                process = os.fork()
+                if not process:
+                    return _begin(client, request, descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                programs[process] = client
+    finally:
+        if os.getpid() == _SERVER:
+            for process in programs:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
+
+
+def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> str:
+    """Become the process that was asked for, and return its program."""
+    os.setsid()
+    arguments, directory, environment, ignored = json.loads(request)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    client.sendall(b"%d\n" % os.getpid())
+    os.closerange(3, 4096)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        _reopen(number, name)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[0] = ""
+    sys.argv[:] = ["-c", *arguments[2:]]
+    program: str = arguments[1]
+    return program
+
+
+def _reopen(number: int, name: str) -> None:
+    """The standard streams as Python opens them."""
+    line = name == "stderr" or os.isatty(number)
+    stream: Any = open(  # noqa: SIM115
+        number,
+        "r" if name == "stdin" else "w",
+        buffering=1 if line and name != "stdin" else -1,
+        encoding="utf-8",
+        errors="backslashreplace" if name == "stderr" else "strict",
+        closefd=False,
+    )
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
+def _run(program: str) -> int:
+    """Run a program and all that it leaves for its end; its exit code.
+
+    The modules of torch are not taken apart one by one, which takes as long as importing them.
+    """
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    code = 0
+    try:
+        exec(compile(program, "<string>", "exec"), main.__dict__)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = 120  # as Python's own end
+    return code
+
+
+if __name__ == "__main__":
+    _SERVER = os.getpid()
+    _program = _serve(sys.argv[1])
+    os._exit(_run(_program))

@@ -170,8 +170,35 @@ def mlp_wrapper(
     return folder / "output_code.py"
 
 
+# The files that take longest; they come first, so that workers end together.
+LONGEST = (
+    "real/test_packages.py",
+    "real/test_cpp_compiled.py",
+    "real/test_cpp_runtime.py",
+    "real/test_package_torch.py",
+    "real/test_triage_crashes.py",
+    "real/test_compare_references.py",
+    "real/test_run.py",
+    "real/test_compiled.py",
+    "real/test_cache_programs.py",
+    "real/test_compare_cases.py",
+    "real/",
+    "browser/",
+    "cache/test_cache_run.py",
+    "comparison/",
+    "commands/",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Put the longest first, and skip what needs a GPU where there is none."""
+
+    def rank(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((n for n, part in enumerate(LONGEST) if f"/tests/{part}" in path), len(LONGEST))
+
+    items.sort(key=rank)
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -13,6 +13,7 @@ import pytest
 from artifacts import Fixture, get
 
 ROOT = Path(__file__).parents[2]
+PYTHON = sys.executable  # a new one, also where tests have put another in its place
 WRAPPER = get("cuda-torch2.11/gpt_train")
 CPP = [get("cuda-torch2.11/gpt_train cpp_wrapper"), get("cuda-torch2.11/gpt aoti")]
 HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
@@ -22,7 +23,7 @@ def imported(code: str, *arguments: object) -> set[str]:
     """The top-level modules that a new interpreter has after `code`, with `sys.argv` set."""
     tail = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{tail}", *map(str, arguments)],
+        [PYTHON, "-c", f"{code}\n{tail}", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -24,6 +24,7 @@ from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.types import Launch, Wrapper
+from sampling import sampled
 
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
@@ -77,8 +78,7 @@ def check(data: bytes, result: Instrumented) -> None:
     assert caught.value.code == BAD_INPUT
 
 
-@pytest.mark.parametrize("probes", PROBES)
-@all_fixtures
+@pytest.mark.parametrize(("fixture", "probes"), sampled(FIXTURES, PROBES))
 def test_each_combination_of_probes(fixture: Fixture, probes: str) -> None:
     data = fixture.data
     result = instrumented(data, probes, when="both")
@@ -98,8 +98,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@all_fixtures
+@pytest.mark.parametrize(("fixture", "options"), sampled(FIXTURES, OPTIONS))
 def test_each_option(fixture: Fixture, options: dict[str, Any]) -> None:
     data = fixture.data
     result = instrumented(data, "names,print,save", **dict(options))

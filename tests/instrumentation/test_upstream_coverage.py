@@ -7,16 +7,15 @@ lines print is read from them, and what ours prints from the source that `instru
 from __future__ import annotations
 
 import ast
-import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import pytest
 
 import rewriter
-from artifacts import FIXTURES, UPSTREAM, Fixture, get
+from artifacts import FIXTURES, UPSTREAM, Fixture
 
 CALL = "_print_debugging_tensor_value_info("
 PRINTED = re.compile(
@@ -215,37 +214,3 @@ def test_share_of_launches_that_upstream_prints_on_cuda() -> None:
     }
     # 63 %; ours is `test_every_launch_is_printed`.
     assert tuple(map(sum, zip(*reached.values(), strict=True))) == (39, 62)
-
-
-def share_on_cpu(models: Iterable[str]) -> tuple[int, int]:
-    """How many launches upstream's printer reaches in what the installed torch generates."""
-    from capture import compile_case
-    from models import MODELS
-
-    reached = total = 0
-    for model in models:
-        case = MODELS[model]("cpu")
-        options = {"aot_inductor.debug_intermediate_value_printer": "2"}
-        for graph in compile_case(case, **options).graphs:
-            for line, after in itertools.pairwise(graph.source.split("\n")):
-                launch = re.match(
-                    r"\s+(\w+ = )?(cpp_fused\w*|extern_kernels\.|torch\.ops\.|aten\.)", line
-                )
-                total += launch is not None
-                reached += launch is not None and CALL in after
-    return reached, total
-
-
-def test_share_of_launches_that_upstream_prints_on_cpu() -> None:
-    reached, total = share_on_cpu(["mlp"])
-    assert total == len(rewriter.open(get("cpu-torch2.13/mlp").path).launches)
-    assert (reached, total) == (2, 5)
-
-
-@pytest.mark.exhaustive
-def test_share_of_launches_that_upstream_prints_on_cpu_in_every_model() -> None:
-    from models import MODELS
-
-    # Its printer crashes on the empty tensors of `empty`. C++ kernels, views, `primals_*` and
-    # `tangents_*` it never prints, so 8 % are left.
-    assert share_on_cpu(sorted(MODELS.keys() - {"empty"})) == (6, 77)

@@ -27,6 +27,7 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.cpp import embedded
 from rewriter.locate.types import Argument, Launch, Wrapper
 from rewriter.locate.vocabulary import vocabulary
+from sampling import sampled
 
 all_fixtures = pytest.mark.parametrize("fixture", CPP_FIXTURES, ids=str)
 
@@ -148,13 +149,6 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "after": {"probe": "names,print", "when": "after"},
     "one launch": {"probe": "names,save", "launches": [0]},
 }
-selections = pytest.mark.parametrize(
-    "selection",
-    [
-        pytest.param(rewriter.select(**options), id=name, marks=[pytest.mark.exhaustive] * (at > 1))
-        for at, (name, options) in enumerate(SELECTIONS.items())
-    ],
-)
 
 
 # Launches as `shown` writes them: where, kind, kernel; arguments; source nodes <- original ATen.
@@ -829,10 +823,9 @@ def check(fixture: Fixture, selection: Selection) -> None:
     assert unreadable(cpp(result.source)) == []
 
 
-@selections
-@all_fixtures
-def test_probes_in_and_out(fixture: Fixture, selection: Selection) -> None:
-    check(fixture, selection)
+@pytest.mark.parametrize(("fixture", "selection"), sampled(CPP_FIXTURES, list(SELECTIONS)))
+def test_probes_in_and_out(fixture: Fixture, selection: str) -> None:
+    check(fixture, rewriter.select(**SELECTIONS[selection]))
 
 
 @all_fixtures

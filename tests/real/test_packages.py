@@ -74,7 +74,9 @@ CASES = [
     ("several", "library", "link"),
 ]
 # What has no form of launch or of package that the others lack.
-LATER = {"dynamic", "transformer", "while_loop", "scatter", "dtypes", "lto"}
+LATER = {
+    "cond", "dtypes", "dynamic", "frozen", "lto", "scatter", "transformer", "while_loop",
+}  # fmt: skip
 EXHAUSTIVE = pytest.mark.exhaustive
 
 

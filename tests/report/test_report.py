@@ -628,29 +628,6 @@ def test_json_is_what_the_schema_says(
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_a_dump_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the wrapper to the page: values, sources and histograms are those of the run."""
-    wrapper = get("cpu-torch2.13/mlp").path
-    dump = tmp_path / "mlp.dump"
-    assert cli.main(["run", str(wrapper), "--probe", "save", "-d", str(dump)]) == 0
-    capsys.readouterr()
-    output = tmp_path / "mlp.html"
-    assert run_report(dump, "-o", output, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    jsonschema.validate(printed, SCHEMA)
-    (run,) = printed["runs"]
-    gelu = run["launches"][2]
-    assert gelu["kernel"] == "cpp_fused_gelu_0"
-    value = gelu["values"][-1]
-    saved = torch.load(dump / "rank0/run0" / value["file"], weights_only=True)
-    assert value["histogram"]["counts"] == torch.histc(saved, 40).long().tolist()
-    assert value["histogram"]["low"] == saved.min().item()
-    sources = scripts(output.read_text(encoding="utf-8"))[-1]["sources"]
-    assert any("cpp_fused_gelu_0" in source or "tmp" in source for source in sources)
-    assert run_report(dump, "--no-histograms", "--json") == 0
-    assert '"histogram"' not in capsys.readouterr().out
-
-
 def test_a_comparison_names_the_culprit() -> None:
     report = compared_report(compared(40, 14))
     assert report.verdict == "Different: the runs part at #14 cpp_fused_add_14 (line 14)."

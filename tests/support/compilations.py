@@ -47,11 +47,15 @@ def _machine() -> dict[str, str]:
         "torch": f"{torch.__version__} {torch.version.git_version}",
         "compiler": f"{shutil.which(compiler)} {said.stdout}",
         "machine": " ".join([platform.machine(), *flags[:1]]),
-        "inductor": json.dumps(
-            {k: v for k, v in sorted(os.environ.items()) if k.startswith(("TORCHINDUCTOR_", "AOT"))}
-        ),
+        "options": json.dumps({k: v for k, v in sorted(os.environ.items()) if _decides(k)}),
         **{path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in _SOURCES},
     }
+
+
+def _decides(name: str) -> bool:
+    """Whether a variable is an option of Inductor's that may change what it writes."""
+    other = ("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_VEC_ISA_OK")
+    return name.startswith(("TORCHINDUCTOR_", "AOT_INDUCTOR_")) and name not in other
 
 
 class Compilations:

@@ -1,0 +1,34 @@
+"""Products of parameters: a plain `pytest` runs a part, `pytest -m exhaustive` the rest.
+
+The part is the same in every run. Each row is in it, and each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+
+def in_sample(row: int, column: int, rows: int, columns: int) -> bool:
+    """Whether a pair is in the part: along the diagonals of the table, wrapped around."""
+    return column == row % columns if rows >= columns else row == column % rows
+
+
+def sampled(
+    rows: Sequence[Any], columns: Sequence[Any], *, id: Callable[[Any], str] = str
+) -> list[Any]:
+    """All pairs, as `pytest.mark.parametrize` takes them; those beyond the part are exhaustive."""
+    return [
+        pytest.param(
+            row,
+            column,
+            id=f"{id(row)}-{id(column)}",
+            marks=[]
+            if in_sample(number, other, len(rows), len(columns))
+            else [pytest.mark.exhaustive],
+        )
+        for number, row in enumerate(rows)
+        for other, column in enumerate(columns)
+    ]

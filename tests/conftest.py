@@ -184,9 +184,9 @@ LONGEST = (
     "real/test_compare_cases.py",
     "real/",
     "browser/",
-    "cache/test_cache_run.py",
     "comparison/",
-    "commands/",
+    "instrumentation/",
+    "locate/",
 )
 
 

@@ -12,11 +12,11 @@ import pytest
 
 import rewriter
 from artifacts import ARTIFACTS
+from imports import HEAVY, imported
 from rewriter.cli import main
 from rewriter.core import files as write
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
 from rewriter.core.transaction import Transaction
-from test_no_torch import HEAVY, imported
 
 TRACES = ARTIFACTS.parent / "traces"
 DEBUG = TRACES / "debug"

@@ -24,7 +24,7 @@ from rewriter.core import markers
 from rewriter.core.errors import BAD_INPUT, RewriterError
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.types import Launch, Wrapper
-from sampling import sampled
+from sampling import one_in, sampled
 
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
@@ -118,7 +118,7 @@ def test_a_filter_by_kernel(fixture: Fixture) -> None:
     check(data, result)
 
 
-@all_fixtures
+@pytest.mark.parametrize("fixture", one_in(3, FIXTURES))
 def test_replacing_is_instrumenting_the_plain_file(fixture: Fixture) -> None:
     first = instrumented(fixture.data, "save", when="both")
     for options in ({}, {"standalone": True}):

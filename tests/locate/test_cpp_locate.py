@@ -27,7 +27,7 @@ from rewriter.instrumentation.types import Selection
 from rewriter.locate.cpp import embedded
 from rewriter.locate.types import Argument, Launch, Wrapper
 from rewriter.locate.vocabulary import vocabulary
-from sampling import sampled
+from sampling import one_in, sampled
 
 all_fixtures = pytest.mark.parametrize("fixture", CPP_FIXTURES, ids=str)
 
@@ -849,7 +849,7 @@ def test_every_launch_is_between_its_lines(fixture: Fixture) -> None:
     ]
 
 
-@all_fixtures
+@pytest.mark.parametrize("fixture", one_in(3, CPP_FIXTURES))
 def test_instrumenting_twice_refuses_or_replaces(fixture: Fixture) -> None:
     first = rewriter.instrument(plain(fixture), rewriter.select("save", when="both"))
     with pytest.raises(RewriterError) as caught:

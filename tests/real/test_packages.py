@@ -31,6 +31,7 @@ import torch
 import rewriter
 from capture import Compiled, Packaged, compile_case
 from harness import Apart, call, frozen
+from imports import COMMAND_LINE, HEAVY, imported
 from models import MODELS
 from packages import Ran, run_package, run_packages
 from rewriter.artifact.opening import open_artifact
@@ -46,7 +47,6 @@ from test_cpp_compiled import (
     check_lines,
     dumped,
 )
-from test_no_torch import COMMAND_LINE, HEAVY, imported
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

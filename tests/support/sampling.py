@@ -1,6 +1,6 @@
 """Products of parameters: a plain `pytest` runs a part, `pytest -m exhaustive` the rest.
 
-The part is the same in every run. Each row is in it, and each column.
+The part is the same in every run. Of a product, each row is in it, and each column.
 """
 
 from __future__ import annotations
@@ -31,4 +31,12 @@ def sampled(
         )
         for number, row in enumerate(rows)
         for other, column in enumerate(columns)
+    ]
+
+
+def one_in(count: int, values: Sequence[Any], *, id: Callable[[Any], str] = str) -> list[Any]:
+    """Values as `pytest.mark.parametrize` takes them: the first, each `count`-th; others later."""
+    return [
+        pytest.param(value, id=id(value), marks=[pytest.mark.exhaustive] if number % count else [])
+        for number, value in enumerate(values)
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -11,32 +10,11 @@ from pathlib import Path
 import pytest
 
 from artifacts import Fixture, get
+from imports import COMMAND_LINE, HEAVY, imported
 
 ROOT = Path(__file__).parents[2]
-PYTHON = sys.executable  # a new one, also where tests have put another in its place
 WRAPPER = get("cuda-torch2.11/gpt_train")
 CPP = [get("cuda-torch2.11/gpt_train cpp_wrapper"), get("cuda-torch2.11/gpt aoti")]
-HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
-
-
-def imported(code: str, *arguments: object) -> set[str]:
-    """The top-level modules that a new interpreter has after `code`, with `sys.argv` set."""
-    tail = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
-    done = subprocess.run(
-        [PYTHON, "-c", f"{code}\n{tail}", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-COMMAND_LINE = (
-    "import sys; from rewriter.cli import main; code = main(sys.argv[1:]); assert code == 0"
-)
-
 API = """
 import sys, pathlib, rewriter
 path, folder = map(pathlib.Path, sys.argv[1:])

@@ -1,0 +1,31 @@
+"""What a new interpreter has imported after some code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYTHON = sys.executable  # a new one, also where tests have put another in its place
+HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
+
+
+def imported(code: str, *arguments: object) -> set[str]:
+    """The top-level modules that a new interpreter has after `code`, with `sys.argv` set."""
+    tail = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run(
+        [PYTHON, "-c", f"{code}\n{tail}", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+COMMAND_LINE = (
+    "import sys; from rewriter.cli import main; code = main(sys.argv[1:]); assert code == 0"
+)

@@ -32,14 +32,19 @@ from typing import Any
 
 # Variables that are read when Python starts or when torch is imported.
 _READ_AT_START = ("PYTHON", "TORCH", "AOT", "OMP", "MKL", "KMP", "LD_", "CUDA", "ATEN", "GOMP")
+# Torch minds these where it compiles a model, which no program here does; the rewriter does, too.
+_NOT_READ = (
+    "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
+    "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
+)
 _IMPORTED = ("torch._inductor.async_compile", "torch._inductor.select_algorithm")
 
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 
-SOCKET, PYTHON, SURE, FIRST = {socket!r}, {python!r}, {sure!r}, {first!r}
+SOCKET, PYTHON, SURE, FIRST, NOT = {socket!r}, {python!r}, {sure!r}, {first!r}, {others!r}
 environment = dict(os.environ)
-decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST)}}
+decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST) and k not in NOT}}
 if sys.argv[1:2] != ["-c"] or decisive != SURE:
     os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
@@ -74,7 +79,11 @@ os._exit(code)
 
 
 def _decisive(environment: dict[str, str]) -> dict[str, str]:
-    return {k: v for k, v in environment.items() if k.startswith(_READ_AT_START)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_AT_START) and name not in _NOT_READ
+    }
 
 
 class Warm:
@@ -92,6 +101,7 @@ class Warm:
             socket=self._socket,
             sure=_decisive(environment),
             first=_READ_AT_START,
+            others=_NOT_READ,
         )
         Path(self.executable).write_text(client)
         Path(self.executable).chmod(stat.S_IRWXU)

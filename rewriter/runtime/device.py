@@ -22,10 +22,10 @@ def of_values(values: Iterable[object], kind: str) -> list[torch.device]:
     on the CPU.
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    found = {tensor.device for tensor in tensors} - {torch.device("cpu"), torch.device("meta")}
+    devices = {tensor.device for tensor in tensors} - {torch.device("cpu"), torch.device("meta")}
     if (kind in GPU_KINDS or not (tensors or kind == "cpp")) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        found.add(torch.device("cuda", torch.cuda.current_device()))
-    return sorted(found, key=str)
+        devices.add(torch.device("cuda", torch.cuda.current_device()))
+    return sorted(devices, key=str)
 
 
 def synchronize(device: torch.device) -> None:

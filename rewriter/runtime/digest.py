@@ -26,10 +26,10 @@ def digest(tensor: Tensor) -> str:
             return ""
         if tensor.layout is not torch.strided:
             tensor = tensor.to_dense()
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for block in blocks(tensor):
             flat = block.resolve_conj().resolve_neg().contiguous().to("cpu")
             size = flat.numel() * flat.element_size()
             # NumPy, which could give a view of the bytes, is not everywhere that torch is.
-            found.update((ctypes.c_char * size).from_address(flat.data_ptr()) if size else b"")
-        return found.hexdigest()
+            sha256.update((ctypes.c_char * size).from_address(flat.data_ptr()) if size else b"")
+        return sha256.hexdigest()

@@ -63,8 +63,8 @@ class Symbols:
                 self._bind(row.symbol, int(value), row.name)
         for of in ("size", "stride"):
             for row, value in pairs:
-                for text, found in _pairs(getattr(row, of), value, of):
-                    self._bind(text.partition(":")[0], found, row.name)
+                for text, number in _pairs(getattr(row, of), value, of):
+                    self._bind(text.partition(":")[0], number, row.name)
 
     def _bind(self, symbol: str, value: int, source: str) -> None:
         if symbol.isidentifier() and symbol not in self.values:
@@ -82,7 +82,7 @@ class Symbols:
 
 
 def _pairs(known: tuple[str, ...] | None, value: Any, of: str) -> Iterator[tuple[str, int]]:
-    """What is said of each dimension, and what it is, if there are as many."""
+    """What is known of each dimension, and its value, if there are as many."""
     if known is None or not isinstance(value, torch.Tensor) or _has_other_rank(known, value.dim()):
         return
     if of == "stride" and value.layout is not torch.strided:
@@ -123,25 +123,25 @@ def compare(row: ExpectedInput, value: Any, symbols: Symbols) -> str:
     is_tensor = isinstance(value, torch.Tensor)
     if row.kind != "tensor" or not is_tensor:
         return _of_kind(row, value, is_tensor)
-    found = [_of_size(row, value, symbols), _of_stride(row, value, symbols)]
+    problems = [_of_size(row, value, symbols), _of_stride(row, value, symbols)]
     dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
     if row.dtype not in ("-", dtype):
-        found.append(f"dtype {dtype}, expected {row.dtype}")
+        problems.append(f"dtype {dtype}, expected {row.dtype}")
     if row.device not in ("-", device, device.partition(":")[0]):
-        found.append(f"device {device}, expected {row.device}")
+        problems.append(f"device {device}, expected {row.device}")
     if row.alignment and value.device.type != "meta" and value.layout is torch.strided:
         over = value.data_ptr() % row.alignment
         if over:
-            found.append(f"{over} bytes off an alignment of {row.alignment}")
-    return "; ".join(filter(None, found))
+            problems.append(f"{over} bytes off an alignment of {row.alignment}")
+    return "; ".join(filter(None, problems))
 
 
 def _of_kind(row: ExpectedInput, value: Any, is_tensor: bool) -> str:
-    found = "a tensor" if is_tensor else "nothing" if value is None else type(value).__name__
+    given = "a tensor" if is_tensor else "nothing" if value is None else type(value).__name__
     if row.kind == "tensor":
-        return f"{found}, expected a tensor"
+        return f"{given}, expected a tensor"
     numbers = (int, torch.SymInt) if row.kind == "int" else (float, int, torch.SymFloat)
-    return "" if isinstance(value, numbers) else f"{found}, expected {row.kind}"
+    return "" if isinstance(value, numbers) else f"{given}, expected {row.kind}"
 
 
 def _of_size(row: ExpectedInput, value: torch.Tensor, symbols: Symbols) -> str:
@@ -171,11 +171,11 @@ def _of_stride(row: ExpectedInput, value: torch.Tensor, symbols: Symbols) -> str
 
 
 def _differing(
-    what: str, known: tuple[str, ...], found: list[int], symbols: Symbols, unused: list[int]
+    what: str, known: tuple[str, ...], actual: list[int], symbols: Symbols, unused: list[int]
 ) -> str:
     wrong = []
     names: dict[str, None] = {}
-    for place, (text, size) in enumerate(zip(known, found, strict=False)):
+    for place, (text, size) in enumerate(zip(known, actual, strict=False)):
         value = symbols.evaluate(text)
         low, _, high = text.partition(":")[2].partition("..")
         too_small, too_large = low and size < int(low), high and size > int(high)
@@ -189,7 +189,7 @@ def _differing(
     where = f"dimension{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
     for name in names:
         where += f"; {name} is {symbols.values[name]} by {symbols.sources[name]}"
-    return f"{what} {found}, expected {_shown(known, symbols)} ({where})"
+    return f"{what} {actual}, expected {_shown(known, symbols)} ({where})"
 
 
 def _words(text: str) -> list[str]:

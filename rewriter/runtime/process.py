@@ -11,7 +11,7 @@ import torch
 
 
 def say(text: str) -> None:
-    """Write to standard error, if there is one: what cannot be said must not stop the model."""
+    """Write to standard error, if there is one: a failure must not stop the model."""
     with contextlib.suppress(Exception):
         sys.stderr.write(text)
 

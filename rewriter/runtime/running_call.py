@@ -51,7 +51,8 @@ class RunningCall:
     def save(self, event: Event, value: Value) -> str:
         """Save a tensor in the dump; the file's path inside the directory of this call.
 
-        Empty where there is nothing to save, or no directory could be made (a warning said so).
+        Empty where there is nothing to save, or no directory could be made: that is a warning of
+        its own.
         """
         if self.directory is None or not has_memory(value.content):
             return ""

@@ -73,8 +73,8 @@ class Saved:
 
 def _about(file: Path) -> Hashable:
     """Which file it is, and as of when; further names of it change neither."""
-    found = file.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _size(content: Tensor) -> int:

@@ -106,9 +106,9 @@ def collect(records: Sequence[Record | None]) -> list[Statistics | None]:
             devices.setdefault(record.values.device, []).append((position, record))
     result: list[Statistics | None] = [None] * len(records)
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        for found in devices.values():
-            rows = torch.stack([record.values for _, record in found]).tolist()
-            for (position, record), row in zip(found, rows, strict=True):
+        for there in devices.values():
+            rows = torch.stack([record.values for _, record in there]).tolist()
+            for (position, record), row in zip(there, rows, strict=True):
                 result[position] = _decode(record, row)
     return result
 

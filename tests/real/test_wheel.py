@@ -73,7 +73,10 @@ def test_the_metadata_names_the_licence_and_the_command(wheel: Path) -> None:
 
 
 def test_the_installed_package_is_the_one_that_runs(installed: Path, tmp_path: Path) -> None:
-    code = "import rewriter, rewriter.grammar as g; print(rewriter.__file__); print(g.folder())"
+    code = (
+        "import rewriter; from rewriter.locate.declarations import folder; "
+        "print(rewriter.__file__); print(folder())"
+    )
     package, grammars = _installed(installed, tmp_path, "-c", code).splitlines()
     assert Path(package) == installed / "rewriter" / "__init__.py"
     assert Path(grammars) == installed / "rewriter" / "grammars"

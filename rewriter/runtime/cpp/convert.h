@@ -133,7 +133,8 @@ inline void convert(int32_t dtype, const char* from, int count, double* to) {
     case dtypes::float64: return static_cast<void>(std::memcpy(to, from, count * sizeof(double)));
     case dtypes::complex32: return convert_float16(from, 2 * count, to);
     case dtypes::complex64: return widen<float>(from, 2 * count, to);
-    case dtypes::complex128: return static_cast<void>(std::memcpy(to, from, 2 * count * sizeof(double)));
+    case dtypes::complex128:
+      return static_cast<void>(std::memcpy(to, from, 2 * count * sizeof(double)));
     case dtypes::bfloat16: return convert_bfloat16(from, count, to);
     case dtypes::uint16: return widen<uint16_t>(from, count, to);
     case dtypes::uint32: return widen<uint32_t>(from, count, to);

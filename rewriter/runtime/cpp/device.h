@@ -28,7 +28,7 @@ inline bool current_stream(void** stream, int device_index = -1) {
   using GetStream = AOTITorchError (*)(int32_t, void**);
   static const auto get = [] {
     const char* name = "aoti_torch_get_current_cuda_stream";
-    if (auto found = find<GetStream>(name)) return found;
+    if (auto linked = find<GetStream>(name)) return linked;
     void* torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
     return torch ? reinterpret_cast<GetStream>(dlsym(torch, name)) : GetStream{};
   }();

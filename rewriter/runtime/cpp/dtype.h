@@ -1,4 +1,5 @@
-// Dtypes by number (c10::ScalarType, torch/headeronly/core/ScalarType.h), which never changed so far.
+// Dtypes by number, which never changed so far: c10::ScalarType of
+// torch/headeronly/core/ScalarType.h.
 #pragma once
 
 #include <cstdint>

@@ -60,26 +60,26 @@ struct ExpectedInput {
 
   static ExpectedInput read(const std::string& row) {
     Texts fields = split(row, " ");
-    ExpectedInput found;
-    found.name = fields.at(0);
-    found.kind = fields.at(1);
-    if (found.kind != "tensor") {
-      found.symbol = fields.at(2);
-      return found;
+    ExpectedInput input;
+    input.name = fields.at(0);
+    input.kind = fields.at(1);
+    if (input.kind != "tensor") {
+      input.symbol = fields.at(2);
+      return input;
     }
-    found.dtype = fields.at(2);
-    found.device = fields.at(3);
-    found.size = dimensions(fields.at(4));
-    found.stride = dimensions(fields.at(5));
-    if (fields.size() > 6) found.alignment = std::atoll(fields[6].c_str());
-    return found;
+    input.dtype = fields.at(2);
+    input.device = fields.at(3);
+    input.size = dimensions(fields.at(4));
+    input.stride = dimensions(fields.at(5));
+    if (fields.size() > 6) input.alignment = std::atoll(fields[6].c_str());
+    return input;
   }
 
   static Dimensions dimensions(const std::string& text) {
-    Dimensions found;
-    found.known = text != "-";
-    if (text.size() > 2) found.texts = split(text.substr(1, text.size() - 2), ",");
-    return found;
+    Dimensions result;
+    result.known = text != "-";
+    if (text.size() > 2) result.texts = split(text.substr(1, text.size() - 2), ",");
+    return result;
   }
 };
 
@@ -206,11 +206,11 @@ class Symbols {
   };
 
   void bind_all(
-      const Dimensions& known, const std::vector<int64_t>& found, const ExpectedInput& row,
+      const Dimensions& known, const std::vector<int64_t>& actual, const ExpectedInput& row,
       const Given& given) {
-    if (!known.known || !given.is_tensor() || known.has_other_rank(found.size())) return;
-    for (std::size_t i = 0; i < found.size() && i < known.texts.size(); ++i) {
-      bind(formula_of(known.texts[i]), found[i], row.name);
+    if (!known.known || !given.is_tensor() || known.has_other_rank(actual.size())) return;
+    for (std::size_t i = 0; i < actual.size() && i < known.texts.size(); ++i) {
+      bind(formula_of(known.texts[i]), actual[i], row.name);
     }
   }
 
@@ -263,17 +263,17 @@ inline bool is_outside(const std::string& text, int64_t size) {
 }
 
 inline std::string differing(
-    const char* what, const Texts& known, const std::vector<int64_t>& found,
+    const char* what, const Texts& known, const std::vector<int64_t>& actual,
     const Symbols& symbols, const Tensor* sizes) {
   Texts wrong;
   std::vector<const Symbol*> names;
-  for (std::size_t i = 0; i < found.size() && i < known.size(); ++i) {
+  for (std::size_t i = 0; i < actual.size() && i < known.size(); ++i) {
     // Of one element in a dimension, or of none at all, the stride is never used.
     if (sizes && (sizes->shape[i] == 1 || !sizes->numel)) continue;
     int64_t value = 0;
     bool is_known = symbols.evaluate(known[i], value);
-    bool differs = is_known && value != found[i];
-    if (!differs && !is_outside(known[i], found[i])) continue;
+    bool differs = is_known && value != actual[i];
+    if (!differs && !is_outside(known[i], actual[i])) continue;
     wrong.push_back(std::to_string(i));
     if (!is_known || differs) add_symbols(known[i], symbols, names);
   }
@@ -283,7 +283,7 @@ inline std::string differing(
   for (const Symbol* name : names) {
     where += "; " + name->name + " is " + std::to_string(name->value) + " by " + name->source;
   }
-  return std::string(what) + " " + list_text(found) + ", expected " + shown(known, symbols) +
+  return std::string(what) + " " + list_text(actual) + ", expected " + shown(known, symbols) +
       " (" + where + ")";
 }
 
@@ -317,9 +317,9 @@ inline std::string compare(const ExpectedInput& row, const Given& given, const S
   }
   if (!given.is_tensor()) return given.kind + ", expected a tensor";
   const Tensor& tensor = given.tensor;
-  Texts found;
+  Texts problems;
   auto add = [&](const std::string& text) {
-    if (!text.empty()) found.push_back(text);
+    if (!text.empty()) problems.push_back(text);
   };
   add(compare_size(row, tensor, symbols));
   add(compare_stride(row, tensor, symbols));
@@ -334,7 +334,7 @@ inline std::string compare(const ExpectedInput& row, const Given& given, const S
   if (over) {
     add(std::to_string(over) + " bytes off an alignment of " + std::to_string(row.alignment));
   }
-  return join(found, "; ");
+  return join(problems, "; ");
 }
 
 // The facts of an input that nothing is known of, or not all.

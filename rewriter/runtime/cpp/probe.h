@@ -39,7 +39,7 @@ class Probe {
   virtual void measured(Event&, RunningCall&, Recorder&) {}
   // The inputs of a call, before the wrapper looks at them; for what acts at "inputs".
   virtual void given(Event&, const Contents&, RunningCall&, Recorder&) {}
-  // Before anything is read: set `event.error` where the device is found to be faulty.
+  // Before anything is read: set `event.error` where the device is faulty.
   virtual void check(Event&, RunningCall&, Recorder&) {}
   // Last before the launch runs, and first after it was issued.
   virtual void start(Event&, RunningCall&, Recorder&) {}

@@ -32,7 +32,7 @@ struct RunningCall {
     later.clear();
   }
 
-  // Add a row of its own about an event to the dump, if one is written; `add` writes the rest of it.
+  // Add a row of its own about an event to the dump, if one is written; `add` writes the rest.
   template <class Add>
   void note(const Event& event, Add&& add) {
     if (!directory) return;

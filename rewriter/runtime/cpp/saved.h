@@ -24,13 +24,13 @@ class Saved {
   bool link(
       const std::string& key, const char* data, uint64_t size, const std::string& path) {
     std::lock_guard<std::mutex> guard(lock_);
-    auto found = files_.find(key);
-    if (!can_link_ || found == files_.end() || !holds(found->second, data, size)) return false;
-    if (::link(found->second.path.c_str(), path.c_str())) {
+    auto known = files_.find(key);
+    if (!can_link_ || known == files_.end() || !holds(known->second, data, size)) return false;
+    if (::link(known->second.path.c_str(), path.c_str())) {
       if (errno != EMLINK && errno != ENOENT && errno != EEXIST) can_link_ = false;
       return false;
     }
-    found->second.path = path;  // the last one: the directories of earlier calls may be removed
+    known->second.path = path;  // the last one: the directories of earlier calls may be removed
     return true;
   }
 

@@ -1,5 +1,5 @@
-// Statistics of a tensor's elements, in one pass over memory; what they mean is said in
-// `rewriter/runtime/statistics.py`.
+// Statistics of a tensor's elements, in one pass over memory; `rewriter/runtime/statistics.py` says
+// what they mean.
 #pragma once
 
 #include <cmath>
@@ -250,10 +250,10 @@ inline Statistics measure(const Host& host, int32_t dtype, int64_t numel) {
   const bool complex = is_complex(dtype), wide = is_wide(dtype);
   const bool whole = is_integer(dtype) || dtype == dtypes::boolean;
   const uint64_t flip = dtype == dtypes::uint64 ? uint64_t{1} << 63 : 0;
-  Statistics found;
-  found.numel = numel;
-  found.magnitude = complex;
-  if (!numel) return found;
+  Statistics result;
+  result.numel = numel;
+  result.magnitude = complex;
+  if (!numel) return result;
   int64_t repeat = host.repeat;
   Sums sums(dtype == dtypes::float64 || dtype == dtypes::complex128);
   alignas(64) double values[block_size];
@@ -275,35 +275,35 @@ inline Statistics measure(const Host& host, int32_t dtype, int64_t numel) {
     if (complex) magnitudes(room.parts, count, dtype == dtypes::complex128, values);
     sums.add(values, count);
   });
-  found.finite = sums.count * repeat;
-  found.nan = sums.nan * repeat;
-  found.inf = sums.inf * repeat;
-  if (!found.finite) return found;
-  found.low = sums.low;
-  found.high = sums.high;
+  result.finite = sums.count * repeat;
+  result.nan = sums.nan * repeat;
+  result.inf = sums.inf * repeat;
+  if (!result.finite) return result;
+  result.low = sums.low;
+  result.high = sums.high;
   if (wide) {
     int64_t middle = centre(sums.low_key, sums.high_key);
     uint64_t low = uint64_t(sums.low_key) ^ flip, high = uint64_t(sums.high_key) ^ flip;
     uint64_t lifted = uint64_t(middle) ^ flip;
     auto number = [&](uint64_t key) { return flip ? double(key) : double(int64_t(key)); };
-    found.low = number(low);
-    found.high = number(high);
-    found.low_text = flip ? std::to_string(low) : std::to_string(int64_t(low));
-    found.high_text = flip ? std::to_string(high) : std::to_string(int64_t(high));
-    found.mean = number(lifted) + sums.mean_from(middle);
+    result.low = number(low);
+    result.high = number(high);
+    result.low_text = flip ? std::to_string(low) : std::to_string(int64_t(low));
+    result.high_text = flip ? std::to_string(high) : std::to_string(int64_t(high));
+    result.mean = number(lifted) + sums.mean_from(middle);
   } else {
     if (whole) {
-      found.low_text = std::to_string(static_cast<int64_t>(sums.low));
-      found.high_text = std::to_string(static_cast<int64_t>(sums.high));
+      result.low_text = std::to_string(static_cast<int64_t>(sums.low));
+      result.high_text = std::to_string(static_cast<int64_t>(sums.high));
     }
-    found.mean = sums.mean();
+    result.mean = sums.mean();
   }
   // Rounding may have led outside.
-  found.mean = found.mean < found.low ? found.low : found.mean;
-  found.mean = found.mean > found.high ? found.high : found.mean;
-  double count = static_cast<double>(found.finite);
-  found.std = sums.deviation() * (found.finite > 1 ? std::sqrt(count / (count - 1)) : 0);
-  return found;
+  result.mean = result.mean < result.low ? result.low : result.mean;
+  result.mean = result.mean > result.high ? result.high : result.mean;
+  double count = static_cast<double>(result.finite);
+  result.std = sums.deviation() * (result.finite > 1 ? std::sqrt(count / (count - 1)) : 0);
+  return result;
 }
 
 #if defined(__GNUC__) && !defined(__clang__)

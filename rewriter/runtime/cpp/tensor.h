@@ -123,10 +123,10 @@ inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
   }
   static const int32_t undefined = [] {
     Owned made;
-    int32_t found = -1;
+    int32_t number = -1;
     aoti_torch_new_uninitialized_tensor(&made.handle);
-    aoti_torch_get_dtype(made.handle, &found);
-    return found;
+    aoti_torch_get_dtype(made.handle, &number);
+    return number;
   }();
   return dtype != undefined;
 }
@@ -261,9 +261,9 @@ inline std::vector<int64_t> dense_strides(const Tensor& tensor) {
   for (int i = 1; i < dim; ++i) {
     int at = i;
     for (int j = i - 1; j >= 0; --j) {
-      int found = compare(order[j], order[at]);
-      if (found < 0) break;
-      if (found > 0) {
+      int sign = compare(order[j], order[at]);
+      if (sign < 0) break;
+      if (sign > 0) {
         std::swap(order[j], order[at]);
         at = j;
       }

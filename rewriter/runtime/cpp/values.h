@@ -28,22 +28,22 @@ inline bool is_capturing(const Contents& contents) {
 
 // Pointers to the first elements in logical order.
 inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) {
-  std::vector<const char*> found;
+  std::vector<const char*> elements;
   std::vector<int64_t> place(host.shape.size(), 0);
   for (int64_t size : host.shape) {
-    if (!size) return found;
+    if (!size) return elements;
   }
-  while (static_cast<int64_t>(found.size()) < most_values) {
+  while (static_cast<int64_t>(elements.size()) < most_values) {
     int64_t offset = 0;
     for (std::size_t i = 0; i < place.size(); ++i) offset += place[i] * host.stride[i];
-    found.push_back(host.data + offset * dtype_info(dtype).size);
+    elements.push_back(host.data + offset * dtype_info(dtype).size);
     std::size_t dim = place.size();
     for (; dim-- > 0; place[dim] = 0) {
       if (++place[dim] < host.shape[dim]) break;
     }
     if (dim == std::size_t(-1)) break;
   }
-  return found;
+  return elements;
 }
 
 inline std::string complex_repr(double real, double imag) {
@@ -116,7 +116,7 @@ class Reading : public Values {
 
   void describe(Json& json, const Item& item) const override {
     const Tensor& tensor = item.tensor;
-    const Statistics& found = item.statistics;
+    const Statistics& statistics = item.statistics;
     json.key("arg").string(item.label->name).key("role").string(item.label->role);
     if (!item.is_tensor()) {
       json.key("type").string(item.kind).key("value").string(item.text);
@@ -129,14 +129,14 @@ class Reading : public Values {
     for (int64_t stride : tensor.stride) json.number(stride);
     json.close(']').key("device").string(tensor.device);
     if (item.measured) {
-      json.key("numel").number(found.numel);
-      extreme(json.key("min"), found, found.low, found.low_text);
-      extreme(json.key("max"), found, found.high, found.high_text);
-      extreme(json.key("mean"), found, found.mean, "");
-      if (found.finite > 1) json.key("std").number(found.std);
+      json.key("numel").number(statistics.numel);
+      extreme(json.key("min"), statistics, statistics.low, statistics.low_text);
+      extreme(json.key("max"), statistics, statistics.high, statistics.high_text);
+      extreme(json.key("mean"), statistics, statistics.mean, "");
+      if (statistics.finite > 1) json.key("std").number(statistics.std);
       else json.key("std").put("null");
-      json.key("nan").number(found.nan).key("inf").number(found.inf);
-      if (found.magnitude) json.key("of").string("magnitude");
+      json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
+      if (statistics.magnitude) json.key("of").string("magnitude");
     }
     if (!item.sha256.empty()) json.key("sha256").string(item.sha256);
     if (!item.file.empty()) json.key("file").string(item.file);
@@ -178,8 +178,9 @@ class Reading : public Values {
     return true;
   }
 
-  static void extreme(Json& json, const Statistics& found, double value, const std::string& whole) {
-    if (!found.finite) json.put("null");
+  static void extreme(
+      Json& json, const Statistics& statistics, double value, const std::string& whole) {
+    if (!statistics.finite) json.put("null");
     else if (!whole.empty()) json.put(whole);
     else json.number(value);
   }

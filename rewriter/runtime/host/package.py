@@ -29,15 +29,15 @@ def load(spec: dict[str, Any]) -> dict[str, Any]:
             import_operators(name)
     except ProblemError as problem:
         return {"": {"import": str(problem)}}
-    found: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     for name, device in spec["models"].items():
         if device != "cpu" and not _has(device):
-            found[name] = {"lacking": device}
+            answer[name] = {"lacking": device}
             continue
         before = _mapped()
         loader, error = _load(spec["package"], name)
-        found[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
-    return found
+        answer[name] = {"libraries": sorted(_mapped() - before)} if loader else {"error": error}
+    return answer
 
 
 def _load(package: str, model: str) -> tuple[Any, str]:

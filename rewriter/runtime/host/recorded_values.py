@@ -96,6 +96,6 @@ def _compared(output: Any, row: dict[str, Any] | None, load: Load) -> str:
     if row is None or not _is_same_view(output, row["shape"], row.get("stride", [])):
         return "unknown"
     known = row.get("sha256") or digest(load(row["file"]))
-    if not (found := digest(output)):
+    if not (own := digest(output)):
         return "unknown"  # it has no elements that can be read
-    return "equal" if found == known else "differs"
+    return "equal" if own == known else "differs"

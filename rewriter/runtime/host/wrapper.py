@@ -179,8 +179,8 @@ def import_operators(name: str) -> None:
             name = path.stem
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        said = str(error) if isinstance(error, ImportError) else repr(error)
-        raise ProblemError("bad-import", f"--import {name}: {said}") from error
+        reason = str(error) if isinstance(error, ImportError) else repr(error)
+        raise ProblemError("bad-import", f"--import {name}: {reason}") from error
 
 
 def own_inputs(module: ModuleType) -> list[Any]:
@@ -218,7 +218,7 @@ def describe(output: Any) -> dict[str, Any]:
         return {"type": type(output).__name__, "value": repr(output)}
     from ..statistics import collect, measure
 
-    found = collect([measure(output.detach())])[0]
+    statistics = collect([measure(output.detach())])[0]
     row: dict[str, Any] = {
         "type": "tensor",
         "dtype": str(output.dtype).removeprefix("torch."),
@@ -226,8 +226,8 @@ def describe(output: Any) -> dict[str, Any]:
         "device": str(output.device),
         "sha256": digest(output),
     }
-    if found is not None:
-        row |= {"nan": found.nan, "inf": found.inf}
+    if statistics is not None:
+        row |= {"nan": statistics.nan, "inf": statistics.inf}
     return row
 
 
@@ -263,8 +263,10 @@ def _load_file(path: str) -> Any:
         return torch.load(path, weights_only=True)
     except Exception as error:
         # Without torch's advice to load untrusted files unchecked.
-        said = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
-        raise ProblemError("bad-args-file", f"{path}: torch.load cannot read it: {said}") from error
+        reason = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
+        raise ProblemError(
+            "bad-args-file", f"{path}: torch.load cannot read it: {reason}"
+        ) from error
 
 
 def script() -> None:

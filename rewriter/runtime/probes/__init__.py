@@ -83,7 +83,7 @@ class Probe:
         """Act on the inputs of a call, before the wrapper looks at them; `when` is "inputs"."""
 
     def check(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        """Before anything is read: set `event.error` where the device is found to be faulty."""
+        """Before anything is read: set `event.error` where the device is faulty."""
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act at the launch itself: the values are what they are now, and may change later."""

@@ -22,20 +22,21 @@ inline std::string short_dtype(const std::string& name) {
 }
 
 inline std::string statistics_text(const Item& item) {
-  const Statistics& found = item.statistics;
+  const Statistics& statistics = item.statistics;
   if (!item.measured) return "not measured";
-  if (!found.numel) return "empty";
+  if (!statistics.numel) return "empty";
   auto number = [&](double value, const std::string& whole) {
-    return !found.finite ? "-" : whole.empty() ? python_general(value) : whole;
+    return !statistics.finite ? "-" : whole.empty() ? python_general(value) : whole;
   };
-  std::string text = found.magnitude ? "|x| min " : "min ";
-  text += number(found.low, found.low_text) + " max " + number(found.high, found.high_text);
-  text += " mean " + number(found.mean, "");
-  text += " std " + (found.finite > 1 ? python_general(found.std) : "-");
-  return text + " nan " + std::to_string(found.nan) + " inf " + std::to_string(found.inf);
+  std::string text = statistics.magnitude ? "|x| min " : "min ";
+  text += number(statistics.low, statistics.low_text);
+  text += " max " + number(statistics.high, statistics.high_text);
+  text += " mean " + number(statistics.mean, "");
+  text += " std " + (statistics.finite > 1 ? python_general(statistics.std) : "-");
+  return text + " nan " + std::to_string(statistics.nan) + " inf " + std::to_string(statistics.inf);
 }
 
-// A line up to what was found out about a tensor.
+// A line up to what the probes learned about a tensor.
 inline std::string about_value(const Event& event, const Item& item, const Recorder& recorder) {
   const Tensor& tensor = item.tensor;
   std::string text = line_start(event, recorder);

@@ -157,20 +157,20 @@ inline std::string digest_text(const Event& event, const Item& item, const Recor
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
   const Tensor& tensor = item.tensor;
-  const Statistics& found = item.statistics;
+  const Statistics& statistics = item.statistics;
   std::string text = title_text(event, item);
   if (!item.is_tensor()) return text + ": " + item.text + "  ]\n";
   text += "  ]:\n";
   if (item.has_head && tensor.numel <= most_values) text += values_text(item);
   text += "Number of elements: " + std::to_string(tensor.numel) + "\n";
   text += "Dtype: " + type_text(dtype_info(tensor.dtype)) + "\n";
-  if (item.measured && found.numel) {
+  if (item.measured && statistics.numel) {
     auto number = [&](double value, const std::string& whole) {
-      return !found.finite ? "nan" : whole.empty() ? python_general(value, 6) : whole;
+      return !statistics.finite ? "nan" : whole.empty() ? python_general(value, 6) : whole;
     };
-    text += "Mean value: " + number(found.mean, "") + "\n";
-    text += "Min value: " + number(found.low, found.low_text) + "\n";
-    text += "Max value: " + number(found.high, found.high_text) + "\n";
+    text += "Mean value: " + number(statistics.mean, "") + "\n";
+    text += "Min value: " + number(statistics.low, statistics.low_text) + "\n";
+    text += "Max value: " + number(statistics.high, statistics.high_text) + "\n";
   }
   text += "Device: " + tensor.device + "\nSize: " + joined(tensor.shape) + "\n";
   if (tensor.strided) {

@@ -287,7 +287,8 @@ inline std::string differing(
       " (" + where + ")";
 }
 
-inline std::string compare_size(const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
+inline std::string compare_size(
+    const ExpectedInput& row, const Tensor& tensor, const Symbols& symbols) {
   const Texts& known = row.size.texts;
   std::size_t dim = tensor.shape.size();
   if (!row.size.known) return "";

@@ -5,8 +5,9 @@
 //     _rw.before(12, arg0_1, _rw.view(buf0, 2, int_array_0, int_array_1, 0L), s0);
 //     _rw.after(12, buf1);              around a launch
 //
-// This and what it includes are all that a wrapper needs when the bodies are compiled apart; then they are
-// hidden, and otherwise have internal linkage: many instrumented libraries meet in one process.
+// This and what it includes are all that a wrapper needs when the bodies are compiled apart; then
+// they are hidden, and otherwise have internal linkage: many instrumented libraries meet in one
+// process.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

@@ -26,7 +26,7 @@ from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics,
 from .expected import ExpectedInput
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
-from .output import Output
+from .printer import Printer
 from .probe_set import Hook, ProbeSet
 from .probes import Probe
 from .process import is_data_worker, say, without_modes
@@ -47,10 +47,10 @@ class Recorder:
         launches: list[dict[str, Any]],
         inputs: Sequence[str] = (),
     ) -> None:
-        self._output = Output(options)
-        self.rank = self._output.rank
-        self.style = self._output.style
-        self.is_upstream = self._output.is_upstream
+        self._printer = Printer(options)
+        self.rank = self._printer.rank
+        self.style = self._printer.style
+        self.is_upstream = self._printer.is_upstream
         # A file that was instrumented by an earlier version has fewer options.
         wanted = os.environ.get("REWRITER_CALLS") or options.get("calls", "")
         self._wanted = Calls(wanted) if wanted else None
@@ -105,15 +105,15 @@ class Recorder:
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
-        self._output.write(lines)
+        self._printer.write(lines)
 
     def warn(self, about: str, message: str) -> None:
         """Write a warning to standard error, once, about the first launch that it concerns."""
-        self._output.warn(about, message)
+        self._printer.warn(about, message)
 
     def about(self, event: Event) -> str:
         """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
-        return self._output.about(event)
+        return self._printer.about(event)
 
     def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
         """Act when the call is over, or so much is waiting that the device is waited for."""

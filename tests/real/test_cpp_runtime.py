@@ -31,6 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dump_schemas
+from pages import ROOT, page
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
@@ -42,6 +43,8 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent
+# Where a script finds this module, and what it imports.
+FOLDERS = os.pathsep.join([str(HERE), str(HERE.parent / "support")])
 INCLUDE = Path(torch.__file__).parent / "include"
 LIBRARIES = Path(torch.__file__).parent / "lib"
 HEADERS = ["-isystem", str(INCLUDE), "-isystem", str(INCLUDE / "torch/csrc/api/include")]
@@ -1225,7 +1228,7 @@ def test_ranks(
 
 SCRIPT = """
 import os, pathlib, sys
-sys.path[:0] = sys.argv[1:2]
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from test_cpp_runtime import Native, load, options_of, row_of
 native = Native(load(pathlib.Path(sys.argv[2])), options_of("names"), [row_of()])
 native.begin()
@@ -1235,7 +1238,7 @@ native.before(12)
 
 def run_script(built: Callable[..., Path], more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT + more, str(HERE), str(built())],
+        [sys.executable, "-c", SCRIPT + more, FOLDERS, str(built())],
         capture_output=True,
         text=True,
         timeout=60,
@@ -1279,7 +1282,7 @@ int aoti_torch_get_current_cuda_stream(int device, void** stream) { *stream = 0;
 """
 ON_A_DEVICE = """
 import os, pathlib, sys, torch
-sys.path[:0] = sys.argv[1:2]
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from test_cpp_runtime import *
 ctypes.CDLL(sys.argv[3], mode=ctypes.RTLD_GLOBAL)
 native = Native(load(pathlib.Path(sys.argv[2])), options_of(*sys.argv[4].split(",")), [row_of()])
@@ -1301,7 +1304,7 @@ def on_a_device(built: Callable[..., Path], tmp_path: Path) -> Callable[..., Any
 
     def run(names: str, **environment: str) -> tuple[str, str, list[dict[str, Any]]]:
         ran = subprocess.run(
-            [sys.executable, "-c", ON_A_DEVICE, str(HERE), str(built()), str(driver), names],
+            [sys.executable, "-c", ON_A_DEVICE, FOLDERS, str(built()), str(driver), names],
             capture_output=True,
             text=True,
             timeout=60,
@@ -1361,7 +1364,7 @@ sys.exit(f"{alive} {most}")
 """
     driver = str(tmp_path / "libcuda.so.1")
     ran = subprocess.run(
-        [sys.executable, "-c", ON_A_DEVICE + more, str(HERE), str(built()), driver, "time"],
+        [sys.executable, "-c", ON_A_DEVICE + more, FOLDERS, str(built()), driver, "time"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -1647,8 +1650,6 @@ def test_the_probe_of_the_documents_works(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A probe in C++ is a new file in each language, and no other is touched."""
-    from pages import ROOT, page  # other tests run this module as a script
-
     for package in ("rewriter", "grammars"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
     extending = page("docs/project/extending.md")

@@ -13,17 +13,17 @@
 
 #include "calls.h"
 #include "device.h"
-#include "output.h"
+#include "printer.h"
 #include "probe.h"
 #include "running_call.h"
 
 namespace {
 namespace inductor_rewriter {
 
-class Recorder : public Output {
+class Recorder : public Printer {
  public:
   explicit Recorder(const Wrapper& wrapper)
-      : Output(wrapper.options), heads(wrapper.options.values), options_(wrapper.options),
+      : Printer(wrapper.options), heads(wrapper.options.values), options_(wrapper.options),
         pid_(getpid()), inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size),
         wanted_(wanted_calls(wrapper.options)) {
     bool on_device = false;

@@ -14,9 +14,9 @@ namespace {
 namespace inductor_rewriter {
 
 // Standard output and standard error of one wrapper.
-class Output {
+class Printer {
  public:
-  explicit Output(const Options& options)
+  explicit Printer(const Options& options)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
         label_(options.label) {
     const char* quiet = std::getenv("REWRITER_QUIET");

@@ -12,7 +12,7 @@ from .process import read_rank, say
 from .text import Text, Upstream, start
 
 
-class Output:
+class Printer:
     """Standard output and standard error of one wrapper. `style` is how events read as text."""
 
     def __init__(self, options: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-HIDDEN = ".culprit-launch { display: none } h2 { margin-top: 0 }"
+HIDDEN = ".culprit-launch { display: none }"
 
 
 def rewriter(folder: Path, *words: str) -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         rewriter(folder, "report", "cache.dump")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-            page = browser.new_page(viewport={"width": 1000, "height": 800}, bypass_csp=True)
+            page = browser.new_page(viewport={"width": 1000, "height": 900}, bypass_csp=True)
             page.goto((folder / "cache.dump.html").as_uri())
             page.add_style_tag(content=HIDDEN)
             page.screenshot(path=HERE.parent / "report.png")

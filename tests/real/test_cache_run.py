@@ -383,7 +383,7 @@ def test_a_program_that_cannot_be_started(directory: Path, tmp_path: Path) -> No
 # Leaves what a wrapper records that is called twice.
 RECORD = f"""
 import os, pathlib, sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
+sys.path.insert(0, {str(ROOT / "tests/support")!r})
 import dumps
 dump = pathlib.Path(os.environ["REWRITER_DUMP"])
 launches = [dumps.launch(0, "cpp_fused_add_0", [dumps.value("x")], [dumps.value("buf0", "out")]),

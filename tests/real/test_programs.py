@@ -24,7 +24,7 @@ REWRITER = [sys.executable, "-m", "rewriter"]
 # A record that ends within its second launch, and a program that hangs there.
 HANGS = f"""
 import os, pathlib, signal, sys, time
-sys.path.insert(0, {str(ROOT / "tests")!r})
+sys.path.insert(0, {str(ROOT / "tests/support")!r})
 import dumps
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 dump = pathlib.Path(os.environ["REWRITER_DUMP"])

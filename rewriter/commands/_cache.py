@@ -1,11 +1,10 @@
-"""The text and the JSON of `rewriter cache`."""
+"""The text of `rewriter cache`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rewriter.cache.journal import Running
 from rewriter.cache.mutate import Cleared, Placed, Refused
@@ -14,7 +13,6 @@ from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._output import warn_about
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
-from rewriter.core.types import Json
 from rewriter.instrumentation.probes import NO_MATCH
 from rewriter.instrumentation.types import Selection
 
@@ -54,29 +52,6 @@ def _row(slot: Slot) -> list[str]:
     ]
 
 
-def listing_json(cache: Cache, chosen: Chosen, running: Running | None) -> Json:
-    return {
-        "directory": str(cache.directory),
-        "wrappers": [
-            {
-                **_slot_json(slot),
-                "graph": slot.wrapper.graph,
-                "language": slot.wrapper.language,
-                "launches": len(slot.wrapper.located.launches),
-                "kernels": _each(x.kernel for x in slot.wrapper.located.launches),
-                "source_nodes": _each(
-                    node for x in slot.wrapper.located.launches for node in x.source_nodes
-                ),
-            }
-            for slot in chosen.slots
-        ],
-        "broken": [{"wrapper": name, "reason": reason} for name, reason in chosen.broken],
-        "foreign": list(cache.foreign),
-        "kernel_files": cache.kernels,
-        "running": _running_json(running),
-    }
-
-
 def show_status(cache: Cache, products: int, running: Running | None) -> None:
     held = [slot for slot in cache.slots if slot.state != "plain"]
     rows = [[slot.short, slot.state, ",".join(slot.probes), _backup(slot)] for slot in held]
@@ -93,16 +68,6 @@ def show_status(cache: Cache, products: int, running: Running | None) -> None:
     say(text)
     if (held or products or cache.temporary) and running is None:
         message("`rewriter cache restore` gives the originals back, and clears up")
-
-
-def status_json(cache: Cache, products: int, running: Running | None) -> Json:
-    return {
-        "directory": str(cache.directory),
-        "wrappers": [_slot_json(slot) for slot in cache.slots if slot.state != "plain"],
-        "products": products,
-        "temporary": [str(path) for path in cache.temporary],
-        "running": _running_json(running),
-    }
 
 
 def warn_about_all(
@@ -134,28 +99,6 @@ def show_placed(cache: Cache, placed: Sequence[Placed], asked: Selection) -> Non
     message("every program that uses them is probed until `rewriter cache restore`")
 
 
-def placed_json(directory: Path, placed: Sequence[Placed], refused: Sequence[Refused]) -> Json:
-    return {
-        "directory": str(directory),
-        "wrappers": [
-            {
-                "wrapper": one.slot.name,
-                "probes": list(one.result.selection.probes),
-                "launches": [launch.index for launch in one.result.plan.probed],
-                "skipped": [
-                    {"launch": skipped.launch.index, "reason": skipped.reason}
-                    for skipped in one.result.plan.skipped
-                ],
-            }
-            for one in placed
-        ],
-        "refused": [
-            {"wrapper": one.slot.name, "error": one.error.slug, "reason": one.error.message}
-            for one in refused
-        ],
-    }
-
-
 def show_cleared(cleared: Cleared) -> None:
     text = f"restored {counted(len(cleared.restored), 'wrapper')}"
     if cleared.stripped:
@@ -184,23 +127,6 @@ def _show_running(running: Running | None) -> None:
         )
 
 
-def _running_json(running: Running | None) -> Json | None:
-    if running is None:
-        return None
-    return {**vars(running), "wrappers": list(running.wrappers)}
-
-
-def _slot_json(slot: Slot) -> Json:
-    return {
-        "wrapper": slot.name,
-        "path": str(slot.path),
-        "modified": slot.modified,
-        "state": slot.state,
-        "backup": slot.backup,
-        "probes": list(slot.probes),
-    }
-
-
 def _state(slot: Slot) -> str:
     return f"{slot.state} ({','.join(slot.probes)})" if slot.probes else slot.state
 
@@ -218,13 +144,9 @@ def _when(seconds: float) -> str:
 
 
 def _few(names: Iterable[str]) -> str:
-    each = _each(names)
+    each = list(dict.fromkeys(names))
     return " ".join(each[:_FEW]) + (" …" if len(each) > _FEW else "")
 
 
 def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-
-
-def _each(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

@@ -12,7 +12,8 @@ from rewriter.cache.session import reading, writing
 from rewriter.cache.slots import Cache
 from rewriter.commands import _cache as text
 from rewriter.commands import _program
-from rewriter.commands._output import emit_json
+from rewriter.commands._documents import caching as documents
+from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
 from rewriter.commands._program import choice
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -26,7 +27,7 @@ def act_list(arguments: argparse.Namespace) -> int:
     wanted = choice(arguments, tuple(arguments.globs), kernels)
     chosen = choose(cache, wanted, now=time.time())
     if arguments.json:
-        emit_json("cache-list", text.listing_json(cache, chosen, _running(cache)))
+        emit(documents.list_document(cache, chosen, _running(cache)))
         return OK
     text.show_listing(cache, chosen, _running(cache))
     if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
@@ -38,7 +39,7 @@ def act_status(arguments: argparse.Namespace) -> int:
     cache = reading(location.existing(arguments.dir), message)
     products = clear.built(cache.directory, keep=cache.held)
     if arguments.json:
-        emit_json("cache-status", text.status_json(cache, len(products), _running(cache)))
+        emit(documents.status_document(cache, len(products), _running(cache)))
     else:
         text.show_status(cache, len(products), _running(cache))
     return DIFFERS if cache.held else OK
@@ -59,7 +60,7 @@ def act_instrument(arguments: argparse.Namespace) -> int:
         clear.temporary(cache)
     text.warn_about_all(placed, refused, chosen.broken)
     if arguments.json:
-        emit_json("cache-instrument", text.placed_json(cache.directory, placed, refused))
+        emit(documents.instrument_document(cache.directory, placed, refused))
     else:
         text.show_placed(cache, placed, asked)
     return OK
@@ -77,7 +78,7 @@ def act_restore(arguments: argparse.Namespace) -> int:
         kept = replace(cache, slots=others).held
         cleared = mutate.clear_up(cache.directory, cleared, keep=kept)
     if arguments.json:
-        emit_json("cache-restore", {"directory": str(cache.directory), **vars(cleared)})
+        emit(documents.restore_document(cache.directory, cleared))
     else:
         text.show_cleared(cleared)
     if cleared.left:

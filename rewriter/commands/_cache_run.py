@@ -1,4 +1,4 @@
-"""The text and the JSON of `rewriter cache run`."""
+"""The text of `rewriter cache run`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.cache.run import CacheRun, Request
-from rewriter.commands._cache import edited, listed, placed_json, warn_about_all
+from rewriter.commands._cache import edited, listed, warn_about_all
 from rewriter.commands._output import from_here, verdict_lines
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.labels import short
 from rewriter.core.terminal import Line, level_style, message, table
 from rewriter.core.text import counted
-from rewriter.core.types import Json
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.conclusion import (
     OPTIONS,
@@ -26,7 +25,7 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
-from rewriter.dump.rows import TensorRow, to_json
+from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
 from rewriter.dump.where import where
@@ -110,40 +109,6 @@ def show(probed: ProbedRun) -> None:
         message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
     if probed.trace is not None:
         message(f"trace for Perfetto or chrome://tracing: {from_here(probed.trace)}")
-
-
-def as_json(probed: ProbedRun) -> Json:
-    request, run = probed.request, probed.run
-    return {
-        "directory": str(request.directory),
-        "program": list(request.program),
-        "command": request.command,
-        "ended": run.ended.json(),
-        "interrupted": run.interrupted,
-        "runs": run.runs,
-        "wrappers": [
-            {
-                "wrapper": one.slot.name,
-                "graph": one.slot.wrapper.graph,
-                "launches": len(one.result.plan.probed),
-                "calls": run.summary.calls.get(one.slot.path.name, 0),
-            }
-            for one in run.placed
-        ],
-        "refused": placed_json(request.directory, (), run.refused)["refused"],
-        "unprobed": [{"wrapper": one.slot.name, "frozen": one.frozen} for one in run.unprobed],
-        "launches": run.summary.launches,
-        "findings": [
-            {"kind": x.kind, "artifact": x.artifact, "run": x.run, "event": to_json(x.row)}
-            for x in run.summary.findings
-        ],
-        "left": [name for cleared in run.cleared for name in cleared.left],
-        "dump": None if run.dump is None else str(run.dump),
-        "verdicts": [verdict.json() for verdict in probed.verdicts],
-        "next": probed.following[0] if probed.following else "",
-        "times": [timed.json() for timed in probed.times],
-        "trace": None if probed.trace is None else str(probed.trace),
-    }
 
 
 def _calls(ran: CacheRun) -> list[Line]:

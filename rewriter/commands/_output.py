@@ -17,6 +17,7 @@ from rewriter.core.types import Json
 from rewriter.instrumentation.types import Plan
 
 if TYPE_CHECKING:
+    from rewriter.core.documents import Document
     from rewriter.diagnosis.verdict import Verdict
 
 _LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
@@ -24,6 +25,14 @@ _KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
 ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
 _WHICH = "which wrappers"
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
+
+
+def emit(document: Document) -> None:
+    """Print a document, as every `--json` does."""
+    from rewriter.core import json_text
+    from rewriter.core.documents import as_json
+
+    say(json_text.encode(as_json(document)))
 
 
 def emit_json(kind: str, content: Json) -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
-from rewriter.commands._output import Delivered, emit_json, steps, unified, warn_about
+from rewriter.commands._output import Delivered, emit, steps, unified, warn_about
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
 from rewriter.core.transaction import Transaction
-from rewriter.core.types import Json
 from rewriter.instrumentation.probes import phases
 from rewriter.instrumentation.types import Selection
 from rewriter.rebuild import patch, script
@@ -65,7 +64,10 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             delivered, built = _build(arguments, artifact, original, probed, diff)
     seconds = time.perf_counter() - started
     if arguments.json:
-        _emit(artifact, selection, probed, delivered, built, seconds)
+        from rewriter.commands._documents.patching import package_document
+
+        path = str(artifact.path)
+        emit(package_document(path, selection, probed, delivered, built, seconds))
     elif arguments.check or delivered.output:
         _tell(arguments, artifact, probed, delivered, built, seconds)
     return DIFFERS if arguments.check and delivered.changed else OK
@@ -133,15 +135,10 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
             "the probes are gone, the changes stay"
         )
     if arguments.json:
-        emit_json(
-            "strip",
-            {
-                "artifact": str(artifact.path),
-                "removed": removed,
-                "exact": exact,
-                **vars(delivered),
-            },
-        )
+        from rewriter.commands._documents.artifacts import StripDocument
+
+        path = str(artifact.path)
+        emit(StripDocument(artifact=path, removed=removed, exact=exact, **vars(delivered)))
     elif not probed:
         message(
             f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
@@ -252,40 +249,3 @@ def _tell(
     if arguments.no_rebuild and delivered.output:
         where += f"; sh {Path(delivered.output) / script.NAME} builds the package"
     message(f"{where} ({seconds:.1f} s)")
-
-
-def _emit(
-    artifact: Artifact,
-    selection: Selection,
-    probed: Sequence[Probed],
-    delivered: Delivered,
-    built: Built | None,
-    seconds: float,
-) -> None:
-    emit_json(
-        "instrument",
-        {
-            "artifact": str(artifact.path),
-            "probes": list(selection.probes),
-            "models": [_model(one, built, number) for number, one in enumerate(probed)],
-            "check": built.check if built else "skipped",
-            "note": built.note if built else "",
-            "seconds": round(seconds, 3),
-            **vars(delivered),
-        },
-    )
-
-
-def _model(one: Probed, built: Built | None, number: int) -> Json:
-    plan = one.result.plan
-    chosen = built.recipes[number] if built else None
-    return {
-        "model": one.model.name,
-        "wrapper": one.model.wrapper,
-        "route": chosen.route if chosen else None,
-        "why": chosen.why if chosen else None,
-        "changes": list(chosen.notes) if chosen else [],
-        "launches": [launch.index for launch in plan.probed],
-        "skipped": [{"launch": s.launch.index, "reason": s.reason} for s in plan.skipped],
-        "unrecognised": [{"line": call.line, "text": call.text} for call in plan.unrecognised],
-    }

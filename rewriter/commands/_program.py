@@ -11,7 +11,8 @@ from rewriter.cache.run import Request, run
 from rewriter.cache.select import Choice, seconds
 from rewriter.commands import _cache_run as report
 from rewriter.commands._cache_run import ProbedRun
-from rewriter.commands._output import emit_json
+from rewriter.commands._documents.caching import run_document
+from rewriter.commands._output import emit
 from rewriter.commands._selection import names_probes, refuse_idle
 from rewriter.commands._selection import selection as choose_probes
 from rewriter.core.errors import RewriterError
@@ -93,7 +94,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     )
     probed = run_probed(request)
     if arguments.json:
-        emit_json("cache-run", report.as_json(probed))
+        emit(run_document(probed))
     report.show(probed)
     return probed.code
 

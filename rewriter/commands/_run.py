@@ -13,7 +13,8 @@ from pathlib import Path
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
-from rewriter.commands._output import progress_bar, steps, verdict_lines
+from rewriter.commands._documents.running import run_document
+from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
 from rewriter.commands._selection import refuse_idle, selection
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
@@ -121,7 +122,7 @@ def _act(
         write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
     following = [next_command(template, verdict, chosen) for verdict in verdicts]
     if arguments.json:
-        text.emit(ran, command, verdicts, following, trace)
+        emit(run_document(ran, command, verdicts, following, trace))
     else:
         text.show(ran)
         if recorded is not None:

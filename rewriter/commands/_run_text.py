@@ -1,4 +1,4 @@
-"""The text and the JSON of `rewriter run` on an artifact."""
+"""The text of `rewriter run` on an artifact."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rewriter.commands._output import emit_json, finite_style, from_here
+from rewriter.commands._output import finite_style, from_here
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict
@@ -91,7 +91,7 @@ def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]
 def _rows(ran: RunResult) -> Iterator[list[str]]:
     from rewriter.runtime.text import number, short_dtype
 
-    for launch, runs, outputs in _by_launch(ran):
+    for launch, runs, outputs in by_launch(ran):
         first = [str(launch.index), launch.kernel, str(runs)]
         for row in outputs or [{}]:
             cells = [""] * 8
@@ -113,7 +113,7 @@ def _statistics(row: Json, number: Callable[[Any], str]) -> list[str]:
     ]
 
 
-def _by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
+def by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
     """Each launch that ran, how often, and what its last run wrote."""
     seen: dict[int, dict[int, list[Json]]] = {}
     for row in ran.events:
@@ -129,49 +129,3 @@ def _by_launch(ran: RunResult) -> Iterator[tuple[Launch, int, list[Json]]]:
                 if row["phase"] == "after" and row.get("role") != "in" and "dtype" in row
             ]
             yield launch, len(runs), written
-
-
-def emit(
-    ran: RunResult,
-    command: str,
-    verdicts: Sequence[Verdict],
-    following: Sequence[str],
-    trace: Path | None,
-) -> None:
-    emit_json(
-        "run",
-        {
-            "artifact": str(ran.path),
-            "command": command,
-            "dump": None if ran.dump is None else str(ran.dump),
-            "exit": ran.code,
-            "signal": ran.signal,
-            "message": ran.message,
-            "timed_out": ran.timed_out,
-            "interrupted": ran.interrupted != 0,
-            "verdict": verdicts[0].json() if verdicts else None,
-            "verdicts": [verdict.json() for verdict in verdicts],
-            "next": following[0] if following else "",
-            "unexpected": list(ran.unexpected),
-            "times": [timed.json() for timed in timing.table(ran.dump)]
-            if trace and ran.dump
-            else [],
-            "trace": None if trace is None else str(trace),
-            "seconds": round(ran.seconds, 3),
-            "inputs": ran.inputs,
-            "outputs": list(ran.outputs),
-            "replayed": list(ran.replayed),
-            "random_globals": list(ran.random_globals),
-            "launches": [
-                {
-                    "index": launch.index,
-                    "kernel": launch.kernel,
-                    "kind": launch.kind,
-                    "line": launch.line,
-                    "runs": runs,
-                    "writes": written,
-                }
-                for launch, runs, written in _by_launch(ran)
-            ],
-        },
-    )

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rewriter.commands._output import emit_json
+from rewriter.commands._documents.runs import EmptyTriageDocument, StepEntry
+from rewriter.commands._output import emit
 from rewriter.core.errors import INTERRUPTED, OK
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.core.text import counted
-from rewriter.core.types import Json
 from rewriter.instrumentation import probes
 
 AS_IT_IS = "as it is"
@@ -34,13 +34,11 @@ class Step:
     def __str__(self) -> str:
         return f"{self.name}: {self.how} ({self.seconds:.1f} s)"
 
-    def json(self) -> Json:
-        return {
-            "name": self.name,
-            "crashed": self.crashed,
-            "how": self.how,
-            "seconds": round(self.seconds, 3),
-        }
+    @property
+    def entry(self) -> StepEntry:
+        return StepEntry(
+            name=self.name, crashed=self.crashed, how=self.how, seconds=round(self.seconds, 3)
+        )
 
 
 class Steps:
@@ -69,8 +67,9 @@ class Steps:
         """Whether any of them did."""
         return any(step.crashed for step in self.done)
 
-    def json(self) -> list[Json]:
-        return [step.json() for step in self.done]
+    @property
+    def entries(self) -> tuple[StepEntry, ...]:
+        return tuple(step.entry for step in self.done)
 
 
 def telling() -> list[str]:
@@ -98,5 +97,8 @@ def nothing(taken: Steps, *, json: bool) -> int:
 
 def _emit_nothing(taken: Steps, *, json: bool) -> None:
     if json:
-        none: Json = {"verdict": None, "next": "", "unexpected": [], "dump": None}
-        emit_json("triage", {"steps": taken.json(), **none})
+        emit(
+            EmptyTriageDocument(
+                steps=taken.entries, verdict=None, next="", unexpected=(), dump=None
+            )
+        )

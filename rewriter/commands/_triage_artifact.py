@@ -6,13 +6,15 @@ import argparse
 from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
-from rewriter.commands._output import emit_json, from_here, steps, verdict_lines
+from rewriter.commands._documents.runs import ArtifactTriageDocument
+from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_named, request_of
 from rewriter.commands._triage import Steps
 from rewriter.core.errors import DIFFERS, INTERRUPTED
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.execution.host_process import Output
 from rewriter.execution.run_result import InterruptedRunError, RunResult
@@ -111,18 +113,18 @@ def _end(result: RunResult) -> ExitStatus | None:
 
 
 def _emit(artifact: str, taken: Steps, triaged: _Triaged) -> None:
-    result, verdicts = triaged.result, triaged.verdicts
-    emit_json(
-        "triage",
-        {
-            "artifact": artifact,
-            "steps": taken.json(),
-            "verdict": verdicts[0].json() if verdicts else None,
-            "verdicts": [verdict.json() for verdict in verdicts],
-            "next": triaged.following[0] if verdicts else "",
-            "unexpected": list(result.unexpected),
-            "dump": None if result.dump is None else str(result.dump),
-        },
+    result = triaged.result
+    verdicts = tuple(map(verdict_entry, triaged.verdicts))
+    emit(
+        ArtifactTriageDocument(
+            artifact=artifact,
+            steps=taken.entries,
+            verdict=verdicts[0] if verdicts else None,
+            verdicts=verdicts,
+            next=triaged.following[0] if verdicts else "",
+            unexpected=result.unexpected,
+            dump=None if result.dump is None else str(result.dump),
+        )
     )
 
 

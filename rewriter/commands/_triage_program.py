@@ -16,7 +16,9 @@ from rewriter.cache.select import Choice
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
 from rewriter.commands._cache_run import ProbedRun
-from rewriter.commands._output import emit_json, json_document
+from rewriter.commands._documents.caching import run_document
+from rewriter.commands._documents.runs import ProgramTriageDocument
+from rewriter.commands._output import emit
 from rewriter.commands._program import run_probed
 from rewriter.commands._selection import environment_kernels
 from rewriter.commands._triage import Steps
@@ -98,8 +100,8 @@ def _probed(
 
 def _emit(arguments: argparse.Namespace, taken: Steps, probed: ProbedRun | None) -> None:
     if arguments.json:
-        run = None if probed is None else json_document("cache-run", report.as_json(probed))
-        emit_json("triage", {"steps": taken.json(), "run": run})
+        run = None if probed is None else run_document(probed)
+        emit(ProgramTriageDocument(steps=taken.entries, run=run))
 
 
 def _start(

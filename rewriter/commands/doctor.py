@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rewriter.commands._options import ARTIFACT
-from rewriter.commands._output import emit_json
+from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import escape, level_style, say
@@ -29,7 +29,9 @@ def act(arguments: argparse.Namespace) -> int:
 
     checks = diagnose(arguments.artifact)
     if arguments.json:
-        emit_json("doctor", {"checks": [vars(check) for check in checks]})
+        from rewriter.commands._documents.artifacts import CheckEntry, DoctorDocument
+
+        emit(DoctorDocument(checks=tuple(CheckEntry(**vars(check)) for check in checks)))
     else:
         width = max(len(escape(check.name)) for check in checks)
         for check in checks:

@@ -14,14 +14,13 @@ from rewriter.commands._options import (
     add_probe_options,
     add_wrapper_option,
 )
-from rewriter.commands._output import Delivered, deliver, emit_json, warn_about
+from rewriter.commands._output import deliver, emit, warn_about
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import selection
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
-from rewriter.core.types import Json
 from rewriter.instrumentation.instrument import instrument, instrument_wrapper
 from rewriter.instrumentation.probes import phases
 from rewriter.instrumentation.select import no_probes
@@ -93,7 +92,9 @@ def act(arguments: argparse.Namespace) -> int:
         plain=result.original,
     )
     if arguments.json:
-        emit_json("instrument", {"artifact": str(result.path), **_content(result, delivered)})
+        from rewriter.commands._documents import patching
+
+        emit(patching.instrument_document(result, delivered))
     elif arguments.check or delivered.output:
         message(f"{_summary(result)}: {delivered.tell(wrapper.path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
@@ -126,17 +127,21 @@ def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -
     )
     changed = any(one.changed for one in delivered)
     if arguments.json:
-        content = {
-            "artifact": str(artifact.path),
-            "probes": list(chosen.probes),
-            "wrappers": [
-                {"wrapper": one.name, "graph": one.graph, **_content(made, where)}
-                for (one, made), where in zip(pairs, delivered, strict=True)
-            ],
-            "changed": changed,
-            "output": arguments.output,
-        }
-        emit_json("instrument", content)
+        from rewriter.commands._documents import patching
+        from rewriter.commands._documents.artifacts import InstrumentDirectoryDocument
+
+        emit(
+            InstrumentDirectoryDocument(
+                artifact=str(artifact.path),
+                probes=chosen.probes,
+                wrappers=tuple(
+                    patching.instrumented_wrapper(one, made, where)
+                    for (one, made), where in zip(pairs, delivered, strict=True)
+                ),
+                changed=changed,
+                output=arguments.output,
+            )
+        )
     elif arguments.check or delivered[0].output:
         for one, made in pairs:
             message(f"{one.name}: {_summary(made)}")
@@ -152,19 +157,3 @@ def _summary(result: Instrumented) -> str:
     if not total:
         return "0 launches, so no probes"
     return f"{names} around {len(plan.probed)} of {total} launches"
-
-
-def _content(result: Instrumented, delivered: Delivered) -> Json:
-    """What `--json` says of one wrapper."""
-    return {
-        "probes": list(result.selection.probes),
-        "launches": [launch.index for launch in result.plan.probed],
-        "skipped": [
-            {"launch": skipped.launch.index, "reason": skipped.reason}
-            for skipped in result.plan.skipped
-        ],
-        "unrecognised": [
-            {"line": call.line, "text": call.text} for call in result.plan.unrecognised
-        ],
-        **vars(delivered),
-    }

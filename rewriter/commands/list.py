@@ -10,11 +10,10 @@ from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
-from rewriter.commands._output import emit_json
+from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
-from rewriter.core.types import Json
 from rewriter.dump.names import Names
 from rewriter.locate.types import Launch
 
@@ -40,23 +39,9 @@ def act(arguments: argparse.Namespace) -> int:
     launches, unrecognised = artifact.launches, artifact.unrecognised
     names = of_artifact(artifact)
     if arguments.json:
-        emit_json(
-            "launches",
-            {
-                "launches": [launch_json(launch, names.get(launch.wrapper)) for launch in launches],
-                "unrecognised": [vars(call) for call in unrecognised],
-                "wrappers": [_wrapper_json(wrapper) for wrapper in artifact.wrappers],
-                "inputs": [
-                    {"wrapper": wrapper, "input": name, "name": given.name, "at": given.at}
-                    for wrapper, found in names.items()
-                    for name, given in found.inputs.items()
-                ],
-                "damaged": [
-                    {"wrapper": name, "error": error.slug, "message": error.message}
-                    for name, error in artifact.damaged
-                ],
-            },
-        )
+        from rewriter.commands._documents.listing import list_document
+
+        emit(list_document(artifact, names))
     else:
         for wrapper in artifact.wrappers:
             if len(artifact.wrappers) > 1:
@@ -91,34 +76,6 @@ def _graphs(artifact: Artifact) -> str:
         return ""
     there = (f"{count} {graph}" for graph, count in sorted(counts.items(), reverse=True))
     return f"; graphs: {', '.join(there)}"
-
-
-def _wrapper_json(wrapper: OpenWrapper) -> Json:
-    return {
-        "wrapper": wrapper.name,
-        "graph": wrapper.graph,
-        "file": str(wrapper.inside or wrapper.path),
-        "launches": len(wrapper.launches),
-    }
-
-
-def launch_json(launch: Launch, names: Names | None = None) -> Json:
-    """A launch as the contract's `list --json` shows it."""
-    nodes = launch.source_nodes or (names or Names()).nodes.get(launch.index, ())
-    return {
-        "index": launch.index,
-        "scope": launch.scope,
-        "kernel": launch.kernel,
-        "kind": launch.kind,
-        "line": launch.line,
-        "args": [
-            {"name": a.name, "expr": a.expr, "buffer": a.buffer, "role": a.role, "type": a.type}
-            for a in launch.args
-        ],
-        "origins": list(launch.origins),
-        "source_nodes": list(nodes),
-        "wrapper": launch.wrapper,
-    }
 
 
 def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:

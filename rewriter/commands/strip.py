@@ -8,7 +8,7 @@ from dataclasses import replace
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
-from rewriter.commands._output import Delivered, deliver, emit_json
+from rewriter.commands._output import Delivered, deliver, emit
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
@@ -63,14 +63,15 @@ def act(arguments: argparse.Namespace) -> int:
     if not result.removed and arguments.in_place:
         delivered = Delivered(changed=False)
     if arguments.json:
-        emit_json(
-            "strip",
-            {
-                "artifact": str(path),
-                "removed": result.removed,
-                "exact": result.exact,
+        from rewriter.commands._documents.artifacts import StripDocument
+
+        emit(
+            StripDocument(
+                artifact=str(path),
+                removed=result.removed,
+                exact=result.exact,
                 **vars(delivered),
-            },
+            )
         )
     elif not result.removed:
         removed = had_backup and not backup.exists()
@@ -112,11 +113,19 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
             told = {"changed": "not what instrument writes", "unverified": "not checked"}
             message(f"{name}: the probes are {told[found.state]}: {found.reason}")
     if arguments.json:
-        wrappers = [
-            {"wrapper": name, "check": None if found is None else vars(found)}
-            for name, found in checks
-        ]
-        emit_json("strip-check", {"artifact": str(artifact.path), "wrappers": wrappers})
+        from rewriter.commands._documents.artifacts import (
+            CheckedWrapperEntry,
+            ProbeCheckEntry,
+            StripCheckDocument,
+        )
+
+        wrappers = tuple(
+            CheckedWrapperEntry(
+                wrapper=name, check=None if check is None else ProbeCheckEntry(**vars(check))
+            )
+            for name, check in checks
+        )
+        emit(StripCheckDocument(artifact=str(artifact.path), wrappers=wrappers))
     return worst
 
 
@@ -136,23 +145,26 @@ def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     removed = sum(result.removed for result in results)
     changed = any(one.changed for one in delivered)
     if arguments.json:
-        content = {
-            "artifact": str(artifact.path),
-            "removed": removed,
-            "exact": all(result.exact for result in results),
-            "wrappers": [
-                {
-                    "wrapper": one.name,
-                    "removed": made.removed,
-                    "exact": made.exact,
-                    **vars(where),
-                }
-                for (one, made), where in zip(pairs, delivered, strict=True)
-            ],
-            "changed": changed,
-            "output": arguments.output,
-        }
-        emit_json("strip", content)
+        from rewriter.commands._documents.artifacts import (
+            StripDirectoryDocument,
+            StrippedWrapperEntry,
+        )
+
+        emit(
+            StripDirectoryDocument(
+                artifact=str(artifact.path),
+                removed=removed,
+                exact=all(result.exact for result in results),
+                wrappers=tuple(
+                    StrippedWrapperEntry(
+                        wrapper=one.name, removed=made.removed, exact=made.exact, **vars(where)
+                    )
+                    for (one, made), where in zip(pairs, delivered, strict=True)
+                ),
+                changed=changed,
+                output=arguments.output,
+            )
+        )
     elif arguments.check or delivered[0].output:
         took = f"took out {removed} lines" if removed else f"{artifact.path} has no probes"
         message(f"{took}: {_several.where(arguments, delivered)}")

@@ -6,11 +6,13 @@ Every message says what was found, where, and what was expected; `hint` says wha
 
 from __future__ import annotations
 
-OK = 0
-DIFFERS = 1
-BAD_INPUT = 2
-FAILED = 3
-INTERRUPTED = 130
+from typing import Final
+
+OK: Final = 0
+DIFFERS: Final = 1
+BAD_INPUT: Final = 2
+FAILED: Final = 3
+INTERRUPTED: Final = 130
 
 
 class RewriterError(Exception):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from rewriter.core.types import Json
-
 
 @dataclass(frozen=True)
 class ExitStatus:
@@ -36,22 +34,13 @@ class ExitStatus:
     def __str__(self) -> str:
         """In a line."""
         if self.interrupted:
-            by = f" by {_signal_name(self.interrupted)}"
+            by = f" by {signal_name(self.interrupted)}"
             return "interrupted" + by * (self.interrupted != signal.SIGINT)
         if self.timed_out:
             return first_line(self.message) or "stopped at the time limit"
         if self.signal:
-            return f"signal {_signal_name(self.signal)}"
+            return f"signal {signal_name(self.signal)}"
         return first_line(self.message) or f"exit code {self.code}"
-
-    def json(self) -> Json:
-        return {
-            "code": self.code,
-            "signal": _signal_name(self.signal) if self.signal else "",
-            "timed_out": self.timed_out,
-            "interrupted": _signal_name(self.interrupted) if self.interrupted else "",
-            "message": self.message,
-        }
 
 
 def first_line(text: str) -> str:
@@ -59,7 +48,10 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Such as `SIGTERM`; empty for 0, which is none."""
+    if number == 0:
+        return ""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.core.exit_status import ExitStatus
+from rewriter.core.exit_status import ExitStatus, signal_name
 from rewriter.core.labels import short
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.documents import EndedFile, EndedStatus
@@ -68,7 +68,7 @@ def _is_recorded(options: str, ran: Selection) -> bool:
 def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
     """Add it to a dump. Where that cannot be written, a report does without."""
     content = EndedFile(
-        ended=EndedStatus(**conclusion.ended.json()),
+        ended=ended_status(conclusion.ended),
         blocking=conclusion.blocking,
         again=conclusion.again,
     )
@@ -76,6 +76,16 @@ def write_conclusion(dump: Path, conclusion: Conclusion) -> None:
         (dump / NAME).write_text(
             json_text.encode(to_builtins(content), indent=1) + "\n", encoding="utf-8"
         )
+
+
+def ended_status(status: ExitStatus) -> EndedStatus:
+    return EndedStatus(
+        code=status.code,
+        signal=signal_name(status.signal),
+        timed_out=status.timed_out,
+        interrupted=signal_name(status.interrupted),
+        message=status.message,
+    )
 
 
 def read_conclusion(dump: Path) -> Conclusion | None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
-from rewriter.core.types import Json
 from rewriter.dump.reading import label
-from rewriter.dump.rows import TensorRow, ValueRow, to_json
+from rewriter.dump.rows import TensorRow, ValueRow
 
 if TYPE_CHECKING:
     from rewriter.diagnosis.history import Earlier
@@ -53,16 +52,6 @@ class Producer:
         where = f" (line {self.line})" if self.line else ""
         return f"{label(self.launch, self.iteration)} {self.kernel}{where}"
 
-    def json(self) -> Json:
-        return {
-            "launch": self.launch,
-            "iteration": self.iteration,
-            "kernel": self.kernel,
-            "kind": self.kind,
-            "line": self.line,
-            "value": None if self.row is None else to_json(self.row),
-        }
-
 
 @dataclass(frozen=True)
 class Argument:
@@ -96,15 +85,6 @@ class Argument:
         named = self.model.partition(" at ")[0]
         return f"{self.name} ({named})" if named else self.name
 
-    def json(self) -> Json:
-        made = None if self.producer is None else self.producer.json()
-        before = [{"call": one.call, "value": to_json(one.row)} for one in self.earlier]
-        named = {"arg": self.name, "role": self.role}
-        named |= {"model": self.model} if self.model else {}
-        row = {} if self.row is None else to_json(self.row)
-        after = None if self.after is None else to_json(self.after)
-        return {**row, **named, "producer": made, "earlier": before, "after": after}
-
 
 @dataclass(frozen=True)
 class Held:
@@ -120,15 +100,6 @@ class Held:
     def __str__(self) -> str:
         elements = "element" if self.numel == 1 else "elements"
         return f"{self.count:,} of {self.numel:,} {elements} of {self.name}"
-
-    def json(self) -> Json:
-        return {
-            "arg": self.name,
-            "what": self.what,
-            "count": self.count,
-            "numel": self.numel,
-            "where": self.where,
-        }
 
 
 @dataclass(frozen=True)
@@ -262,31 +233,3 @@ class Verdict:
         launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
         which = "all values of these launches" + (" in that call" if one else "")
         return f"--launches {launches} --probe print,save{one}", which
-
-    def json(self) -> Json:
-        return {
-            "headline": self.headline,
-            "state": self.state,
-            "ended": None if self.ended is None else self.ended.json(),
-            "rank": self.rank,
-            "run": self.run,
-            "call": self.call,
-            "pid": self.pid,
-            "artifact": self.artifact,
-            "launch": self.launch,
-            "iteration": self.iteration,
-            "kernel": self.kernel,
-            "kind": self.kind,
-            "scope": self.scope,
-            "line": self.line,
-            "error": self.error,
-            "asynchronous": self.asynchronous,
-            "arguments": [argument.json() for argument in self.arguments],
-            "source_nodes": list(self.source_nodes),
-            "origins": list(self.origins),
-            "probes": list(self.probes),
-            "held": [held.json() for held in self.held],
-            "cause": None if self.cause is None else self.cause.json(),
-            "effect": None if self.effect is None else self.effect.json(),
-            "notes": list(self.notes),
-        }

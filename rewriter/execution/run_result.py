@@ -12,6 +12,9 @@ from rewriter.locate.types import Launch
 
 # Random ones are those of the wrapper's own `get_args()`.
 Inputs = Literal["random", "file", "recorded"]
+# Of an output of a recorded call.
+Replayed = Literal["equal", "differs", "unknown", "value"]
+Code = Literal[0, 1, 130]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class RunResult:
     """
 
     path: Path
-    code: int
+    code: Code
     dump: Path | None
     launches: tuple[Launch, ...]
     events: tuple[Json, ...]
@@ -38,7 +41,7 @@ class RunResult:
     seconds: float
     ended: ExitStatus
     inputs: Inputs = "random"
-    replayed: tuple[str, ...] = ()
+    replayed: tuple[Replayed, ...] = ()
 
     @property
     def message(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import json_text
-from rewriter.core.errors import BAD_INPUT, FAILED, INTERRUPTED, RewriterError
+from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.core.types import Json
 from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.reading import is_recorded, open_dump
@@ -325,7 +325,7 @@ def _collect(request: RunRequest, dump: Path | None, host: HostRun) -> RunResult
     )
     return RunResult(
         path=path,
-        code=INTERRUPTED if ended.interrupted else int(has_finding),
+        code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
         dump=dump,
         launches=request.wrapper.launches,
         events=tuple(to_json(row) for call in calls for row in call.events()),

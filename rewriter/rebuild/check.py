@@ -17,6 +17,7 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.processes import Process
 from rewriter.rebuild.machine import Machine
+from rewriter.rebuild.types import Checked
 
 _NO_OPERATOR = re.compile(
     r"Could not find schema for|No such operator|not registered|Cannot find the operator"
@@ -69,7 +70,7 @@ class Loading:
 
     def load(
         self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
-    ) -> tuple[str, str]:
+    ) -> tuple[Checked, str]:
         """Load these models. Raises `RewriterError` where one does not load, or another library.
 
         Returns `loaded`, or `linked` and why not: a device or a custom operator that is not here
@@ -104,7 +105,7 @@ def load(
     original: Path,
     models: Mapping[str, Expected],
     imports: Sequence[str],
-) -> tuple[str, str]:
+) -> tuple[Checked, str]:
     """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads."""
     try:
         return loading.load(package, models, imports)

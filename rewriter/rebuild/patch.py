@@ -30,7 +30,7 @@ from rewriter.rebuild.build import Report
 from rewriter.rebuild.check import Expected, Loading, link_check, load
 from rewriter.rebuild.machine import Machine, look
 from rewriter.rebuild.recipe import Recipe
-from rewriter.rebuild.types import Route
+from rewriter.rebuild.types import Checked, Route
 from rewriter.version import __version__
 
 
@@ -50,7 +50,7 @@ class Built:
     """
 
     recipes: tuple[Recipe, ...]
-    check: str
+    check: Checked
     note: str = ""
 
 
@@ -207,8 +207,8 @@ def rebuild(
                 return Built(_recipes(plans), "linked" if check else "skipped", note)
             report("loading the package")
             models = {one.model.name: _expected(one.model) for one in probed}
-            said, note = load(loading, output, package.path, models, imports)
-            return Built(_recipes(plans), said, note)
+            checked, note = load(loading, output, package.path, models, imports)
+            return Built(_recipes(plans), checked, note)
         finally:
             if loading is not None:
                 loading.stop()

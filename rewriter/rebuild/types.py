@@ -9,6 +9,9 @@ from typing import Literal, get_args
 Route = Literal["link", "full", "sources"]
 ROUTES: tuple[Route, ...] = get_args(Route)
 
+# Whether a new package was loaded; `linked`: it was not, and a note says why.
+Checked = Literal["loaded", "linked", "skipped"]
+
 
 @dataclass(frozen=True)
 class Check:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rewriter.core.documents import as_json
 from rewriter.core.types import Json
+from rewriter.diagnosis.documents import verdict_entry
 from rewriter.report.types import (
     Bins,
     Difference,
@@ -39,7 +41,8 @@ def to_json(report: Report) -> Json:
         "verdict": report.verdict,
         "facts": dict(report.facts),
         "verdicts": [
-            {**verdict.json(), "next": following} for verdict, following in report.verdicts
+            {**as_json(verdict_entry(verdict)), "next": following}
+            for verdict, following in report.verdicts
         ],
         "findings": [_finding(finding) for finding in report.findings],
         "runs": [

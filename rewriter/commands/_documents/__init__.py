@@ -1,0 +1,1 @@
+"""What commands print as JSON: one type for each document, and the functions that make them."""

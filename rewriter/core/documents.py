@@ -1,0 +1,37 @@
+"""What is printed as JSON, as typed values: `docs/schemas/` is generated from these types.
+
+A document is one object with `format` and `version`, made of entries. Fields are in the order in
+which they are printed; all are there, but those that may be unset.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, to_builtins
+
+from rewriter.core.types import Json
+
+Count = Annotated[int, Meta(ge=0)]
+LineNumber = Annotated[int, Meta(ge=1, description="From 1, in the file as it is")]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
+# JSON has no others: a number that is not finite is a string.
+Number = float | Literal["inf", "-inf", "nan"]
+# `docs/schemas/dump/` has what a row may hold.
+Row = Annotated[dict[str, Any], Meta(description="A row of events.jsonl")]
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a document: one thing that it lists, or says of it."""
+
+
+class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="format"):
+    """One object on standard output. Its tag is its `format`."""
+
+    version: Literal[1] = 1
+
+
+def as_json(value: Entry) -> Json:
+    """What `json_text.encode` takes. Numbers that are not finite become strings there."""
+    content: Json = to_builtins(value)
+    return content

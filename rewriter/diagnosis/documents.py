@@ -1,0 +1,144 @@
+"""Verdicts as they are printed as JSON, by every command that has some."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from rewriter.core.documents import Count, Entry, Row, as_json
+from rewriter.core.types import Json
+from rewriter.diagnosis.conclusion import ended_status
+from rewriter.diagnosis.verdict import Argument as VerdictArgument
+from rewriter.diagnosis.verdict import Held, Producer, State, Verdict
+from rewriter.dump.documents import EndedStatus
+from rewriter.dump.rows import ValueRow, to_json
+
+
+class ProducerEntry(Entry, frozen=True, kw_only=True):
+    """What wrote a value last."""
+
+    launch: Annotated[Count | None, Meta(description="null: an input of the call")]
+    iteration: Count
+    kernel: str
+    kind: str
+    line: Count
+    value: Annotated[Row | None, Meta(description="What it was then; null if not recorded")]
+
+
+class HeldEntry(Entry, frozen=True, kw_only=True):
+    """A tensor that holds NaN, or infinities that became NaN."""
+
+    arg: str
+    what: Literal["nan", "inf"]
+    count: Count
+    numel: Count
+    where: Annotated[str, Meta(description="Empty if it was not saved")]
+
+
+# A row has many fields of its own.
+VerdictArgumentEntry = Annotated[
+    dict[str, Any],
+    Meta(
+        description="As in events.jsonl, with who wrote it (producer), what it was in calls before "
+        "(earlier), and what the launch left in it (after)",
+        extra_json_schema={"required": ["arg", "role", "producer", "earlier", "after"]},
+    ),
+]
+
+
+class VerdictEntry(Entry, frozen=True, kw_only=True):
+    """Where a process stopped, or where its first NaN is from."""
+
+    headline: Annotated[str, Meta(description="One sentence")]
+    state: Annotated[
+        State,
+        Meta(description="Of a crash: where the record stops. Of NaN: who made them"),
+    ]
+    ended: Annotated[EndedStatus | None, Meta(description="null of NaN")]
+    rank: Count
+    run: str
+    call: Annotated[str, Meta(description="Such as: 4th call of the forward graph")]
+    pid: int
+    artifact: str
+    launch: Annotated[Count | None, Meta(description="null for the inputs of the call")]
+    iteration: Count
+    kernel: str
+    kind: str
+    scope: str
+    line: Count
+    error: str
+    asynchronous: bool
+    arguments: tuple[VerdictArgumentEntry, ...]
+    source_nodes: tuple[str, ...]
+    origins: tuple[str, ...]
+    probes: tuple[str, ...]
+    held: tuple[HeldEntry, ...]
+    cause: Annotated[
+        ProducerEntry | None,
+        Meta(description="The launch that made the infinities which became NaN"),
+    ]
+    effect: Annotated[
+        ProducerEntry | None, Meta(description="The launch that made the first NaN of them")
+    ]
+    notes: tuple[str, ...]
+
+
+def verdict_entry(verdict: Verdict) -> VerdictEntry:
+    return VerdictEntry(
+        headline=verdict.headline,
+        state=verdict.state,
+        ended=None if verdict.ended is None else ended_status(verdict.ended),
+        rank=verdict.rank,
+        run=verdict.run,
+        call=verdict.call,
+        pid=verdict.pid,
+        artifact=verdict.artifact,
+        launch=verdict.launch,
+        iteration=verdict.iteration,
+        kernel=verdict.kernel,
+        kind=verdict.kind,
+        scope=verdict.scope,
+        line=verdict.line,
+        error=verdict.error,
+        asynchronous=verdict.asynchronous,
+        arguments=tuple(map(_argument, verdict.arguments)),
+        source_nodes=verdict.source_nodes,
+        origins=verdict.origins,
+        probes=verdict.probes,
+        held=tuple(map(_held, verdict.held)),
+        cause=None if verdict.cause is None else _producer(verdict.cause),
+        effect=None if verdict.effect is None else _producer(verdict.effect),
+        notes=verdict.notes,
+    )
+
+
+def _producer(producer: Producer) -> ProducerEntry:
+    return ProducerEntry(
+        launch=producer.launch,
+        iteration=producer.iteration,
+        kernel=producer.kernel,
+        kind=producer.kind,
+        line=producer.line,
+        value=_row(producer.row),
+    )
+
+
+def _argument(argument: VerdictArgument) -> Json:
+    named = {"arg": argument.name, "role": argument.role}
+    named |= {"model": argument.model} if argument.model else {}
+    producer = None if argument.producer is None else as_json(_producer(argument.producer))
+    earlier = [{"call": one.call, "value": _row(one.row)} for one in argument.earlier]
+    after = _row(argument.after)
+    row = _row(argument.row) or {}
+    return {**row, **named, "producer": producer, "earlier": earlier, "after": after}
+
+
+def _row(row: ValueRow | None) -> Json | None:
+    return None if row is None else to_json(row)
+
+
+def _held(held: Held) -> HeldEntry:
+    return HeldEntry(
+        arg=held.name, what=held.what, count=held.count, numel=held.numel, where=held.where
+    )

@@ -33,6 +33,14 @@ def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) ->
 
 
 @pytest.fixture(autouse=True)
+def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a command prints as JSON in this process."""
+    from printed_documents import checked_json
+
+    monkeypatch.setattr("rewriter.core.documents.as_json", checked_json)
+
+
+@pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that people set in their shells do not change the tests."""
     for name in (

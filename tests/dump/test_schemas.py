@@ -32,7 +32,7 @@ TENSOR = {**ROW, "dtype": "float32", "shape": [4, 8], "stride": [8, 1], "device"
 @pytest.mark.parametrize("name", sorted(schemas.FILES))
 def test_schemas_are_those_of_the_types(name: str) -> None:
     text = (dump_schemas.SCHEMAS / name).read_text(encoding="utf-8")
-    assert text == schemas.schemas()[name], "run `python fixtures/schemas.py`"
+    assert text == schemas.schemas()[f"dump/{name}"], "run `python fixtures/schemas.py`"
 
 
 def test_no_schema_is_left_over() -> None:

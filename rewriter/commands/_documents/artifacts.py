@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from rewriter.artifact.graphs import GraphKind
 from rewriter.core.documents import Count, Document, Entry, LineNumber
 from rewriter.core.types import Role, Type
 from rewriter.rebuild.types import Checked, Route

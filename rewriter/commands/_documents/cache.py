@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from rewriter.artifact.graphs import GraphKind
 from rewriter.cache.slots import Backup, State
 from rewriter.commands._documents.artifacts import SkippedEntry
 from rewriter.commands._documents.launch_times import LaunchTimeEntry

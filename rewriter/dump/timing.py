@@ -37,19 +37,6 @@ class Timed:
     def mean(self) -> float:
         return self.total / self.runs
 
-    def json(self) -> Json:
-        return {
-            "artifact": self.artifact,
-            "launch": self.launch,
-            "kernel": self.kernel,
-            "kind": self.kind,
-            "runs": self.runs,
-            "total_us": round(self.total, 3),
-            "mean_us": round(self.mean, 3),
-            "share": round(self.share, 6),
-            "clock": self.clock,
-        }
-
 
 def table(dump: Path) -> tuple[Timed, ...]:
     """The launches of a dump by the time that they took, longest first; empty where none was

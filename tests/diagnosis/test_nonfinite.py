@@ -11,6 +11,7 @@ import torch
 
 import dumps
 from artifacts import get
+from rewriter.core.documents import as_json
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import (
     Conclusion,
@@ -18,6 +19,7 @@ from rewriter.diagnosis.conclusion import (
     read_conclusion,
     write_conclusion,
 )
+from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
@@ -67,8 +69,8 @@ def test_an_overflow_comes_before_the_nan_that_it_causes(tmp_path: Path) -> None
         "#1 cpp_fused_mul_1 (line 101) made: 4 of 32 elements of buf3"
     )
     assert "It was given no NaN, but infinities (buf2)" in second.notes[0]
-    assert second.json()["cause"]["launch"] == 1
-    assert first.json()["effect"]["launch"] == 3
+    assert as_json(verdict_entry(second))["cause"]["launch"] == 1
+    assert as_json(verdict_entry(first))["effect"]["launch"] == 3
 
 
 def test_after_launches_alone_the_overflow_is_found_by_who_wrote_it(tmp_path: Path) -> None:
@@ -171,7 +173,11 @@ def test_how_an_input_moved_over_the_calls(tmp_path: Path) -> None:
     # `--calls` counts from 0.
     assert only.wants == ("--launches 0 --probe print,save --calls 3", f"{VALUES} in that call")
     assert not any("was not recorded" in note for note in only.notes)
-    assert [one["call"] for one in only.json()["arguments"][0]["earlier"]] == [1, 2, 3]
+    assert [one["call"] for one in as_json(verdict_entry(only))["arguments"][0]["earlier"]] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import pytest
 import dumps
 import rewriter
 from rewriter.cli import main
+from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict_text import describe
 from rewriter.dump import timing
@@ -111,7 +113,7 @@ def test_the_launch_that_began_and_did_not_end(tmp_path: Path) -> None:
     assert "f32[4, 8] stride [8, 1]  cpu  min 1 max 3 mean 2 nan 0 inf 0" in text
     assert "out   buf2  not recorded" in text
     assert "next: rewriter run x.py" in text
-    json.dumps(verdict.json(), allow_nan=False)
+    json.dumps(as_json(verdict_entry(verdict)), allow_nan=False)
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, convert
+from msgspec import Meta
 
 from rewriter.core.documents import Count, Entry
 from rewriter.dump.timing import Timed
@@ -25,4 +25,14 @@ class LaunchTimeEntry(Entry, frozen=True, kw_only=True):
 
 
 def launch_time(timed: Timed) -> LaunchTimeEntry:
-    return convert(timed.json(), LaunchTimeEntry)
+    return LaunchTimeEntry(
+        artifact=timed.artifact,
+        launch=timed.launch,
+        kernel=timed.kernel,
+        kind=timed.kind,
+        runs=timed.runs,
+        total_us=round(timed.total, 3),
+        mean_us=round(timed.mean, 3),
+        share=round(timed.share, 6),
+        clock=timed.clock,
+    )

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rewriter.artifact.types import OpenWrapper
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.locate import vocabulary as module
 from rewriter.locate.declarations import folder
+from rewriter.locate.types import Wrapper
 from rewriter.locate.vocabulary import vocabulary
 
 NAMES = (folder() / "names.toml").read_text(encoding="utf-8")
@@ -59,3 +61,14 @@ def test_a_new_device_is_one_line(names: Path) -> None:
     names.write_text(NAMES.replace("[devices]", "[devices]\nnpu = 30"), encoding="utf-8")
     assert "npu" in vocabulary().accelerators
     assert "|npu|" in f"|{vocabulary().any_device}|"
+
+
+@pytest.mark.parametrize("device", vocabulary().accelerators)
+def test_an_artifact_names_its_devices(device: str) -> None:
+    for line in (
+        f"    buf0 = empty_strided_{device}((8, 8), (8, 1), torch.float32)",
+        f"    arg0_1 = rand_strided((8,), (1,), device='{device}:0', dtype=torch.float32)",
+        f"    aoti_torch_empty_strided(2, s, t, f, cached_torch_device_type_{device}, 0, &h);",
+    ):
+        wrapper = Wrapper("output_code.py", f"def call(args):\n{line}\n".encode())
+        assert OpenWrapper(wrapper, Path("output_code.py")).devices == (device,)

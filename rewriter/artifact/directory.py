@@ -10,7 +10,7 @@ from rewriter.artifact.gathered import Opened, gather
 from rewriter.artifact.recognise import SUFFIXES, other_form, read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.artifact.wrapper_files import wrapper_in
+from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
 
@@ -43,7 +43,7 @@ def open_directory(path: Path) -> Artifact | None:
             try:
                 if what := other_form(file):
                     unread.append((name, what))
-                elif wrapper := wrapper_in(file, name, read(file)):
+                elif wrapper := read_wrapper(file, name, read(file)):
                     opened.append(wrapper)
             except RewriterError as error:
                 opened.append((name, error))

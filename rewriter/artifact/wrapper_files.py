@@ -19,19 +19,19 @@ def open_wrapper_file(path: Path) -> Artifact:
     data = read(path)
     require_text(path, data)
     check_text(str(path), data)
-    wrapper = wrapper_in(path, path.name, data)
+    wrapper = read_wrapper(path, path.name, data)
     if wrapper is None:
         raise not_a_wrapper(path, data)
     return Artifact(path, (wrapper,))
 
 
-def wrapper_in(path: Path, name: str, data: bytes) -> OpenWrapper | None:
+def read_wrapper(path: Path, name: str, data: bytes) -> OpenWrapper | None:
     """The wrapper that the text of a file holds, under a name; `None` where it holds none."""
     written_in = recognise(path.suffix, data)
-    return None if written_in is None else opened(path, name, data, written_in)
+    return None if written_in is None else open_known(path, name, data, written_in)
 
 
-def opened(path: Path, name: str, data: bytes, written_in: Language) -> OpenWrapper:
+def open_known(path: Path, name: str, data: bytes, written_in: Language) -> OpenWrapper:
     """The wrapper that is known to be in a file, with what lies beside it."""
     return OpenWrapper(Wrapper(name, data, written_in), path, operators_beside(path, written_in))
 

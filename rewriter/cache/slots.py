@@ -14,7 +14,7 @@ from typing import Literal
 
 from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.types import OpenWrapper
-from rewriter.artifact.wrapper_files import wrapper_in
+from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import BACKUP, backup_path
 from rewriter.core.labels import short
@@ -116,12 +116,12 @@ def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
     kept = _read(backup_path(path))
     if data is None:
         # Somebody else's backup of what is no wrapper is none of our business.
-        wrapper = wrapper_in(path, name, kept) if kept else None
+        wrapper = read_wrapper(path, name, kept) if kept else None
         if wrapper is None or wrapper.probes is not None:
             return None
         modified = os.stat(backup_path(path)).st_mtime
         return Slot(path, name, "missing", "original", modified, wrapper)
-    wrapper = wrapper_in(path, name, data)
+    wrapper = read_wrapper(path, name, data)
     if wrapper is None:
         return None
     backup: Backup = "foreign" if os.path.lexists(backup_path(path)) else "none"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.artifact.wrapper_files import wrapper_in
+from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
@@ -102,7 +102,7 @@ def _wrapper(run: RunDump) -> OpenWrapper:
     """The wrapper as it was before it had probes."""
     copy = copy_of(run)
     data = copy.read_bytes() if copy is not None else b""
-    opened = wrapper_in(copy, copy.name, data) if copy is not None else None
+    opened = read_wrapper(copy, copy.name, data) if copy is not None else None
     if copy is None or opened is None:
         raise RewriterError(
             "no-wrapper-source",
@@ -116,7 +116,7 @@ def _wrapper(run: RunDump) -> OpenWrapper:
             f"{copy}: without its probes it is not the wrapper that was called",
             hint="Copy the dump again, or run the program once more.",
         )
-    wrapper = wrapper_in(copy, copy.name, plain)
+    wrapper = read_wrapper(copy, copy.name, plain)
     assert wrapper is not None
     return wrapper
 

@@ -52,6 +52,9 @@ class WrapperLanguage(Protocol):
     def kernels(self, source: Source) -> Iterable[KernelSource]:
         """The kernels whose source the wrapper holds, each name once."""
 
+    def kernel_names(self, kernel: str) -> tuple[str, ...]:
+        """The names in a wrapper that are a kernel's or are made from it, always in one order."""
+
 
 @cache
 def language(name: Language) -> WrapperLanguage:

@@ -13,7 +13,7 @@ import pytest
 import rewriter
 from artifacts import get
 from rewriter.artifact.types import OpenWrapper
-from rewriter.artifact.wrapper_files import opened
+from rewriter.artifact.wrapper_files import open_known
 from rewriter.cli import main
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import markers
@@ -202,7 +202,7 @@ def test_operators_beside_a_wrapper_count(tmp_path: Path) -> None:
     assert main(["instrument", str(plain)]) == OK
     path = tmp_path / "wrapper.instrumented.cpp"
     assert rewriter.diff(plain, path).verdict == "instrumented"
-    alone = probe_check.check(opened(path, path.name, path.read_bytes(), "cpp"))
+    alone = probe_check.check(open_known(path, path.name, path.read_bytes(), "cpp"))
     assert alone is not None
     assert alone.state == "verified"
 

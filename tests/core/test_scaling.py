@@ -41,7 +41,7 @@ _LIMIT = 5.0
 
 def _outline(data: bytes) -> object:
     found = CppOutline(
-        Source("wrapper.cpp", data), embedded.of(Source("wrapper.cpp", data)), load()
+        Source("wrapper.cpp", data), embedded.extract(Source("wrapper.cpp", data)), load()
     )
     return found.bodies, found.header, found.cpp_kernels, found.launchers, found.triton_sources
 
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "marks": (_strip, _times(_TAGGED), 400_000),
     "headers": (_strip, lambda n: _HEADER.replace(b"0.1.0", b"0.1.0 with " * (n // 11)), 200_000),
     "escaped quotes": (
-        lambda data: embedded.of(Source("x.py", data)),
+        lambda data: embedded.extract(Source("x.py", data)),
         lambda n: b"cpp_wrapper_src = '''" + b"\\'' " * (n // 4) + b"'''",
         20_000,
     ),
@@ -147,7 +147,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         _text("aoti_torch_empty_strided(2, a, "), 100_000,
     ),
     "debug handles": (
-        lambda line: accounting.keys([line], read_buffer_facts([]), {}),
+        lambda line: accounting.line_keys([line], read_buffer_facts([]), {}),
         _text("[Provenance debug handles]"), 100_000,
     ),
     "words in a page": (isolated, _text("a"), 100_000),

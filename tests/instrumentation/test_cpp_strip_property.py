@@ -175,7 +175,7 @@ def tabs(data: bytes, draw: st.DataObject) -> bytes:
 
 def tabbed(data: bytes) -> bytes:
     """`data` with tabs for every four spaces of indentation in the C++."""
-    text = embedded.of(Source("wrapper", data))
+    text = embedded.extract(Source("wrapper", data))
     end = text.position(len(text.data))
     inner = re.sub(
         rb"^(?:    )+",
@@ -207,7 +207,7 @@ def renamed(data: bytes, draw: st.DataObject) -> bytes:
 
 
 def comment_at_the_top(data: bytes, draw: st.DataObject) -> bytes:
-    text = embedded.of(Source("wrapper", data))
+    text = embedded.extract(Source("wrapper", data))
     at = text.start if text.start else (3 if data.startswith(b"\xef\xbb\xbf") else 0)
     lines = draw.draw(
         st.sampled_from([b"\n// a comment\n", b"\n/* more\nof one */\n", b"\n\n\n#pragma once\n"])

@@ -67,7 +67,7 @@ def instrumented(fixture: Fixture, style: Style) -> str:
     """The C++ with probes that print everything."""
     selection = rewriter.select("print", when="both", format=style)
     source = rewriter.instrument(fixture.path, selection).source
-    return embedded.of(Source(fixture.path.name, source)).data.decode()
+    return embedded.extract(Source(fixture.path.name, source)).data.decode()
 
 
 def table(text: str) -> Iterator[Row]:

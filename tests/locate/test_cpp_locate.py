@@ -480,7 +480,7 @@ def opened(fixture: Fixture, data: bytes) -> Artifact:
 
 def cpp(data: bytes) -> str:
     """The C++ of a wrapper, be it in a string or not."""
-    return embedded.of(Source("wrapper", data)).data.decode()
+    return embedded.extract(Source("wrapper", data)).data.decode()
 
 
 # --- A reader of its own, which knows lines and names only --------------------------------------
@@ -587,7 +587,7 @@ def unreadable(text: str) -> list[tuple[int, str, str]]:
 
 def launch_lines(data: bytes) -> list[int]:
     """Lines of the file with calls that look like launches."""
-    text, source = embedded.of(Source("wrapper", data)), Source("wrapper", data)
+    text, source = embedded.extract(Source("wrapper", data)), Source("wrapper", data)
     starts = [0, *(match.end() for match in re.finditer(b"\n", text.data))]
     return [
         source.line_of(text.position(starts[number - 1]))

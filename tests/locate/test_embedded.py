@@ -15,7 +15,7 @@ from rewriter.locate.cpp import embedded
 
 def of(text: str | bytes) -> embedded.Embedded:
     data = text if isinstance(text, bytes) else text.encode()
-    return embedded.of(Source("output_code.py", data))
+    return embedded.extract(Source("output_code.py", data))
 
 
 def value(text: str) -> str:

@@ -64,7 +64,7 @@ def bare(line: bytes) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
 
 
-def ends(a: Sequence[bytes], b: Sequence[bytes], matched: Lines) -> Iterator[str]:
+def describe_ends(a: Sequence[bytes], b: Sequence[bytes], matched: Lines) -> Iterator[str]:
     """Sentences about lines that differ in what `bare` leaves out."""
     for side, ours, theirs in (("A", a, b), ("B", b, a)):
         pairs = matched.ends if side == "A" else [(y, x) for x, y in matched.ends]
@@ -84,11 +84,11 @@ def _marked(line: bytes) -> bool:
 
 
 def _end(line: bytes) -> str:
-    ends = {b"\r\n": "CRLF", b"\n": "LF", b"\r": "CR"}
-    return ends.get(line[len(line.rstrip(b"\r\n")) :], "")
+    names = {b"\r\n": "CRLF", b"\n": "LF", b"\r": "CR"}
+    return names.get(line[len(line.rstrip(b"\r\n")) :], "")
 
 
-def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:
+def line_keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -> list[str]:
     """The keys by which lines are matched: their text, less numbers and hashes of the compiler.
 
     `names` replace names of this side by those of the other.
@@ -111,7 +111,7 @@ def keys(lines: Sequence[str], buffers: BufferFacts, names: Mapping[str, str]) -
     return result
 
 
-def anchored(
+def find_anchors(
     pairs: Iterable[tuple[range, range]], keys_a: Sequence[str], keys_b: Sequence[str]
 ) -> Iterator[tuple[range, range]]:
     """The lines of paired launches that have equal keys, in order."""
@@ -145,7 +145,7 @@ def kernel_lines(kernel: KernelSource, source: Source, lines: Sequence[str]) -> 
     return range(first, last + 1)
 
 
-def unexplained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
+def drop_explained(numbers: Iterable[int], explained: Iterable[Collection[int]]) -> list[int]:
     """The lines that belong to no launch or kernel that is reported already."""
     known = {number for lines in explained for number in lines}
     return [number for number in numbers if number not in known]

@@ -8,7 +8,7 @@ from pathlib import Path
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.comparison.artifacts import built, files, packages, wrappers
-from rewriter.comparison.artifacts.pairing import paired
+from rewriter.comparison.artifacts.pairing import pair_wrappers
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
     Difference,
@@ -121,8 +121,8 @@ def _of_two_kinds(a: Artifact, b: Artifact, error: RewriterError) -> Difference:
 
 
 def _wrappers(a: Artifact, b: Artifact) -> Difference:
-    pairs, only_a, only_b = paired(a, b)
-    besides = [files.beside(one, other) for one, other in pairs]
+    pairs, only_a, only_b = pair_wrappers(a, b)
+    besides = [files.read_beside(one, other) for one, other in pairs]
     differences = tuple(
         wrappers.compare(one.a, one.b, extra_a=one.kernels_a, extra_b=one.kernels_b)
         for one in besides

@@ -32,7 +32,7 @@ KernelFiles = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class Beside:
+class PairWithKernels:
     """A pair of wrappers, with the kernels that lie in files beside them.
 
     `notes` say what one side alone has, and so was not compared.
@@ -45,10 +45,10 @@ class Beside:
     notes: tuple[str, ...] = ()
 
 
-def beside(a: OpenWrapper, b: OpenWrapper) -> Beside:
+def read_beside(a: OpenWrapper, b: OpenWrapper) -> PairWithKernels:
     """Read what belongs to two wrappers and stands in files of their folders."""
     if _operators_file(a) is None or _operators_file(b) is None:
-        return Beside(a, b, {}, {})
+        return PairWithKernels(a, b, {}, {})
     notes = []
     kernels_a, kernels_b = _kernels(a), _kernels(b)
     if bool(kernels_a) != bool(kernels_b):
@@ -64,7 +64,7 @@ def beside(a: OpenWrapper, b: OpenWrapper) -> Beside:
             f"{wrapper.path.with_suffix('.json').name} is beside {side} alone: "
             "its operators are taken for those of both"
         )
-    return Beside(a, b, kernels_a, kernels_b, tuple(notes))
+    return PairWithKernels(a, b, kernels_a, kernels_b, tuple(notes))
 
 
 def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[str, ...]]:

@@ -72,7 +72,7 @@ def pair(
     return [(name, pairs[name]) for name in a.sources if name in pairs], left_a, left_b
 
 
-def change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> KernelChange:
+def describe_change(a: Kernels, b: Kernels, name_a: str | None, name_b: str | None) -> KernelChange:
     """How the source of a kernel differs; a missing one is empty."""
     text_a = a.normal[name_a] if name_a is not None else ""
     text_b = b.normal[name_b] if name_b is not None else ""

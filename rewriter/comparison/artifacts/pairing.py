@@ -29,7 +29,7 @@ class PairedWrappers(NamedTuple):
     only_b: tuple[str, ...]
 
 
-def paired(a: Artifact, b: Artifact) -> PairedWrappers:
+def pair_wrappers(a: Artifact, b: Artifact) -> PairedWrappers:
     """Pair wrappers by their names, less what these say of the run.
 
     Wrappers that a compiler named are paired by equal text or equal AOT ID, too. Two single

@@ -104,7 +104,7 @@ class Operands:
     inputs: tuple[str, ...]
 
 
-def operands(located: Located, buffers: BufferFacts) -> Operands:
+def follow_operands(located: Located, buffers: BufferFacts) -> Operands:
     """Follow the buffers through the launches of a wrapper, in file order."""
     inputs = max((entry.inputs for entry in located.entries), key=len, default=())
     follow = _Follow(buffers, {name: position for position, name in enumerate(inputs)})
@@ -351,7 +351,7 @@ def _named(operands: Operands) -> frozenset[str]:
     )
 
 
-def renaming(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
+def learn_renames(pairs: Sequence[tuple[Operand, Operand]]) -> dict[str, str]:
     """The variables of A by what they are called in B, as far as operands that are the same tell.
 
     Names that are renamed in two ways, or to which two names are renamed, are left out.

@@ -12,7 +12,7 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.comparison.artifacts import accounting, kernels
 from rewriter.comparison.artifacts.buffer_facts import BufferFacts, read_buffer_facts
 from rewriter.comparison.artifacts.kernels import Kernels
-from rewriter.comparison.artifacts.values import Operands, operands
+from rewriter.comparison.artifacts.values import Operands, follow_operands
 from rewriter.core import markers
 from rewriter.core.align import Keys
 from rewriter.locate.names import launch_keys
@@ -49,7 +49,7 @@ class WrapperView:
 
     @cached_property
     def operands(self) -> Operands:
-        return operands(self.wrapper.located, self.buffers)
+        return follow_operands(self.wrapper.located, self.buffers)
 
     @cached_property
     def kernels(self) -> Kernels:

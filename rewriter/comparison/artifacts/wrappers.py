@@ -15,16 +15,16 @@ from rewriter.comparison.artifacts.types import (
     UnmatchedLine,
     WrapperDifference,
 )
-from rewriter.comparison.artifacts.values import renaming
+from rewriter.comparison.artifacts.values import learn_renames
 from rewriter.comparison.artifacts.wrapper_view import Extra, WrapperView
 from rewriter.core import align, markers
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import check_text
 from rewriter.instrumentation import emitted, probe_check
+from rewriter.locate.languages import language
 
 # So much of a sound wrapper must be in a damaged one for it to be a copy of it.
 _SHARED = 0.9
-_FORMS = ("{}", "call_{}", "{}_source", "{}_result")
 
 
 def compare(
@@ -59,7 +59,7 @@ def compare(
 def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
     """Two wrappers that are the same, or the same without their probes."""
     count = len(a.located.launches)
-    sides = probing(a, count), probing(b, count)
+    sides = describe_probing(a, count), describe_probing(b, count)
     states = {side.check.state for side in sides if side is not None}
     verdict: ArtifactVerdict = "instrumented"
     if a.source == b.source:
@@ -81,7 +81,7 @@ def _equal(a: OpenWrapper, b: OpenWrapper) -> WrapperDifference:
     )
 
 
-def probing(wrapper: OpenWrapper, count: int) -> Probing | None:
+def describe_probing(wrapper: OpenWrapper, count: int) -> Probing | None:
     """The probes of a wrapper, and how many of its `count` launches have them; `None` if plain."""
     header = wrapper.probes
     if header is None:
@@ -124,13 +124,13 @@ def _compare_lines(a: OpenWrapper, b: OpenWrapper, damage: Damage) -> WrapperDif
         a.name,
         b.name,
         "different",
-        probing(a, count),
-        probing(b, count),
+        describe_probing(a, count),
+        describe_probing(b, count),
         0 if damage.side == "a" else count,
         0 if damage.side == "b" else count,
         lines=(*_shown(matched.removed, "a", lines_a, a), *_shown(matched.added, "b", lines_b, b)),
         damage=damage,
-        notes=tuple(accounting.ends(lines_a, lines_b, matched)),
+        notes=tuple(accounting.describe_ends(lines_a, lines_b, matched)),
         plain_a=a.restored.source,
         plain_b=b.restored.source,
     )
@@ -156,28 +156,27 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         [(a.launches[i].kernel, b.launches[j].kernel) for i, j in partner.items()],
     )
     equal = {(x, y) for x, y in paired if a.kernels.normal[x] == b.kernels.normal[y]}
-    kernel_changes = [
-        *(kernels.change(a.kernels, b.kernels, x, y) for x, y in paired if (x, y) not in equal),
-        *(kernels.change(a.kernels, b.kernels, x, None) for x in left[0]),
-        *(kernels.change(a.kernels, b.kernels, None, y) for y in left[1]),
-    ]
+    changed: list[tuple[str | None, str | None]] = [one for one in paired if one not in equal]
+    changed += [*((x, None) for x in left[0]), *((None, y) for y in left[1])]
+    kernel_changes = [kernels.describe_change(a.kernels, b.kernels, x, y) for x, y in changed]
     same_source = a.wrapper.restored.source == b.wrapper.restored.source
     if same_source and not kernel_changes and a.wrapper.operators == b.wrapper.operators:
         return _equal(a.wrapper, b.wrapper)
     launches = Launches(a, b, partner)
     changes = [(pair, launches.change(pair)) for pair in pairs]
-    names = renaming(launches.operands)
+    names = learn_renames(launches.operands)
+    kernel_names = language(a.wrapper.language).kernel_names
     for old, new in paired:
-        # C++ calls a kernel through functions and constants that are named after it.
-        names |= {form.format(old): form.format(new) for form in _FORMS if old != new}
-    keys_a = accounting.keys(a.text, a.buffers, names)
-    keys_b = accounting.keys(b.text, b.buffers, {})
+        if old != new:
+            names |= zip(kernel_names(old), kernel_names(new), strict=True)
+    keys_a = accounting.line_keys(a.text, a.buffers, names)
+    keys_b = accounting.line_keys(b.text, b.buffers, {})
     places = [
         (a.launch_lines[pair.a], b.launch_lines[pair.b])
         for pair in pairs
         if pair.a is not None and pair.b is not None and not pair.moved
     ]
-    anchors = accounting.anchored(places, keys_a, keys_b)
+    anchors = accounting.find_anchors(places, keys_a, keys_b)
     matched = accounting.compare(a.lines, b.lines, keys_a, keys_b, anchors)
     shown = [change or launches.rewritten(pair, keys_a, keys_b) for pair, change in changes]
     kernels_a: list[int] = []
@@ -198,15 +197,15 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
             kernels_a += a.kernel_lines(change.a, whole=whole)
         if change.b:
             kernels_b += b.kernel_lines(change.b, whole=whole)
-    lines_a = accounting.unexplained(matched.removed, [*explained_a, kernels_a])
-    lines_b = accounting.unexplained(matched.added, [*explained_b, kernels_b])
+    lines_a = accounting.drop_explained(matched.removed, [*explained_a, kernels_a])
+    lines_b = accounting.drop_explained(matched.added, [*explained_b, kernels_b])
     kept_a, kept_b = a.wrapper.restored.kept, b.wrapper.restored.kept
     return WrapperDifference(
         a.wrapper.name,
         b.wrapper.name,
         "different",
-        probing(a.wrapper, len(a.launches)),
-        probing(b.wrapper, len(b.launches)),
+        describe_probing(a.wrapper, len(a.launches)),
+        describe_probing(b.wrapper, len(b.launches)),
         len(a.launches),
         len(b.launches),
         tuple(change for change in shown if change is not None),
@@ -217,7 +216,7 @@ def _compare(a: WrapperView, b: WrapperView) -> WrapperDifference:
         notes=(
             *_foreign("A", a.wrapper),
             *_foreign("B", b.wrapper),
-            *accounting.ends(a.lines, b.lines, matched),
+            *accounting.describe_ends(a.lines, b.lines, matched),
         ),
         plain_a=a.wrapper.restored.source,
         plain_b=b.wrapper.restored.source,

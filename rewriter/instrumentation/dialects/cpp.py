@@ -63,7 +63,7 @@ class Cpp:
 
 def dialect(source: Source, *, standalone: bool) -> Cpp:
     """How probes are written in a C++ wrapper, which always carries the runtime."""
-    return Cpp(embedded.of(source))
+    return Cpp(embedded.extract(source))
 
 
 def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:

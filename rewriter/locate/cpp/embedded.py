@@ -63,7 +63,7 @@ class Embedded:
         return text.replace("\\", "\\\\").replace(self.quote, "\\" + "\\".join(self.quote))
 
 
-def of(source: Source) -> Embedded:
+def extract(source: Source) -> Embedded:
     """The C++ of a file: a string in it, or all of it.
 
     Raises `RewriterError` where the file names such a string, but no such string is bound.

@@ -58,3 +58,7 @@ def kernels(source: Source) -> Iterable[KernelSource]:
     for kernel in kernels(source):
         by_name.setdefault(kernel.name, kernel)
     return by_name.values()
+
+
+def kernel_names(kernel: str) -> tuple[str, ...]:
+    return (kernel, f"call_{kernel}", f"{kernel}_source", f"{kernel}_result")

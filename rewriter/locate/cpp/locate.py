@@ -42,7 +42,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     `operators` are the nodes of the `.wrapper.json` beside it. Raises `RewriterError` where the
     C++ in the source does not end, or an entry does not parse.
     """
-    text = embedded.of(source)
+    text = embedded.extract(source)
     harness = read_harness(_require_module(source)) if text.start else NO_HARNESS
     # Triton kernels stand in the Python above the C++, too.
     sources = {kernel.name: kernel.text for kernel in triton_kernels(source.data[: text.start])}
@@ -80,7 +80,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 def count(source: Source) -> int:
     """How many launches there are, without what they are. Raises as `locate` does."""
     grammar = grammars.load()
-    outline = CppOutline(source, embedded.of(source), grammar)
+    outline = CppOutline(source, embedded.extract(source), grammar)
     starts = set()
     for body in outline.bodies:
         for _, captures in tree_sitter.QueryCursor(grammar.launches).matches(body.node):

@@ -55,3 +55,7 @@ def kernels(source: Source) -> Iterable[KernelSource]:
     from rewriter.locate.python.kernel_sources import kernels
 
     return {kernel.name: kernel for kernel in kernels(source)}.values()
+
+
+def kernel_names(kernel: str) -> tuple[str, ...]:
+    return (kernel,)

@@ -27,7 +27,7 @@ from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.verdict import Argument, Verdict
 from rewriter.dump.reading import RunDump, open_dump
-from rewriter.report import compared, encode, findings, plot, ranked, sources
+from rewriter.report import compared, findings, page_data, plot, ranked, sources
 from rewriter.report.model import reading, sentence
 from rewriter.report.types import Launch, Reading, Report, Run
 from rewriter.version import __version__
@@ -103,7 +103,7 @@ def page(report: Report, *, command: str = "") -> str:
     style, script = _asset("page.css"), _asset("page.js")
     shown = next((finding.run for finding in report.findings if finding.run), "")
     at = next((at for at, run in enumerate(report.runs) if run.name == shown), 0)
-    tables = encode.Tables()
+    tables = page_data.Tables()
     drawn = _drawn(report.runs, at)
     text = _template().render(
         report=report,
@@ -116,7 +116,7 @@ def page(report: Report, *, command: str = "") -> str:
         static=_STATIC,
         verdicts=[_verdict(report, *one) for one in report.verdicts],
         culprit=None if report.verdicts else _culprit(report),
-        data=[_script(encode.compact(run, tables)) for run in report.runs],
+        data=[_script(page_data.compact(run, tables)) for run in report.runs],
         shared=_script(tables.json()),
         style=Markup(style),
         script=Markup(script),
@@ -231,7 +231,7 @@ def _culprit(report: Report) -> Json | None:
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
                 "launch": launch,
                 "run": finding.run,
-                "values": [_value(reading) for reading in encode.distinct(launch.readings)],
+                "values": [_value(reading) for reading in page_data.distinct(launch.readings)],
                 "errors": launch.difference.tensors if launch.difference else (),
                 "source": "\n".join(lines[:_SOURCE]),
                 "cut": max(0, len(lines) - _SOURCE),

@@ -7,7 +7,6 @@
   const COMPARES = byId("timeline").dataset.compares === "1";
   const SVG = "http://www.w3.org/2000/svg";
 
-  // The order of fields is that of rewriter/report/encode.py.
   const state = { run: 0, launches: [], rows: [], shown: [], page: 0, key: "order", down: false };
   let shared = null; // what all runs have in common
 
@@ -50,53 +49,56 @@
 
   function load(number) {
     shared ??= JSON.parse(byId("shared").textContent);
-    const word = (index) => shared.strings[index];
     state.run = number;
     const launches = JSON.parse(byId(`run-${number}`).textContent);
-    state.launches = launches.map(([fact, iteration, readings, difference], position) => {
-      const [index, kernel, kind, scope, line, nodes, origins, source] = shared.facts[fact];
-      const launch = { position, index, iteration, kernel: word(kernel), kind: word(kind), scope: word(scope) };
-      launch.line = line;
-      launch.source = source;
-      launch.nodes = word(nodes);
-      launch.origins = word(origins);
-      launch.label = index === null ? launch.kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
-      launch.readings = readings.map((row) => reading(row, word));
-      if (difference) launch.difference = differing(difference, word);
+    state.launches = launches.map((row, position) => {
+      const { fact, iteration, readings, difference } = record("launch", row);
+      const launch = { position, iteration, ...record("fact", shared.facts[fact]) };
+      const { index, kernel } = launch;
+      launch.label = index === null ? kernel.split(" ")[0] : `#${index}` + (iteration ? `.${iteration}` : "");
+      launch.readings = readings.map(reading);
+      if (difference) launch.difference = differing(difference);
       return launch;
     });
     state.rows = state.launches.flatMap(rowsOf);
     state.rows.forEach((row, order) => (row.order = order));
   }
 
-  function reading(row, word) {
-    const [label, statistics, value, file, sha256, bins] = row;
-    const [phase, role, name, type, expr, device, dump, numel, magnitude] = shared.labels[label];
-    const [min, max, mean, std, nan, inf] = statistics || [];
-    const found = statistics ? { numel, min, max, mean, std, nan: nan || 0, inf: inf || 0, magnitude } : {};
+  // An object of the data. It is a list of values: the page says which field stands where, as
+  // FIELDS of rewriter/report/page_data.py has them, and which are numbers of strings.
+  function record(kind, row) {
+    const made = {};
+    shared.fields[kind].forEach(([name, how], at) => {
+      const value = row[at];
+      if (how === "text") made[name] = shared.strings[value];
+      else if (how === "texts") made[name] = value.map((index) => shared.strings[index]);
+      else made[name] = value;
+    });
+    return made;
+  }
+
+  function reading(row) {
+    const { label, statistics, value, file, sha256, bins } = record("reading", row);
+    const { numel, magnitude, ...named } = record("label", shared.labels[label]);
+    const measured = statistics ? { numel, magnitude, ...record("statistics", statistics) } : {};
+    if (statistics) {
+      measured.nan ||= 0;
+      measured.inf ||= 0;
+    }
     return {
-      ...found,
-      phase: word(phase), role: word(role), name: word(name), type: word(type),
-      expr: word(expr), device: word(device), dump,
-      value: value || "", file: file || "", sha256: sha256 || "", bins: bins || null,
+      ...measured, ...named,
+      value: value || "", file: file || "", sha256: sha256 || "", bins: bins ? record("bins", bins) : null,
     };
   }
 
-  function differing(row, word) {
-    const [how, inputs, blame, moved, only, other, reasons, producers, tensors] = row;
-    return {
-      state: word(how), inputs: word(inputs), blame: word(blame), moved, only, other: word(other),
-      reasons: reasons.map(word), producers: producers.map(word),
-      tensors: tensors.map(([name, phase, written, its, basis, note, error, allowed, estimated, type, metrics]) => ({
-        name: word(name), phase: word(phase), written, state: word(its), basis: word(basis), note: word(note),
-        error, allowed, estimated, type: word(type), metrics: metrics ? measured(metrics) : null,
-      })),
-    };
-  }
-
-  function measured([absolute, relative, ...rest]) {
-    const names = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol", "nanA", "nanB", "inf"];
-    return { absolute, relative, ...Object.fromEntries(names.map((name, at) => [name, rest[at]])) };
+  function differing(row) {
+    const difference = record("difference", row);
+    difference.tensors = difference.tensors.map((one) => {
+      const tensor = record("tensor", one);
+      tensor.metrics = tensor.metrics ? record("metrics", tensor.metrics) : null;
+      return tensor;
+    });
+    return difference;
   }
 
   // One row for each tensor that a launch wrote; one for all inputs of the call.
@@ -347,7 +349,11 @@
   }
 
   function errors(launch) {
-    const extreme = (found) => (found ? `${number(found[0])} at [${found[3].join(", ")}]: ${number(found[1])}, ${number(found[2])}` : "-");
+    const extreme = (row) => {
+      if (!row) return "-";
+      const { error, a, b, index } = record("extreme", row);
+      return `${number(error)} at [${index.join(", ")}]: ${number(a)}, ${number(b)}`;
+    };
     const columns = [["Name"], ["Phase"], ["State"], ["Compared by"], ["Max |a - b|: a, b"], ["Max relative: a, b"], ["RMS", true], ["SNR (dB)", true], ["Cosine", true], ["ULP", true], ["Mismatched", true], ["atol needed", true], ["rtol needed", true], ["Note"]];
     const rows = launch.difference.tensors.map((tensor) => {
       const m = tensor.metrics;
@@ -357,16 +363,16 @@
         const error = tensor.error === null ? "-" : number(tensor.error);
         return [...start, tensor.estimated ? `about ${error}` : tensor.error ? error : equal, ...Array(8).fill(""), tensor.note];
       }
-      const alone = [["NaN in A alone", m.nanA], ["NaN in B alone", m.nanB], ["infinities that differ", m.inf]];
+      const alone = [["NaN in A alone", m.nan_a], ["NaN in B alone", m.nan_b], ["infinities that differ", m.inf]];
       const note = [tensor.note, ...alone.filter(([, count]) => count).map(([what, count]) => `${what}: ${count}`)];
-      const figures = ["rms", "snr", "cosine", "ulp", "mismatched", "atol", "rtol"].map((key) => number(m[key]));
-      return [...start, extreme(m.absolute), extreme(m.relative), ...figures, note.filter(Boolean).join("; ")];
+      const figures = ["rms", "snr", "cosine", "ulp", "mismatched", "atol_needed", "rtol_needed"].map((key) => number(m[key]));
+      return [...start, extreme(m.max_abs), extreme(m.max_rel), ...figures, note.filter(Boolean).join("; ")];
     });
     return table("How the values differ", columns, rows);
   }
 
   function histogram(value) {
-    const [low, high, counts, leftOut] = value.bins;
+    const { low, high, counts, left_out: leftOut } = value.bins;
     const most = Math.max(...counts);
     const figure = make("figure");
     const said = `${value.name}, ${value.phase}: ${counts.length} bins from ${number(low)} to ${number(high)}, at most ${most.toLocaleString("en")} elements in one`;

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from rewriter.cache.slots import Cache, Slot
 from rewriter.core.errors import RewriterError
-from rewriter.instrumentation import probes
+from rewriter.instrumentation.choosing import matches
 
 _PREFIX = 6  # characters of a hash that may stand for it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -47,7 +47,7 @@ def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
             broken.append((slot.name, error.message))
             continue
         wanted = choice.kernels
-        if wanted is None or any(probes.matches(one.kernel, wanted) for one in launches):
+        if wanted is None or any(matches(one.kernel, wanted) for one in launches):
             chosen.append(slot)
     return Chosen(tuple(chosen), tuple(broken))
 

@@ -13,7 +13,7 @@ from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._output import warn_about
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
-from rewriter.instrumentation.probes import NO_MATCH
+from rewriter.instrumentation.choosing import NO_MATCH
 from rewriter.instrumentation.types import Selection
 
 _FEW = 3  # kernels and source nodes in a line of a table

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from rewriter.commands._options import KERNELS_VARIABLE, LEVEL_VARIABLE
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import probes
-from rewriter.instrumentation.select import select
+from rewriter.instrumentation.select import check_calls, check_number, select
 from rewriter.instrumentation.types import Selection
 
 
@@ -44,7 +44,7 @@ def selection(
         roles=arguments.roles,
         tensors=arguments.tensors,
         calls=_calls(arguments),
-        last=0 if arguments.last is None else probes.check_number("--last", arguments.last),
+        last=0 if arguments.last is None else check_number("--last", arguments.last),
     )
 
 
@@ -105,10 +105,10 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
 def _calls(arguments: argparse.Namespace) -> str:
     """Which calls are recorded, as the runtime reads it."""
     if arguments.first is not None:
-        return f"0-{probes.check_number('--first', arguments.first) - 1}"
+        return f"0-{check_number('--first', arguments.first) - 1}"
     if arguments.calls is not None and not arguments.calls.strip():
-        return probes.check_calls(",")
-    return probes.check_calls(arguments.calls or "")
+        return check_calls(",")
+    return check_calls(arguments.calls or "")
 
 
 def _indices(text: str) -> list[range]:

@@ -12,7 +12,7 @@ from rewriter.core.edit import Insertion
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Format, Json, Phase
-from rewriter.instrumentation import options_line, probes
+from rewriter.instrumentation import choosing, options_line, probes
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
@@ -38,12 +38,12 @@ def plan_probes(
     their hash.
     """
     lines = _Lines(source, dialect)
-    chosen = probes.choose(located.launches, selection)
+    chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     launches = _plan_launches(lines, chosen, selection)
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
-        raise probes.no_value(chosen, selection)
+        raise choosing.no_value(chosen, selection)
     record = OptionsRecord(Path(source.name).name, dialect.packer, operators_hash(operators), label)
     lines.header(located, selection, launches.facts, inputs, record)
     every_input = (name for entry in located.entries for name in entry.inputs)
@@ -52,7 +52,7 @@ def plan_probes(
         launches.probed if phases else (),
         launches.skipped,
         located.unrecognised,
-        probes.unmatched(located.launches, selection, every_input),
+        choosing.unmatched(located.launches, selection, every_input),
         _unchecked(located, inputs.names) if inputs.checks else (),
     )
 
@@ -82,12 +82,12 @@ class _Launches:
 def _plan_entries(lines: _Lines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
-    reads = probes.asks_for_inputs(selection) and probes.phases(selection).get("before", False)
+    reads = choosing.asks_for_inputs(selection) and probes.phases(selection).get("before", False)
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
     inputs = _Inputs(reads, checks)
     for entry in located.entries:
-        names = entry.inputs if checks else probes.named_inputs(entry.inputs, selection)
+        names = entry.inputs if checks else choosing.named_inputs(entry.inputs, selection)
         given = bool(names) and entry.inputs_at is not None and (reads or checks)
         lines.begin(entry, checks=given and checks)
         # There is one table of inputs: a second entry is served if it has the same.
@@ -151,7 +151,7 @@ def _values(
             for argument in launch.args
             if reads
             and _is_read(argument, phase, selection.format)
-            and probes.is_asked(argument, phase, selection)
+            and choosing.is_asked(argument, phase, selection)
         )
         values = tuple({argument.expr: argument for argument in readable}.values())
         if values or phase in needed or not chooses:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Format, When
+from rewriter.core.types import Format, Role, When
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime.calls import Calls
+
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def select(
@@ -42,11 +46,50 @@ def select(
         when,
         format,
         values,
-        None if roles is None else probes.check_roles(_listed(roles)),
+        None if roles is None else check_roles(_listed(roles)),
         None if tensors is None else tuple(_listed(tensors)),
-        probes.check_calls(calls),
-        probes.check_number("--last", last) if last else 0,
+        check_calls(calls),
+        check_number("--last", last) if last else 0,
     )
+
+
+def check_roles(names: Iterable[str]) -> tuple[Role, ...]:
+    """The roles of these names. Unknown ones are an error."""
+    wanted = list(names)
+    for name in wanted or [""]:
+        if name not in ROLES:
+            raise RewriterError(
+                "bad-roles",
+                f"--roles: {name!r} is no role of an argument",
+                hint="in: what a launch reads; out: what it writes; inout: what it changes.",
+            )
+    return tuple(role for role in ROLES if role in wanted)
+
+
+def check_calls(text: str) -> str:
+    """The text of `--calls` without spaces; anything but calls and ranges of them is an error."""
+    text = "".join(text.split())
+    try:
+        if text:
+            Calls(text)
+    except ValueError as error:
+        raise RewriterError(
+            "bad-calls",
+            f"--calls {text!r}: {error}",
+            hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
+        ) from error
+    return text
+
+
+def check_number(option: str, number: int) -> int:
+    """A number of something, at least one."""
+    if number < 1:
+        raise RewriterError(
+            "bad-number",
+            f"{option} is {number}",
+            hint="Expected a number greater than 0.",
+        )
+    return number
 
 
 def no_probes() -> RewriterError:

@@ -21,8 +21,8 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
 from rewriter.instrumentation import bundle
+from rewriter.instrumentation.choosing import NO_MATCH, chosen_text
 from rewriter.instrumentation.instrument import instrument_wrapper
-from rewriter.instrumentation.probes import NO_MATCH, chosen_text
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.rebuild import build, preflight, recipe

@@ -1,0 +1,161 @@
+"""Which launches, arguments and inputs a selection chooses."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Phase
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.types import Argument, Launch
+
+NO_MATCH = ("no-launch-matches", "no-tensor-matches")
+"""Errors of a wrapper in which a selection names nothing: others may have it."""
+
+
+def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ...]:
+    """The launches that a selection names. Raises where it names none of some."""
+    launches = tuple(launches)
+    chosen = tuple(
+        launch
+        for launch in launches
+        if (selection.launches is None or any(launch.index in x for x in selection.launches))
+        and (selection.kernels is None or matches(launch.kernel, selection.kernels))
+    )
+    if launches and not chosen:
+        raise _no_match(launches, selection)
+    return chosen
+
+
+def unmatched(
+    launches: Iterable[Launch], selection: Selection, inputs: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """The patterns and indices of a selection that no launch has, nor any of the inputs."""
+    launches, inputs = tuple(launches), tuple(inputs)
+    indices = {launch.index for launch in launches}
+    return (
+        *(
+            f"kernel {pattern}"
+            for pattern in selection.kernels or ()
+            if not any(matches(launch.kernel, [pattern]) for launch in launches)
+        ),
+        *(
+            f"launch {_written(wanted)}"
+            for wanted in selection.launches or ()
+            if not any(index in wanted for index in indices)
+        ),
+        *(
+            f"tensor {pattern}"
+            for pattern in selection.tensors or ()
+            if not any(_is_named(a, [pattern]) for launch in launches for a in launch.args)
+            and not any(_fits(name, [pattern]) for name in inputs)
+        ),
+    )
+
+
+def is_asked(argument: Argument, phase: Phase, selection: Selection) -> bool:
+    """Whether a selection has an argument of a launch at a phase.
+
+    Of its roles, `in` is what a launch reads, before it; `out` what it writes, after it; `inout`
+    what it changes, before and after.
+    """
+    if selection.tensors is not None and not _is_named(argument, selection.tensors):
+        return False
+    if selection.roles is None or argument.role in selection.roles:
+        # What is only read is shown where it is read, unless it is only looked at afterwards.
+        return argument.role != "in" or phase in ("before", selection.when) or not selection.roles
+    return argument.role == "inout" and ("in" if phase == "before" else "out") in selection.roles
+
+
+def asks_for_inputs(selection: Selection) -> bool:
+    """Whether a selection has the inputs of a call among the values that it asks for.
+
+    They are no launch: who asks for certain launches does not ask for them.
+    """
+    everything = selection.kernels is None and selection.launches is None
+    return everything and (selection.roles is None or "in" in selection.roles)
+
+
+def named_inputs(names: Sequence[str], selection: Selection) -> tuple[str, ...]:
+    """Those of the inputs of a call that a selection names."""
+    if selection.tensors is None:
+        return tuple(names)
+    return tuple(name for name in names if _fits(name, selection.tensors))
+
+
+def chosen_text(selection: Selection) -> str:
+    """Which launches and values a selection chooses, as options of the command line."""
+    ranges = None if selection.launches is None else map(_written, selection.launches)
+    given = {
+        "--kernels": selection.kernels,
+        "--launches": ranges,
+        "--roles": selection.roles,
+        "--tensors": selection.tensors,
+    }
+    words = [(name, ",".join(value)) for name, value in given.items() if value is not None]
+    return shlex.join(word for pair in words for word in pair)
+
+
+def matches(kernel: str, patterns: Iterable[str]) -> bool:
+    """Whether a kernel name fits a pattern, upper and lower case alike, as upstream filters."""
+    return any(fnmatchcase(kernel.lower(), pattern.strip().lower()) for pattern in patterns)
+
+
+def no_value(launches: Sequence[Launch], selection: Selection) -> RewriterError:
+    """The error of a selection that has launches, and none of their arguments."""
+    arguments = [argument for launch in launches for argument in launch.args]
+    wanted = []
+    near: list[str] = []
+    if selection.tensors is not None:
+        names = list(dict.fromkeys(a.name for a in arguments if a.type != "other"))
+        wanted.append(f"is called {','.join(selection.tensors)}")
+        for pattern in selection.tensors:
+            near += difflib.get_close_matches(pattern.replace("*", ""), names, n=2, cutoff=0.5)
+    if selection.roles is not None:
+        wanted.append(f"has the role {','.join(selection.roles)}")
+    guess = f"Nearest names: {', '.join(dict.fromkeys(near))}. " if near else ""
+    when = "" if selection.when is None else f" where --when {selection.when} looks"
+    return RewriterError(
+        "no-tensor-matches",
+        f"no argument of the {len(launches)} chosen launches {' and '.join(wanted)}{when}",
+        hint=f"{guess}`rewriter list` shows what each launch reads and writes.",
+    )
+
+
+def _no_match(launches: tuple[Launch, ...], selection: Selection) -> RewriterError:
+    wanted = []
+    near: list[str] = []
+    kernels = sorted({launch.kernel for launch in launches})
+    if selection.kernels is not None:
+        wanted.append(f"kernels {','.join(selection.kernels)}")
+        for pattern in selection.kernels:
+            part = pattern.replace("*", "").lower()
+            near += [kernel for kernel in kernels if part and part in kernel.lower()][:2]
+            near += difflib.get_close_matches(part, kernels, n=2, cutoff=0.5)
+    if selection.launches is not None:
+        wanted.append(f"launches {','.join(map(_written, selection.launches))}")
+    guess = f"Nearest kernels: {', '.join(dict.fromkeys(near))}. " if near else ""
+    return RewriterError(
+        "no-launch-matches",
+        f"no launch matches {' and '.join(wanted)}; "
+        f"there are {len(launches)} launches, 0 to {len(launches) - 1}, of {len(kernels)} kernels",
+        hint=f"{guess}`rewriter list` shows them all.",
+    )
+
+
+def _is_named(argument: Argument, patterns: Iterable[str]) -> bool:
+    patterns = tuple(patterns)
+    return _fits(argument.name, patterns) or _fits(argument.buffer, patterns)
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    # A name may hold brackets itself: of a list of tensors.
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _written(indices: range) -> str:
+    """A range as `--launches` takes it."""
+    return f"{indices[0]}-{indices[-1]}" if len(indices) > 1 else str(indices[0])

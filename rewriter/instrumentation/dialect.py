@@ -68,6 +68,12 @@ class DialectModule(Protocol):
     def dialect(self, source: Source, *, standalone: bool) -> Dialect:
         """How probes are written in a plain source; with `standalone`, with the runtime in it."""
 
+    def repacked(self, source: bytes, packer: str) -> Dialect | None:
+        """As `dialect` with `standalone`, with the runtime as another zlib, `packer`, packed it.
+
+        That stands in `source`; `None` where what stands there is not this runtime.
+        """
+
 
 def module_of(language: Language) -> DialectModule:
     """How probes are written in a language."""

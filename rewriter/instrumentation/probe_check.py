@@ -7,8 +7,6 @@ with.
 
 from __future__ import annotations
 
-import base64
-import re
 import zlib
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +16,7 @@ from rewriter.artifact.wrapper_files import operators_beside
 from rewriter.core import edit, markers
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation import options_line, probes
-from rewriter.instrumentation.dialect import Dialect, dialect_of
+from rewriter.instrumentation.dialect import Dialect, dialect_of, module_of
 from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.types import Selection
@@ -27,9 +25,6 @@ from rewriter.version import __version__
 
 CheckState = Literal["verified", "unverified", "changed"]
 _WIDTH = 80
-# What a standalone Python wrapper packs its runtime into: `_embedded` in python.py.
-_PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
-_PIECE = re.compile(rb"'([^'\r\n]*)'")
 
 
 @dataclass(frozen=True)
@@ -104,13 +99,11 @@ def _compare(wrapper: OpenWrapper, record: OptionsRecord, selection: Selection) 
     source = wrapper.source
     dialect = dialect_of(wrapper, standalone=bool(record.packed))
     expected = _instrumented(wrapper, record, selection, dialect)
-    if expected != source and record.packed and record.packed != zlib.ZLIB_RUNTIME_VERSION:
-        from rewriter.instrumentation.dialects.python import Python, packed
-
-        # Another zlib packs the same in other bytes.
-        if (runtime := _packed(source)) and _unpacked(runtime) == _unpacked(packed()):
-            own = Python(True, runtime=runtime, packer=record.packed)
-            expected = _instrumented(wrapper, record, selection, own)
+    # Another zlib packs the same runtime in other bytes.
+    is_foreign = record.packed not in ("", zlib.ZLIB_RUNTIME_VERSION)
+    if expected != source and is_foreign:
+        own = module_of(wrapper.language).repacked(source, record.packed)
+        expected = _instrumented(wrapper, record, selection, own or dialect)
     if expected == source:
         return ProbeCheck("verified")
     ours, theirs = markers.lines(expected), markers.lines(source)
@@ -140,23 +133,6 @@ def _instrumented(
         label=record.label,
     )
     return edit.apply(plain.plain.data, plan.insertions)
-
-
-def _packed(source: bytes) -> str:
-    pieces = _PACKED.search(source)
-    return b"".join(_PIECE.findall(pieces[1])).decode("ascii", "replace") if pieces else ""
-
-
-def _unpacked(text: str) -> bytes | None:
-    """What was packed; `None` where the text is not as we write it."""
-    try:
-        data = base64.b85decode(text)
-        unpacker = zlib.decompressobj()
-        content = unpacker.decompress(data)
-    except (ValueError, zlib.error):
-        return None
-    whole = unpacker.eof and not unpacker.unused_data
-    return content if whole and base64.b85encode(data).decode() == text else None
 
 
 def _short(line: bytes, beside: bytes) -> str:

@@ -66,6 +66,10 @@ def dialect(source: Source, *, standalone: bool) -> Cpp:
     return Cpp(embedded.extract(source))
 
 
+def repacked(source: bytes, packer: str) -> None:
+    """Nothing is packed in C++."""
+
+
 def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
     yield "// What is known of each launch."
     yield f"namespace {{ namespace {_SPACE} {{"

@@ -20,6 +20,9 @@ OWN_LINE = re.compile(
 )
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
 CARRIED = _PACKAGE.encode()
+# What a standalone wrapper packs its runtime into: as `_embedded` writes it.
+_PACKED = re.compile(rb"_packed = \([^\r\n]*[\r\n]+((?:    '[^'\r\n]*'[^\r\n]*[\r\n]+)+)\)")
+_PIECE = re.compile(rb"'([^'\r\n]*)'")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,30 @@ class Python:
 def dialect(source: Source, *, standalone: bool) -> Python:
     """How probes are written in a Python wrapper."""
     return Python(standalone, packer=zlib.ZLIB_RUNTIME_VERSION if standalone else "")
+
+
+def repacked(source: bytes, packer: str) -> Python | None:
+    """As `dialect` with `standalone`, with the runtime as it is packed in `source`."""
+    match = _PACKED.search(source)
+    if match is None:
+        return None
+    runtime = b"".join(_PIECE.findall(match[1])).decode("ascii", "replace")
+    content = _unpacked(runtime)
+    if content is None or content != _sources():
+        return None
+    return Python(True, runtime=runtime, packer=packer)
+
+
+def _unpacked(text: str) -> bytes | None:
+    """What was packed; `None` where the text is not as `packed` writes it."""
+    try:
+        data = base64.b85decode(text)
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(data)
+    except (ValueError, zlib.error):
+        return None
+    whole = unpacker.eof and not unpacker.unused_data
+    return content if whole and base64.b85encode(data).decode() == text else None
 
 
 def _imported(variable: str) -> str:

@@ -19,9 +19,9 @@ from rewriter.locate.cpp import grammar as grammars
 from rewriter.locate.cpp.expression import CppValue
 from rewriter.locate.cpp.inputs import input_specs
 from rewriter.locate.cpp.kernel_sources import triton_kernels
+from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
-from rewriter.locate.cpp.walk import CppLaunch, CppLaunchFinder
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python

@@ -18,9 +18,9 @@ from rewriter.core.types import Json
 from rewriter.locate import kernels
 from rewriter.locate import operators as schemas
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
-from rewriter.locate.cpp.names import ClassifiedCall
+from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
+from rewriter.locate.cpp.name_tracker import ClassifiedCall
 from rewriter.locate.cpp.outline import CppOutline
-from rewriter.locate.cpp.walk import CppLaunch, CppLaunchFinder
 from rewriter.locate.kernels import Parameter
 from rewriter.locate.names import shim
 

@@ -1,6 +1,6 @@
 """Finds the launches of a Python wrapper, and what their arguments are.
 
-The walk through the scopes (`walk.py`) finds them; libcst then reads all of them at once, and the
+The walk through the scopes (`launch_finder.py`) finds them; libcst then reads all of them at once, and the
 roles that their kernels declare meet what data flow knows of their buffers.
 """
 
@@ -32,10 +32,15 @@ from rewriter.locate.python.call import (
 )
 from rewriter.locate.python.grammar import PythonGrammar
 from rewriter.locate.python.inputs import input_specs
+from rewriter.locate.python.launch_finder import (
+    CallClassifier,
+    PythonLaunch,
+    PythonLaunchFinder,
+    names,
+)
 from rewriter.locate.python.outline import PythonOutline, head
 from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.python.walk import CallClassifier, PythonLaunch, PythonLaunchFinder, names
 from rewriter.locate.types import Argument, Entry, Launch, Located
 
 

@@ -16,7 +16,7 @@ import tree_sitter
 
 from rewriter.locate.cpp.expression import ValueReader
 from rewriter.locate.cpp.grammar import CppGrammar, CppShape
-from rewriter.locate.cpp.names import Captures, ClassifiedCall, NameChange, NameTracker
+from rewriter.locate.cpp.name_tracker import Captures, ClassifiedCall, NameChange, NameTracker
 from rewriter.locate.cpp.outline import Body, CppOutline
 from rewriter.locate.flow import Flow
 from rewriter.locate.types import InsertionPoint, Unrecognised

@@ -1,7 +1,7 @@
 """Finds the launches of a Python wrapper, and what their arguments are.
 
-The walk through the scopes (`launch_finder.py`) finds them; libcst then reads all of them at once, and the
-roles that their kernels declare meet what data flow knows of their buffers.
+`launch_finder.py` walks through the scopes; libcst then reads all launches at once. The roles that
+their kernels declare are combined with what data flow knows of their buffers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import (
     ARTIFACT,
     add_model_option,
@@ -21,7 +21,7 @@ from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
-from rewriter.instrumentation.instrument import instrument, instrument_wrapper
+from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.probes import phases
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -77,10 +77,14 @@ def act(arguments: argparse.Namespace) -> int:
         return _package.instrument(arguments, artifact, chosen)
     _package.refuse_options(arguments)
     if _several.applies(arguments, artifact):
-        return _all(arguments, artifact, chosen)
-    wrapper = artifact.only
-    result = instrument(
-        artifact, chosen, replace=arguments.replace, standalone=arguments.standalone
+        return _instrument_all(arguments, artifact, chosen)
+    return _instrument_one(arguments, artifact.only, chosen)
+
+
+def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen: Selection) -> int:
+    """Instrument one file."""
+    result = instrument_wrapper(
+        wrapper, chosen, replace=arguments.replace, standalone=arguments.standalone
     )
     warn_about(result.plan)
     delivered = deliver(
@@ -100,7 +104,7 @@ def act(arguments: argparse.Namespace) -> int:
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
-def _all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
+def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: Selection) -> int:
     """Instrument the wrappers of a directory or a log."""
     from rewriter.commands import _several
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.types import Artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
 from rewriter.commands._output import Delivered, deliver, emit
 from rewriter.commands._parser import Parser
@@ -14,7 +13,7 @@ from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import message
-from rewriter.instrumentation.strip import strip
+from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Stripped
 
 
@@ -44,8 +43,13 @@ def act(arguments: argparse.Namespace) -> int:
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
     if _several.applies(arguments, artifact):
-        return _all(arguments, artifact)
-    result = strip(artifact)
+        return _strip_all(arguments, artifact)
+    return _strip_one(arguments, artifact.only)
+
+
+def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
+    """Strip one file."""
+    result = strip_wrapper(wrapper)
     path = result.path
     _warn(result)
     delivered = Delivered(changed=False)
@@ -129,13 +133,13 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
     return worst
 
 
-def _all(arguments: argparse.Namespace, artifact: Artifact) -> int:
+def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Strip the wrappers of a directory."""
     from rewriter.commands import _several
 
     _several.require_target(arguments, artifact)
     with _several.among_others():
-        results = [strip(replace(artifact, wrappers=(one,))) for one in artifact.wrappers]
+        results = [strip_wrapper(one) for one in artifact.wrappers]
     for result in results:
         _warn(result)
     pairs = list(zip(artifact.wrappers, results, strict=True))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact
+from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.instrumentation.editable import only_wrapper, require_header
 from rewriter.instrumentation.types import Stripped
 
 
 def strip(artifact: str | Path | Artifact) -> Stripped:
     """Take the probes out again. A plain wrapper comes back as it is, with `removed == 0`."""
-    wrapper = only_wrapper(artifact)
+    return strip_wrapper(only_wrapper(artifact))
+
+
+def strip_wrapper(wrapper: OpenWrapper) -> Stripped:
+    """Take the probes out of one wrapper of an artifact; as `strip`."""
     require_header(wrapper)
     if wrapper.probes is None:
         # Nothing to take out, so this had better be a sound wrapper. What carries probes is

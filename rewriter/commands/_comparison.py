@@ -47,8 +47,8 @@ def show_culprit(launch: LaunchComparison) -> None:
         say(f"  source nodes: {' '.join(launch.place.source_nodes)}")
     for reason in launch.reasons:
         say(f"  {reason}")
-    if launch.lone:
-        say(f"  on one side alone: {', '.join(launch.lone)}")
+    if launch.unmatched:
+        say(f"  on one side alone: {', '.join(launch.unmatched)}")
     for tensor in launch.tensors:
         if tensor.state in DIFFERS or (tensor.metrics and not tensor.metrics.identical):
             for line in _figures(tensor):

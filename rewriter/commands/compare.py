@@ -19,7 +19,7 @@ from rewriter.dump.dataflow import OUTPUTS
 
 if TYPE_CHECKING:
     from rewriter.comparison.dumps.ranks import Ranks
-    from rewriter.comparison.dumps.replica import Parting
+    from rewriter.comparison.dumps.replica import Divergence
 
 _CULPRITS = 3  # shown with all their figures
 
@@ -124,7 +124,7 @@ def _act(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     with progress_bar() as progress:
         comparison = compare(arguments.a, arguments.b, progress=progress, **options)
-    minded = arguments.strict and (_is_lone(comparison) or comparison.rounded)
+    minded = arguments.strict and (_is_unmatched(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
     arguments.found = OK if equal else DIFFERS
     if arguments.html:
@@ -136,8 +136,8 @@ def _act(arguments: argparse.Namespace) -> int:
     return int(arguments.found)
 
 
-def _is_lone(comparison: Comparison) -> bool:
-    lone = any(launch.lone for launch in comparison.launches)
+def _is_unmatched(comparison: Comparison) -> bool:
+    lone = any(launch.unmatched for launch in comparison.launches)
     return bool(comparison.unmatched or comparison.unpaired or lone)
 
 
@@ -149,7 +149,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     data = None if arguments.data is None else arguments.data.split(",")
     with progress_bar() as progress:
         found = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
-    apart = any(x.comparison is None or _is_lone(x.comparison) for x in found.replicas)
+    apart = any(x.comparison is None or _is_unmatched(x.comparison) for x in found.replicas)
     equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
     arguments.found = OK if equal else DIFFERS
     if arguments.html:
@@ -173,7 +173,7 @@ def _ranks(text: str) -> list[int]:
     return list(map(int, parts))
 
 
-def _of_interest(first: Parting) -> LaunchComparison:
+def _of_interest(first: Divergence) -> LaunchComparison:
     """The launch where a rank parts; of the inputs of a call, those that agreed before."""
     if first.reason not in ("inputs", "parameters"):
         return first.launch
@@ -252,7 +252,7 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         alone = f" or rtol {needed.rtol:.3g}" if math.isfinite(needed.rtol) else ""
         yield f"all saved results pass from atol {needed.atol:.3g}{alone}"
     yield from describe.limits(comparison)
-    if lone := [f"{x.place}: {', '.join(x.lone)}" for x in comparison.launches if x.lone]:
+    if lone := [f"{x.place}: {', '.join(x.unmatched)}" for x in comparison.launches if x.unmatched]:
         more = f" and of {len(lone) - _CULPRITS} more" if len(lone) > _CULPRITS else ""
         yield f"on one side alone: {'; '.join(lone[:_CULPRITS])}{more}"
     for launch in comparison.launches:

@@ -18,7 +18,7 @@ from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import Argument, Held, NonFinite, Producer, Verdict
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import Node, Source
+from rewriter.dump.dataflow import FlowNode, ValueOrigin
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow, finite
 from rewriter.dump.rows import NonFinite as What
@@ -36,9 +36,9 @@ class Origin:
     made infinities which became it, `None` if there is none."""
 
     state: NonFinite
-    node: Node
+    node: FlowNode
     rows: tuple[TensorRow, ...]
-    overflow: Node | None = None
+    overflow: FlowNode | None = None
     overflow_rows: tuple[TensorRow, ...] = ()
 
 
@@ -93,8 +93,8 @@ def origin_of(run: RunDump) -> Origin | None:
 
 def _written(
     run: RunDump,
-    nodes: Sequence[Node],
-    node: Node,
+    nodes: Sequence[FlowNode],
+    node: FlowNode,
     rows: Sequence[EventRow],
     held: tuple[TensorRow, ...],
 ) -> Origin:
@@ -109,7 +109,9 @@ def _written(
     return replace(origin, overflow=maker, overflow_rows=infinite)
 
 
-def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[EventRow]) -> bool:
+def _is_known(
+    run: RunDump, nodes: Sequence[FlowNode], node: FlowNode, rows: Sequence[EventRow]
+) -> bool:
     """Whether all that it was given is known from who wrote it, where nothing was read before."""
     given = dataflow.given(rows)
     for row in given:
@@ -119,12 +121,12 @@ def _is_known(run: RunDump, nodes: Sequence[Node], node: Node, rows: Sequence[Ev
     return bool(given)
 
 
-def _written_by(run: RunDump, nodes: Sequence[Node], source: Source) -> TensorRow | None:
+def _written_by(run: RunDump, nodes: Sequence[FlowNode], source: ValueOrigin) -> TensorRow | None:
     results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
     return results[source.slot] if source.slot < len(results) else None
 
 
-def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
+def _makers(run: RunDump, nodes: Sequence[FlowNode], node: FlowNode) -> Iterator[FlowNode]:
     """The launches that computed the infinities which a launch read, from finite numbers."""
     seen: set[int] = set()
     waiting = [node]
@@ -140,7 +142,7 @@ def _makers(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Node]:
                 yield maker
 
 
-def _infinite(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Source]:
+def _infinite(run: RunDump, nodes: Sequence[FlowNode], node: FlowNode) -> Iterator[ValueOrigin]:
     """Who wrote the infinities that a launch read."""
     given = {row.arg: row for row in dataflow.given(run.rows(node.step))}
     for name, sources in node.given.items():
@@ -154,7 +156,7 @@ def _infinite(run: RunDump, nodes: Sequence[Node], node: Node) -> Iterator[Sourc
                 yield source
 
 
-def _reads_infinity(run: RunDump, node: Node) -> bool:
+def _reads_infinity(run: RunDump, node: FlowNode) -> bool:
     return bool(_holding(dataflow.reads(run.rows(node.step)), "inf"))
 
 
@@ -183,7 +185,7 @@ class _Witness:
         return first, replace(made, notes=tuple(self._notes(made)))
 
     def _verdict(
-        self, node: Node, state: NonFinite, rows: Sequence[TensorRow], what: What
+        self, node: FlowNode, state: NonFinite, rows: Sequence[TensorRow], what: What
     ) -> Verdict:
         run, step, place = self._run, node.step, node.place
         evidence = Evidence(self._dump, run, step)
@@ -216,7 +218,7 @@ class _Witness:
         return Held(row.arg, what, row.count(what), row.numel or 0, place)
 
     def _arguments(
-        self, evidence: Evidence, node: Node, rows: Sequence[TensorRow]
+        self, evidence: Evidence, node: FlowNode, rows: Sequence[TensorRow]
     ) -> Iterator[Argument]:
         step = node.step
         history = self._calls.history(self._run, step.launch, step.iteration)
@@ -242,7 +244,7 @@ class _Witness:
             for name, row in written.items():
                 yield Argument(name, row.role, row)
 
-    def _producer(self, node: Node, rows: Sequence[TensorRow]) -> Producer:
+    def _producer(self, node: FlowNode, rows: Sequence[TensorRow]) -> Producer:
         step, place = node.step, node.place
         row = rows[0] if rows else None
         return Producer(step.launch, step.iteration, step.kernel, place.kind, place.line, row)

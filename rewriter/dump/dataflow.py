@@ -23,7 +23,7 @@ _MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # of a list of tensors; a further view 
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordedLaunch:
     """A launch as it ran in one of the dumps. `step` is its position in the run, from 0.
 
     `launch` is its index in the wrapper, `None` for what is no launch: the inputs of the call,
@@ -52,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Source:
+class ValueOrigin:
     """A value by its origin: the `slot`-th result of a step of the same run."""
 
     step: int
@@ -69,7 +69,7 @@ class NoResult:
 
 
 @dataclass(frozen=True)
-class Node:
+class FlowNode:
     """A step with what it read and wrote.
 
     `given` says of each tensor that it was given, by name, where that came from: several where
@@ -78,14 +78,14 @@ class Node:
     """
 
     step: Step
-    place: Place
-    given: dict[str, tuple[Source, ...]]
+    place: RecordedLaunch
+    given: dict[str, tuple[ValueOrigin, ...]]
     slots: dict[str, int]
     keys: Keys
     returned: tuple[TensorRow | NoResult, ...] = ()
 
     @property
-    def origins(self) -> Iterator[Source]:
+    def origins(self) -> Iterator[ValueOrigin]:
         """Everything that it was given, by where it came from."""
         return chain.from_iterable(self.given.values())
 
@@ -151,7 +151,7 @@ def fingerprint(row: TensorRow) -> Hashable:
     return None
 
 
-def trace(run: RunDump) -> list[Node]:
+def trace(run: RunDump) -> list[FlowNode]:
     """The steps of a run in order, with the sources of what they read.
 
     The last one is no launch but stands for the outputs of the call, where it is known what they
@@ -174,18 +174,20 @@ class _Tracer:
     def __init__(self) -> None:
         # By scope and name of a buffer: who wrote to it last, and under which names, since parts of
         # it may have names and writers of their own.
-        self._memory: dict[tuple[str, str], dict[str, Source]] = {}
-        self._by_name: dict[str, dict[str, Source]] = {}  # the same, of whatever scope was last
-        self._inputs: dict[str, Source] = {}
-        self._by_value: dict[Hashable, Source] = {}
-        self._values: dict[Source, Hashable] = {}
+        self._memory: dict[tuple[str, str], dict[str, ValueOrigin]] = {}
+        self._by_name: dict[
+            str, dict[str, ValueOrigin]
+        ] = {}  # the same, of whatever scope was last
+        self._inputs: dict[str, ValueOrigin] = {}
+        self._by_value: dict[Hashable, ValueOrigin] = {}
+        self._values: dict[ValueOrigin, Hashable] = {}
         # How sources are called in the keys: the same in two runs that are alike.
-        self._near: dict[Source, Hashable] = {}
-        self._deep: dict[Source, Hashable] = {}
+        self._near: dict[ValueOrigin, Hashable] = {}
+        self._deep: dict[ValueOrigin, Hashable] = {}
 
-    def node(self, run: RunDump, step: Step, rows: list[EventRow]) -> Node:
+    def node(self, run: RunDump, step: Step, rows: list[EventRow]) -> FlowNode:
         facts = run.launch_row(step.launch)
-        place = Place(
+        place = RecordedLaunch(
             run.name,
             step.position,
             step.launch,
@@ -204,16 +206,16 @@ class _Tracer:
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
-        return Node(step, place, sources, slots, keys)
+        return FlowNode(step, place, sources, slots, keys)
 
-    def outputs(self, run: RunDump, nodes: Sequence[Node]) -> Node | None:
+    def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
         """What the call returned of what its launches wrote, and wrote last."""
         scopes = {node.place.scope for node in nodes}
         returned = next((x for x in run.facts.outputs.items() if x[0] in scopes), None)
         if returned is None:
             return None
         scope, names = returned
-        got: dict[str, tuple[Source, ...]] = {}
+        got: dict[str, tuple[ValueOrigin, ...]] = {}
         rows: list[TensorRow | NoResult] = []
         for position, name in enumerate(names):
             writers = self._memory.get((scope, name)) or self._by_name.get(name)
@@ -230,12 +232,12 @@ class _Tracer:
             else:  # the text of the wrapper has no variable there
                 rows.append(NoResult("no tensor", True))
         step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
-        place = Place(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
-        return Node(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
+        place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
+        return FlowNode(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
 
     def _sources(
         self, scope: str, memory: dict[str, str], row: TensorRow, again: bool
-    ) -> tuple[Source, ...]:
+    ) -> tuple[ValueOrigin, ...]:
         name, value = variable(row.arg), fingerprint(row)
         writers = self._memory.get((scope, memory.get(name, name)), {})
         if name in writers:
@@ -252,10 +254,10 @@ class _Tracer:
 
     def _keys(
         self,
-        place: Place,
+        place: RecordedLaunch,
         got: list[TensorRow],
         written: list[TensorRow],
-        sources: tuple[tuple[Source, ...], ...],
+        sources: tuple[tuple[ValueOrigin, ...], ...],
     ) -> Keys:
         shapes = (
             tuple(row.shape for row in got if row.role == "in"),
@@ -270,11 +272,11 @@ class _Tracer:
         return (hash((keys[0], deep)), hash((keys[0], near)), *keys)
 
     def _write(
-        self, place: Place, memory: dict[str, str], written: list[TensorRow], keys: Keys
+        self, place: RecordedLaunch, memory: dict[str, str], written: list[TensorRow], keys: Keys
     ) -> dict[str, int]:
         slots: dict[str, int] = {}
         for slot, row in enumerate(written):
-            source = Source(place.step, slot)
+            source = ValueOrigin(place.step, slot)
             name, value = variable(row.arg), fingerprint(row)
             slots.setdefault(row.arg, slot)
             if place.launch is None:

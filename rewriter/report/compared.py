@@ -14,18 +14,18 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
     TensorComparison,
 )
-from rewriter.dump.dataflow import Place
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.report.findings import counted
 from rewriter.report.model import facts, known, reading, sentence
 from rewriter.report.types import (
-    Difference,
     Finding,
-    Launch,
-    Reading,
+    LaunchDifference,
     Report,
-    Run,
+    ReportedLaunch,
+    ReportedRun,
+    ReportedValue,
     Sources,
     TensorDifference,
 )
@@ -34,7 +34,7 @@ _LISTED = 5
 
 
 @dataclass(frozen=True)
-class Side:
+class DumpSources:
     """The calls of one of the two dumps, by name, and where the sources of their kernels are."""
 
     runs: Mapping[str, RunDump] = field(default_factory=dict)
@@ -48,7 +48,9 @@ class Side:
 
 
 def report(
-    comparison: Comparison, sides: tuple[Side, Side] = (Side(), Side()), verdict: str = ""
+    comparison: Comparison,
+    sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources()),
+    verdict: str = "",
 ) -> Report:
     """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
 
@@ -72,7 +74,9 @@ def report(
     )
 
 
-def _both(comparison: Comparison, sides: tuple[Side, Side]) -> tuple[tuple[str, str], ...]:
+def _both(
+    comparison: Comparison, sides: tuple[DumpSources, DumpSources]
+) -> tuple[tuple[str, str], ...]:
     """What the manifests say: once where both say the same."""
     called_a = [sides[0].runs[run.a] for run in comparison.runs if run.a in sides[0].runs]
     called_b = [sides[1].runs[run.b] for run in comparison.runs if run.b in sides[1].runs]
@@ -89,7 +93,7 @@ def _both(comparison: Comparison, sides: tuple[Side, Side]) -> tuple[tuple[str, 
     return tuple(lines)
 
 
-def _run(run: RunComparison, sides: tuple[Side, Side]) -> Run:
+def _run(run: RunComparison, sides: tuple[DumpSources, DumpSources]) -> ReportedRun:
     name = run.a if run.a == run.b else f"{run.a} and {run.b}"
     kernels = sides[0].kernels(run.a), sides[1].kernels(run.b)
     launches = tuple(
@@ -97,10 +101,10 @@ def _run(run: RunComparison, sides: tuple[Side, Side]) -> Run:
     )
     called = dict.fromkeys((sides[0].artifact(run.a), sides[1].artifact(run.b)))
     artifact = " and ".join(filter(None, called))
-    return Run(name, artifact, "", launches, tuple(_findings(name, launches)))
+    return ReportedRun(name, artifact, "", launches, tuple(_findings(name, launches)))
 
 
-def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
+def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
     found = []
     both = [(launch, launch.difference) for launch in launches if launch.difference]
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
@@ -131,7 +135,7 @@ def _findings(name: str, launches: tuple[Launch, ...]) -> list[Finding]:
     return found
 
 
-def _blamed(launch: Launch, how: Difference) -> str:
+def _blamed(launch: ReportedLaunch, how: LaunchDifference) -> str:
     """What is said of a launch that went wrong, or of the inputs or outputs of the call."""
     if launch.index is None:
         differ = f"{launch} of the call differ"
@@ -142,9 +146,11 @@ def _blamed(launch: Launch, how: Difference) -> str:
     return f"{differs}: {'; '.join(how.reasons) or 'what it read is equal'}"
 
 
-def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str]) -> Launch:
+def _launch(
+    compared: LaunchComparison, position: int, sources: Mapping[str, str]
+) -> ReportedLaunch:
     place = compared.place
-    return Launch(
+    return ReportedLaunch(
         position=position,
         index=place.launch,
         iteration=place.iteration,
@@ -155,7 +161,7 @@ def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str
         source_nodes=place.source_nodes,
         origins=place.origins,
         readings=tuple(_readings(compared)),
-        difference=Difference(
+        difference=LaunchDifference(
             state=compared.state,
             inputs=compared.inputs,
             blame=compared.blame,
@@ -173,11 +179,11 @@ def _launch(compared: LaunchComparison, position: int, sources: Mapping[str, str
     )
 
 
-def _other(place: Place) -> str:
+def _other(place: RecordedLaunch) -> str:
     return f"{place}, line {place.line}" if place.launch is not None else str(place)
 
 
-def _readings(compared: LaunchComparison) -> list[Reading]:
+def _readings(compared: LaunchComparison) -> list[ReportedValue]:
     return [
         reading(row, dump=dump)
         for tensor in compared.tensors

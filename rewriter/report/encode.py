@@ -8,13 +8,7 @@ from dataclasses import asdict
 from rewriter.core.documents import as_json
 from rewriter.core.types import Json
 from rewriter.diagnosis.documents import verdict_entry
-from rewriter.report.types import (
-    Finding,
-    Launch,
-    Number,
-    Reading,
-    Report,
-)
+from rewriter.report.types import Finding, Number, Report, ReportedLaunch, ReportedValue
 
 
 def to_json(report: Report) -> Json:
@@ -54,7 +48,7 @@ def _finding(finding: Finding) -> Json:
     }
 
 
-def _launch(launch: Launch) -> Json:
+def _launch(launch: ReportedLaunch) -> Json:
     return {
         "position": launch.position,
         "launch": launch.index,
@@ -70,7 +64,7 @@ def _launch(launch: Launch) -> Json:
     }
 
 
-def _reading(reading: Reading) -> Json:
+def _reading(reading: ReportedValue) -> Json:
     row: Json = {
         "phase": reading.phase,
         "arg": reading.name,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
-from rewriter.report.types import Finding, Launch, Reading, Run
+from rewriter.report.types import Finding, ReportedLaunch, ReportedRun, ReportedValue
 
 # The types that a network overflows. Of the others, masks hold the largest values.
 _NARROW = {
@@ -28,10 +28,10 @@ _WORDS = {"nan": "NaN", "inf": "Infinity"}
 
 def of_run(
     run: str,
-    launches: Sequence[Launch],
+    launches: Sequence[ReportedLaunch],
     *,
     cut: bool = False,
-    overflow: tuple[Launch, Launch] | None = None,
+    overflow: tuple[ReportedLaunch, ReportedLaunch] | None = None,
 ) -> tuple[Finding, ...]:
     """The findings of one run, faults first. `cut` says that its last line is incomplete,
     `overflow` which launch made infinities that another one turned into the first NaN."""
@@ -66,7 +66,7 @@ def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
     return tuple(sorted(first.values(), key=lambda finding: finding.severity != "finding"))
 
 
-def verdict(findings: Sequence[Finding], runs: Sequence[Run]) -> str:
+def verdict(findings: Sequence[Finding], runs: Sequence[ReportedRun]) -> str:
     """One sentence for the top of the page."""
     total = sum(run.count for run in runs)
     what = counted(total, "launch", "launches")
@@ -87,14 +87,14 @@ def counted(number: int, one: str, many: str) -> str:
     return words.counted(number, one, many, grouped=True)
 
 
-def total(readings: Iterable[Reading], what: str) -> int:
+def total(readings: Iterable[ReportedValue], what: str) -> int:
     """How many elements are NaN ("nan") or infinite ("inf")."""
     return sum(
         getattr(reading.statistics, what) for reading in readings if reading.statistics is not None
     )
 
 
-def magnitude(readings: Iterable[Reading]) -> float | None:
+def magnitude(readings: Iterable[ReportedValue]) -> float | None:
     """The largest absolute value of several tensors."""
     known = [
         found
@@ -104,7 +104,7 @@ def magnitude(readings: Iterable[Reading]) -> float | None:
     return max(known, default=None)
 
 
-def _ended(run: str, launches: Sequence[Launch], cut: bool) -> list[Finding]:
+def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Finding]:
     last = launches[-1] if launches else None
     if last is not None and last.unfinished:
         if not any(reading.phase == "after" for reading in last.readings):
@@ -119,7 +119,7 @@ def _ended(run: str, launches: Sequence[Launch], cut: bool) -> list[Finding]:
     return []
 
 
-def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding]:
+def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: str) -> list[Finding]:
     """Where the first are, and where more begin."""
     word = _WORDS[what]
     holders = [launch for launch in launches if total(launch.results, what)]
@@ -150,7 +150,9 @@ def _non_finite(run: str, launches: Sequence[Launch], what: str) -> list[Finding
     return found
 
 
-def _overflow(run: str, launches: Sequence[Launch], first: Launch, maker: Launch) -> list[Finding]:
+def _overflow(
+    run: str, launches: Sequence[ReportedLaunch], first: ReportedLaunch, maker: ReportedLaunch
+) -> list[Finding]:
     """Infinities that became NaN: the earlier of the two is the cause."""
     _, text = _begins(launches, first, "inf")
     text += f" {maker} read them, and no NaN, and wrote the first NaN."
@@ -168,7 +170,9 @@ def _is_constant(finding: Finding) -> bool:
     return finding.launch is not None and not finding.launch.computes
 
 
-def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, str]:
+def _begins(
+    launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str
+) -> tuple[str, str]:
     """What is said of the first launch that writes NaN or infinities, short and in full."""
     word, tensors = _WORDS[what], _holding(first.results, what)
     if first.index is None:
@@ -178,7 +182,7 @@ def _begins(launches: Sequence[Launch], first: Launch, what: str) -> tuple[str, 
     return short, f"{short}: {tensors}; {_given(launches, first, what)}."
 
 
-def _holding(readings: Sequence[Reading], what: str) -> str:
+def _holding(readings: Sequence[ReportedValue], what: str) -> str:
     parts = [
         f"{getattr(reading.statistics, what):,} of "
         f"{counted(reading.statistics.numel, 'element', 'elements')} of {reading.name}"
@@ -189,7 +193,7 @@ def _holding(readings: Sequence[Reading], what: str) -> str:
     return ", ".join(parts[:_LISTED]) + more
 
 
-def _given(launches: Sequence[Launch], first: Launch, what: str) -> str:
+def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str) -> str:
     read = first.read
     if total(read, what):
         return f"it was given {'NaN' if what == 'nan' else 'infinities'}, " + _holding(read, what)
@@ -205,13 +209,13 @@ def _given(launches: Sequence[Launch], first: Launch, what: str) -> str:
     )
 
 
-def _measured(readings: Sequence[Reading]) -> bool:
+def _measured(readings: Sequence[ReportedValue]) -> bool:
     return any(reading.statistics is not None for reading in readings)
 
 
-def _near_overflow(run: str, launches: Sequence[Launch]) -> list[Finding]:
+def _near_overflow(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """The result that comes nearest to the largest value of its type."""
-    nearest: tuple[float, Launch, Reading] | None = None
+    nearest: tuple[float, ReportedLaunch, ReportedValue] | None = None
     for launch in launches:
         for reading in launch.results if launch.index is not None else ():
             largest, size = _NARROW.get(reading.dtype), magnitude([reading])
@@ -227,9 +231,9 @@ def _near_overflow(run: str, launches: Sequence[Launch]) -> list[Finding]:
     return [Finding("near-overflow", "note", text, run, launch)]
 
 
-def _jump(run: str, launches: Sequence[Launch]) -> list[Finding]:
+def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """The launch that raised the magnitude most, if by much."""
-    largest: tuple[float, Launch, float, float] | None = None
+    largest: tuple[float, ReportedLaunch, float, float] | None = None
     for launch in launches:
         if launch.index is None:
             continue
@@ -246,7 +250,7 @@ def _jump(run: str, launches: Sequence[Launch]) -> list[Finding]:
     return [Finding("jump", "note", text, run, launch)]
 
 
-def floating(readings: Sequence[Reading]) -> list[Reading]:
+def floating(readings: Sequence[ReportedValue]) -> list[ReportedValue]:
     """Those of floating-point and complex types: the size of an index is no magnitude."""
     return [
         reading
@@ -255,7 +259,7 @@ def floating(readings: Sequence[Reading]) -> list[Reading]:
     ]
 
 
-def _unmeasured(run: str, launches: Sequence[Launch]) -> list[Finding]:
+def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     steps = [launch for launch in launches if launch.index is not None and not launch.unfinished]
     missing = [launch for launch in steps if not _measured(launch.results)]
     if not missing or len(missing) == len(steps):
@@ -265,7 +269,7 @@ def _unmeasured(run: str, launches: Sequence[Launch]) -> list[Finding]:
     return [Finding("unmeasured", "note", text, run, missing[0])]
 
 
-def _files(run: str, launches: Sequence[Launch]) -> list[Finding]:
+def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """Files that do not hold what was recorded."""
     wrong = [
         (launch, reading) for launch in launches for reading in launch.readings if reading.note

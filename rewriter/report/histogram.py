@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.dump.saved import is_file_of, load, mismatch
-from rewriter.report.types import Bins, Reading
+from rewriter.report.types import Bins, ReportedValue
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ BINS = 40
 _CHUNK = 1 << 22  # elements in memory at a time, as float64
 
 
-def histogram(run: Path, reading: Reading) -> Bins | str | None:
+def histogram(run: Path, reading: ReportedValue) -> Bins | str | None:
     """The histogram of a tensor that the dump of a run has in a file, or why there is none.
 
     The limits are the statistics' extremes. `None` where there are none, or all elements are one

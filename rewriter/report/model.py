@@ -20,13 +20,13 @@ from rewriter.report import findings, verdicts
 from rewriter.report.types import (
     Finding,
     Histogram,
-    Launch,
     Number,
-    Reading,
     Report,
-    Run,
+    ReportedLaunch,
+    ReportedRun,
+    ReportedValue,
     Sources,
-    Statistics,
+    ValueStatistics,
 )
 from rewriter.runtime.text import short_dtype
 
@@ -76,7 +76,7 @@ def sentence(text: str) -> str:
 
 def read_run(
     dumped: RunDump, histogram: Histogram | None, sources: Mapping[str, str] | None = None
-) -> Run:
+) -> ReportedRun:
     """A run with its findings. `histogram` is asked for the tensors that have a file; `sources` are
     those of the wrapper's kernels, by name.
 
@@ -85,7 +85,7 @@ def read_run(
     launches = [launch(dumped, step, histogram, sources or {}) for step in dumped.steps]
     if launches and _is_unfinished(dumped, launches[-1]):
         launches[-1] = replace(launches[-1], unfinished=True)
-    return Run(
+    return ReportedRun(
         name=dumped.name,
         artifact=dumped.artifact,
         started=_moment(dumped.facts.started),
@@ -99,7 +99,9 @@ def read_run(
     )
 
 
-def _overflow(dumped: RunDump, launches: Sequence[Launch]) -> tuple[Launch, Launch] | None:
+def _overflow(
+    dumped: RunDump, launches: Sequence[ReportedLaunch]
+) -> tuple[ReportedLaunch, ReportedLaunch] | None:
     """The launch whose infinities became the first NaN, and the one that made it of them."""
     origin = overflow_of(dumped)
     if origin is None or origin.overflow is None:
@@ -107,7 +109,7 @@ def _overflow(dumped: RunDump, launches: Sequence[Launch]) -> tuple[Launch, Laun
     return launches[origin.overflow.step.position], launches[origin.node.step.position]
 
 
-def _reported(dumped: RunDump, launches: Sequence[Launch]) -> Iterator[Finding]:
+def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[Finding]:
     """What probes found out themselves: a fault of the device, inputs that do not fit."""
     if (row := next(dumped.errors(), None)) is not None:
         launch = next((x for x in launches if (x.index, x.iteration) == row.which), None)
@@ -121,7 +123,7 @@ def _reported(dumped: RunDump, launches: Sequence[Launch]) -> Iterator[Finding]:
         yield Finding("unexpected", "finding", text, dumped.name, inputs)
 
 
-def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
+def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
     """Whether the record ends before all that a launch writes was read after it.
 
     Values are recorded in the order of the table: what is missing in between could not be read,
@@ -142,7 +144,7 @@ def _is_unfinished(dumped: RunDump, last: Launch) -> bool:
 
 def launch(
     dumped: RunDump, step: Step, histogram: Histogram | None, sources: Mapping[str, str]
-) -> Launch:
+) -> ReportedLaunch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.launch_row(step.launch)
     expressions = {
@@ -162,7 +164,7 @@ def launch(
             else:
                 made = replace(made, bins=found)
         readings.append(made)
-    return Launch(
+    return ReportedLaunch(
         position=step.position,
         index=step.launch,
         iteration=step.iteration,
@@ -178,14 +180,14 @@ def launch(
     )
 
 
-def _is_drawn(reading: Reading) -> bool:
+def _is_drawn(reading: ReportedValue) -> bool:
     """What a launch only reads was written by an earlier one, or is an input: drawn there."""
     return reading.phase == "inputs" or reading.role != "in"
 
 
-def reading(row: ValueRow, expr: str = "", dump: str = "") -> Reading:
+def reading(row: ValueRow, expr: str = "", dump: str = "") -> ReportedValue:
     """A row of an events file."""
-    made = Reading(
+    made = ReportedValue(
         phase=row.phase,
         name=row.arg,
         expr=expr,
@@ -231,10 +233,10 @@ def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str],
     return tuple((name, text) for name, text in pairs if text)
 
 
-def _statistics(row: TensorRow) -> Statistics | None:
+def _statistics(row: TensorRow) -> ValueStatistics | None:
     if not isinstance(row.numel, int):
         return None
-    return Statistics(
+    return ValueStatistics(
         numel=row.numel,
         minimum=known(row.min),
         maximum=known(row.max),

@@ -29,7 +29,7 @@ from rewriter.diagnosis.verdict import Argument, Verdict
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.report import compared, findings, page_data, plot, ranked, sources
 from rewriter.report.model import reading, sentence
-from rewriter.report.types import Launch, Reading, Report, Run
+from rewriter.report.types import Report, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ def ranks_page(ranks: Ranks, *, command: str = "") -> str:
     return page(ranked.report(ranks, _sides(ranks.path, ranks.path)), command=command)
 
 
-def _sides(a: Path, b: Path) -> tuple[compared.Side, compared.Side]:
+def _sides(a: Path, b: Path) -> tuple[compared.DumpSources, compared.DumpSources]:
     found = sources.of_dump()
-    return compared.Side(_runs(a), found), compared.Side(_runs(b), found)
+    return compared.DumpSources(_runs(a), found), compared.DumpSources(_runs(b), found)
 
 
 def _runs(dump: Path) -> dict[str, RunDump]:
@@ -172,7 +172,7 @@ def _summary(report: Report) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _drawn(runs: Sequence[Run], first: int) -> set[int]:
+def _drawn(runs: Sequence[ReportedRun], first: int) -> set[int]:
     """The runs that have a plot: the one shown first, those with a finding, and then the last."""
     faulty = (
         number
@@ -199,7 +199,7 @@ def _calls(report: Report) -> list[Json]:
     return found
 
 
-def _run(run: Run, number: int, *, drawn: bool) -> Json:
+def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
     made = plot.of_run(run) if drawn else None
     first = next((found for found in run.findings if found.severity == "finding"), None)
     results = [
@@ -282,7 +282,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
 def _argument(argument: Argument) -> Iterator[Json]:
     """The rows of an argument: as the launch was given it, and as it left what it updates."""
     if argument.row is None:
-        made = Reading("", argument.name, "", argument.role, "", None)
+        made = ReportedValue("", argument.name, "", argument.role, "", None)
     else:
         made = replace(reading(argument.row), name=argument.name, role=argument.role)
     yield {
@@ -297,7 +297,7 @@ def _argument(argument: Argument) -> Iterator[Json]:
         yield {**after, "role": "afterwards", "known": True, "model": "", "from": "", "before": ""}
 
 
-def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
+def _rows(run: ReportedRun, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
     """The first rows of the table, as the script makes them."""
     rows: list[list[tuple[Column, str]]] = []
     for launch in run.launches:
@@ -308,7 +308,7 @@ def _rows(run: Run, columns: tuple[Column, ...]) -> list[list[tuple[Column, str]
     return rows[:_STATIC]
 
 
-def _launch_rows(launch: Launch) -> list[dict[str, str]]:
+def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
     facts = {
         "order": launch.label,
         "kernel": launch.kernel,

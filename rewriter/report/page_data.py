@@ -14,12 +14,12 @@ from typing import Any
 from rewriter.core.types import Json
 from rewriter.report.types import (
     Bins,
-    Difference,
+    LaunchDifference,
     Number,
-    Reading,
-    Run,
-    Statistics,
+    ReportedRun,
+    ReportedValue,
     TensorDifference,
+    ValueStatistics,
 )
 
 TEXT = "text"  # the number of one of the strings
@@ -142,7 +142,7 @@ class Tables:
         return made
 
 
-def compact(run: Run, tables: Tables) -> list[Any]:
+def compact(run: ReportedRun, tables: Tables) -> list[Any]:
     """The launches of a run for the page's script."""
     launches = []
     for launch in run.launches:
@@ -171,7 +171,7 @@ def compact(run: Run, tables: Tables) -> list[Any]:
     return launches
 
 
-def distinct(readings: Sequence[Reading]) -> list[Reading]:
+def distinct(readings: Sequence[ReportedValue]) -> list[ReportedValue]:
     """Without what is the same after a launch that only reads it."""
     before = {
         (reading.dump, reading.name, reading.statistics)
@@ -189,7 +189,7 @@ def distinct(readings: Sequence[Reading]) -> list[Reading]:
     ]
 
 
-def _reading(reading: Reading, tables: Tables) -> list[Any]:
+def _reading(reading: ReportedValue, tables: Tables) -> list[Any]:
     statistics = reading.statistics
     label = tables.row(
         "label",
@@ -217,7 +217,7 @@ def _reading(reading: Reading, tables: Tables) -> list[Any]:
     return row
 
 
-def _statistics(statistics: Statistics, tables: Tables) -> list[Any]:
+def _statistics(statistics: ValueStatistics, tables: Tables) -> list[Any]:
     row = tables.row(
         "statistics",
         min=_short(statistics.minimum),
@@ -242,7 +242,7 @@ def _bins(bins: Bins, tables: Tables) -> list[Any]:
     )
 
 
-def _difference(difference: Difference, tables: Tables) -> list[Any]:
+def _difference(difference: LaunchDifference, tables: Tables) -> list[Any]:
     return tables.row(
         "difference",
         state=difference.state,

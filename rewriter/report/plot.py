@@ -13,7 +13,7 @@ from html import escape
 from statistics import median
 
 from rewriter.report import findings
-from rewriter.report.types import Launch, Run
+from rewriter.report.types import ReportedLaunch, ReportedRun
 
 WIDTH, _LEFT, _RIGHT, _HEIGHT, _BELOW = 960, 64, 16, 200, 40
 _LEGEND, _LANE, _ZERO = 26, 18, 22  # heights of the rows above and below the scale
@@ -44,7 +44,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Mark:
+class PlotMark:
     """A vertical line with a label."""
 
     position: int
@@ -60,7 +60,7 @@ class Plot:
     description: str
     series: tuple[Series, ...]
     lanes: tuple[Lane, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[PlotMark, ...]
     labels: tuple[str, ...]
     runs: tuple[int, ...] = ()
 
@@ -70,7 +70,7 @@ class Plot:
         return f"{what}, in the order in which they ran"
 
 
-def of_run(run: Run) -> Plot | None:
+def of_run(run: ReportedRun) -> Plot | None:
     """The plot of a run; `None` where it has no number to show."""
     launches = [launch for launch in run.launches if launch.index is not None]
     compared = any(launch.difference is not None for launch in launches)
@@ -79,7 +79,7 @@ def of_run(run: Run) -> Plot | None:
     return plot if drawn or any(lane.positions for lane in plot.lanes) else None
 
 
-def of_calls(runs: Sequence[Run], numbers: Sequence[int], name: str) -> Plot | None:
+def of_calls(runs: Sequence[ReportedRun], numbers: Sequence[int], name: str) -> Plot | None:
     """How the calls of one wrapper went on: the largest magnitude of what each wrote. `numbers` are
     those of the runs in the report; `None` where there is no number to show."""
     written = [
@@ -108,7 +108,7 @@ def of_calls(runs: Sequence[Run], numbers: Sequence[int], name: str) -> Plot | N
     )
 
 
-def _magnitudes(run: Run, launches: Sequence[Launch]) -> Plot:
+def _magnitudes(run: ReportedRun, launches: Sequence[ReportedLaunch]) -> Plot:
     largest = [findings.magnitude(findings.floating(launch.results)) for launch in launches]
     spread = [_spread(launch) for launch in launches]
     lanes = tuple(
@@ -132,7 +132,7 @@ def _magnitudes(run: Run, launches: Sequence[Launch]) -> Plot:
     )
 
 
-def _errors(run: Run, launches: Sequence[Launch]) -> Plot:
+def _errors(run: ReportedRun, launches: Sequence[ReportedLaunch]) -> Plot:
     worst = [launch.difference and launch.difference.worst for launch in launches]
     errors = [tensor.error if tensor else None for tensor in worst]
     lanes = (
@@ -174,7 +174,7 @@ def _errors(run: Run, launches: Sequence[Launch]) -> Plot:
     )
 
 
-def _state(launch: Launch) -> str:
+def _state(launch: ReportedLaunch) -> str:
     return launch.difference.state if launch.difference else ""
 
 
@@ -182,7 +182,7 @@ def _with(lanes: Sequence[Lane]) -> str:
     return ", ".join(f"{lane.name} at {len(lane.positions):,}" for lane in lanes)
 
 
-def _spread(launch: Launch) -> float | None:
+def _spread(launch: ReportedLaunch) -> float | None:
     known = [
         abs(float(reading.statistics.std))
         for reading in findings.floating(launch.results)
@@ -191,11 +191,13 @@ def _spread(launch: Launch) -> float | None:
     return max(filter(math.isfinite, known), default=None)
 
 
-def _marks(run: Run, launches: Sequence[Launch], kinds: Sequence[str]) -> tuple[Mark, ...]:
+def _marks(
+    run: ReportedRun, launches: Sequence[ReportedLaunch], kinds: Sequence[str]
+) -> tuple[PlotMark, ...]:
     where = {launch.position: at for at, launch in enumerate(launches)}
     words = {"nan": "first NaN", "inf": "first Inf", "unfinished": "ends", "cut": "ends"}
     marks = [
-        Mark(
+        PlotMark(
             where[finding.launch.position],
             f"{words.get(finding.kind, finding.kind)}: {finding.launch}",
         )
@@ -369,7 +371,7 @@ class _Drawing:
             f"<title>{escape(series.name)}: from the smallest to the largest</title></path>"
         )
 
-    def _mark(self, mark: Mark, y: float) -> str:
+    def _mark(self, mark: PlotMark, y: float) -> str:
         x = round(self._x(mark.position), 1)
         left = x > WIDTH * 0.6
         return (

@@ -11,21 +11,23 @@ from dataclasses import replace
 
 from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.ranks import Ranks
-from rewriter.comparison.dumps.replica import Parting
+from rewriter.comparison.dumps.replica import Divergence
 from rewriter.comparison.dumps.types import Comparison
 from rewriter.report import compared
-from rewriter.report.compared import Side
-from rewriter.report.types import Finding, Launch, Report, Run, Severity
+from rewriter.report.compared import DumpSources
+from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
 
-def report(found: Ranks, sides: tuple[Side, Side] = (Side(), Side())) -> Report:
+def report(
+    found: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
+) -> Report:
     """The report of all ranks against the reference; the rank that parts first comes first.
 
     `sides` tell where the sources of kernels are, as for `compared.report`.
     """
     whole = merged(found)
     base = compared.report(whole, sides, describe_ranks.verdict(found))
-    shown: dict[int, tuple[Run, Launch]] = {}
+    shown: dict[int, tuple[ReportedRun, ReportedLaunch]] = {}
     for run, its in zip(whole.runs, base.runs, strict=True):
         for launch, made in zip(run.launches, its.launches, strict=True):
             shown[id(launch)] = (its, made)
@@ -50,7 +52,9 @@ def merged(found: Ranks) -> Comparison:
     )
 
 
-def _findings(found: Ranks, shown: Mapping[int, tuple[Run, Launch]]) -> Iterable[Finding]:
+def _findings(
+    found: Ranks, shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]]
+) -> Iterable[Finding]:
     first = found.first
     if first is not None and found.parted is not None:
         text = describe_ranks.sentence(first, found.parted.rank)
@@ -60,9 +64,9 @@ def _findings(found: Ranks, shown: Mapping[int, tuple[Run, Launch]]) -> Iterable
         if said is not None:
             text = describe_ranks.sentence(said, replica.rank)
             yield _finding("parts", "note", text, said, shown)
-        for parting in replica.given:
-            text = describe_ranks.sentence(parting, replica.rank)
-            yield _finding("given", "note", text, parting, shown)
+        for divergence in replica.given:
+            text = describe_ranks.sentence(divergence, replica.rank)
+            yield _finding("given", "note", text, divergence, shown)
         if replica.comparison is None:
             yield Finding("apart", "note", f"Rank {replica.rank} was not compared: {replica.why}.")
 
@@ -71,9 +75,9 @@ def _finding(
     kind: str,
     severity: Severity,
     text: str,
-    parting: Parting,
-    shown: Mapping[int, tuple[Run, Launch]],
+    divergence: Divergence,
+    shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]],
 ) -> Finding:
-    run, launch = shown[id(parting.launch)]
+    run, launch = shown[id(divergence.launch)]
     text = text[:1].upper() + text[1:].rstrip(".") + "."
     return Finding(kind, severity, text, run.name, launch)

@@ -33,7 +33,7 @@ class Bins:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class ValueStatistics:
     """Over the finite elements, as in the dump; `None` where there are too few of them.
 
     `of` is "magnitude" where the elements are complex, else "value".
@@ -58,7 +58,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReportedValue:
     """One argument of a launch, read at one phase: "inputs", "before" or "after".
 
     `dump` is "A" or "B" in a comparison. A scalar has its type in `dtype`, and a `value`. `note`
@@ -72,7 +72,7 @@ class Reading:
     dtype: str
     shape: tuple[int, ...] | None
     device: str = ""
-    statistics: Statistics | None = None
+    statistics: ValueStatistics | None = None
     value: str = ""
     file: str = ""
     sha256: str = ""
@@ -112,7 +112,7 @@ class TensorDifference:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LaunchDifference:
     """How a launch differs between two dumps; see `rewriter.comparison.dumps.types` for the words.
 
     `only` is "A" or "B" where the other dump has no such launch. `other` says where it stands in
@@ -142,7 +142,7 @@ def _excess(tensor: TensorDifference) -> float:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ReportedLaunch:
     """A launch as it ran: the `position`-th step of its run. `index` is `None` for
     the inputs and the outputs of the call, whose `kernel` says so in words. `source` is that of its
     kernel in the wrapper that was called, empty where it is not known. `computes` says that it was
@@ -158,8 +158,8 @@ class Launch:
     line: int
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
-    readings: tuple[Reading, ...]
-    difference: Difference | None = None
+    readings: tuple[ReportedValue, ...]
+    difference: LaunchDifference | None = None
     unfinished: bool = False
     source: str = ""
     computes: bool = False
@@ -175,14 +175,14 @@ class Launch:
         return label(self.index, self.iteration)
 
     @property
-    def results(self) -> tuple[Reading, ...]:
+    def results(self) -> tuple[ReportedValue, ...]:
         """What it wrote; of the inputs of a call, these."""
         if self.index is None:
             return self.readings
         return tuple(reading for reading in self.readings if reading.is_written)
 
     @property
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[ReportedValue, ...]:
         """What it was given, as far as that was recorded.
 
         What a launch only reads is the same afterwards, which serves where nothing was read before.
@@ -207,19 +207,19 @@ class Finding:
     severity: Severity
     text: str
     run: str = ""
-    launch: Launch | None = None
+    launch: ReportedLaunch | None = None
     times: int = 1
     short: str = ""
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """One call of a wrapper. The inputs, if recorded, are the first of `launches`."""
 
     name: str
     artifact: str
     started: str
-    launches: tuple[Launch, ...]
+    launches: tuple[ReportedLaunch, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -241,7 +241,7 @@ class Report:
     verdict: str
     facts: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[ReportedRun, ...]
     compares: bool = False
     verdicts: tuple[tuple[Verdict, str], ...] = ()
 
@@ -265,4 +265,4 @@ class Report:
 Sources = Callable[[RunDump], Mapping[str, str]]
 # Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
 # why there is none.
-Histogram = Callable[[Path, Reading], Bins | str | None]
+Histogram = Callable[[Path, ReportedValue], Bins | str | None]

@@ -367,7 +367,7 @@ def test_a_result_that_one_side_alone_has_is_said(
     """No fault by itself: a kernel that is fused otherwise may leave more, under the same name."""
     tensors = {name: torch.randn(4, 8) for name in ("x", "y", "z")}
     a, b = saved("a", one_launch("y", "z"), tensors), saved("b", one_launch("y"), tensors)
-    assert compare(a, b).launches[0].lone == ("A z",)
+    assert compare(a, b).launches[0].unmatched == ("A z",)
     assert cli.main(["compare", str(a), str(b)]) == 0
     assert "on one side alone: #0 k: A z" in capsys.readouterr().out
     assert cli.main(["compare", str(a), str(b), "--strict"]) == 1

@@ -17,7 +17,7 @@ from rewriter import cli
 from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.compare import compare
 from rewriter.comparison.dumps.ranks import Ranks, compare_ranks
-from rewriter.comparison.dumps.replica import Parting
+from rewriter.comparison.dumps.replica import Divergence
 from rewriter.core.errors import RewriterError
 
 SCHEMA = json.loads(
@@ -66,15 +66,15 @@ def plain(data: float = 1.0, weight: float = 2.0, wrong: float = 0.0) -> Any:
     return call(data, weight, wrong=wrong), inputs(data, weight)
 
 
-def first(found: Ranks) -> Parting:
+def first(found: Ranks) -> Divergence:
     assert found.first is not None
     return found.first
 
 
 def where(found: Ranks) -> tuple[int, str, str, str]:
     """The rank that parts, why, in which call, and at which launch."""
-    parting = first(found)
-    return parting.rank, parting.reason, parting.run, str(parting.launch.place)
+    divergence = first(found)
+    return divergence.rank, divergence.reason, divergence.run, str(divergence.launch.place)
 
 
 def test_equal_ranks(dump: Callable[..., Path]) -> None:
@@ -257,9 +257,9 @@ def test_a_record_that_ends_early(
     path = dump([plain(), plain(), plain()], [plain(), plain()])
     cut(path / "rank1/run1/events.jsonl", lines, rest)
     found = compare_ranks(path)
-    parting = first(found)
-    assert (parting.rank, parting.reason, parting.run) == (1, "ended", "rank1/run1")
-    assert str(parting.launch.place) == where
+    divergence = first(found)
+    assert (divergence.rank, divergence.reason, divergence.run) == (1, "ended", "rank1/run1")
+    assert str(divergence.launch.place) == where
     assert says in describe_ranks.verdict(found)
     assert "rank0/run2 has no counterpart" in describe_ranks.line(found.replicas[0])
 
@@ -268,7 +268,10 @@ def test_a_fault_before_the_end_of_a_record_comes_first(dump: Callable[..., Path
     path = dump([plain()], [plain(wrong=4)])
     cut(path / "rank1/run0/events.jsonl", 8)
     found = compare_ranks(path)
-    assert [parting.reason for parting in found.replicas[0].partings] == ["launch", "ended"]
+    assert [divergence.reason for divergence in found.replicas[0].divergences] == [
+        "launch",
+        "ended",
+    ]
 
 
 def test_the_first_rank_may_be_the_one_that_ended(dump: Callable[..., Path]) -> None:
@@ -351,7 +354,7 @@ def test_without_own_data_any_input_that_differs_is_a_fault(dump: Callable[..., 
 
 def test_own_data_may_agree_at_first(dump: Callable[..., Path]) -> None:
     path = dump([plain(1), plain(2)], [plain(1), plain(3)])
-    assert [x.reason for x in compare_ranks(path).replicas[0].partings] == ["parameters"]
+    assert [x.reason for x in compare_ranks(path).replicas[0].divergences] == ["parameters"]
     assert compare_ranks(path, data=["primals_1"]).first is None
 
 
@@ -365,8 +368,8 @@ def test_what_a_backward_graph_is_given_follows_from_the_forward_one(
 
     path = dump([plain(1), backward(1)], [plain(5), backward(5)], [plain(7), backward(7, 9)])
     found = compare_ranks(path, data=["primals_1"])
-    parting = first(found)
-    assert (parting.rank, parting.run, parting.names) == (2, "rank2/run1", ("primals_2",))
+    divergence = first(found)
+    assert (divergence.rank, divergence.run, divergence.names) == (2, "rank2/run1", ("primals_2",))
 
 
 def other_model() -> Any:

@@ -11,7 +11,7 @@ import torch
 from rewriter.core.errors import RewriterError
 from rewriter.report import histogram as module
 from rewriter.report.histogram import BINS, histogram
-from rewriter.report.types import Bins, Reading, Statistics
+from rewriter.report.types import Bins, ReportedValue, ValueStatistics
 from rewriter.runtime.text import short_dtype
 
 NAN, INF = math.nan, math.inf
@@ -19,21 +19,21 @@ NAN, INF = math.nan, math.inf
 
 def of(folder: Path, tensor: torch.Tensor, low: float, high: float) -> Bins | None:
     torch.save(tensor, folder / "x.pt")
-    statistics = Statistics(tensor.numel(), low, high, 0.0, 1.0, 0, 0)
+    statistics = ValueStatistics(tensor.numel(), low, high, 0.0, 1.0, 0, 0)
     found = histogram(folder, reading(statistics, dtype=tensor.dtype, shape=tuple(tensor.shape)))
     assert not isinstance(found, str), found
     return found
 
 
 def reading(
-    statistics: Statistics | None,
+    statistics: ValueStatistics | None,
     file: str = "x.pt",
     *,
     dtype: torch.dtype = torch.float32,
     shape: tuple[int, ...] = (2,),
-) -> Reading:
+) -> ReportedValue:
     short = short_dtype(dtype)
-    return Reading("after", "x", "", "out", short, shape, statistics=statistics, file=file)
+    return ReportedValue("after", "x", "", "out", short, shape, statistics=statistics, file=file)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
@@ -69,14 +69,14 @@ def test_complex_tensors_by_magnitude_and_the_whole_range_of_float64(tmp_path: P
 def test_no_histogram_where_there_is_nothing_to_see(tmp_path: Path) -> None:
     assert of(tmp_path, torch.ones(3), 1.0, 1.0) is None
     assert histogram(tmp_path, reading(None)) is None
-    known = Statistics(1, 0.0, 1.0, 0.0, 1.0, 0, 0)
+    known = ValueStatistics(1, 0.0, 1.0, 0.0, 1.0, 0, 0)
     assert histogram(tmp_path, reading(known, "gone.pt")) is None
 
 
 def test_a_name_in_a_dump_leads_nowhere_else(tmp_path: Path) -> None:
     run = tmp_path / "run0"
     run.mkdir()
-    known = Statistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
+    known = ValueStatistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
     torch.save(torch.tensor([0.0, 1.0]), tmp_path / "x.pt")
     assert histogram(tmp_path, reading(known)) is not None
     assert histogram(run, reading(known, "../x.pt")) is None
@@ -84,7 +84,7 @@ def test_a_name_in_a_dump_leads_nowhere_else(tmp_path: Path) -> None:
     assert histogram(run, reading(known, "x" * 5000)) is None
 
 
-KNOWN = Statistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
+KNOWN = ValueStatistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
 
 
 def test_strides_with_gaps_are_read_piece_by_piece(

@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rewriter.report.plot import WIDTH, Lane, Mark, Plot, Series, svg
+from rewriter.report.plot import WIDTH, Lane, Plot, PlotMark, Series, svg
 
 Points = list[tuple[float, float]]
 
 
 def plot_of(
-    values: list[float | None], *, lanes: tuple[Lane, ...] = (), marks: tuple[Mark, ...] = ()
+    values: list[float | None], *, lanes: tuple[Lane, ...] = (), marks: tuple[PlotMark, ...] = ()
 ) -> ElementTree.Element:
     labels = tuple(f"#{index} kernel" for index in range(len(values)))
     drawn = Plot("A title", "In words.", (Series("x", "main", values),), lanes, marks, labels)
@@ -73,7 +73,7 @@ def test_one_outlier_of_many_launches_is_in_the_picture() -> None:
 
 def test_marks_have_words_and_are_escaped() -> None:
     lane = Lane("NaN", "cross", [1, 2])
-    drawing = plot_of([1.0, 2.0, 3.0], lanes=(lane,), marks=(Mark(1, "first NaN: <b>&"),))
+    drawing = plot_of([1.0, 2.0, 3.0], lanes=(lane,), marks=(PlotMark(1, "first NaN: <b>&"),))
     texts = ["".join(text.itertext()) for text in drawing.iter("text")]
     assert "first NaN: <b>&" in texts
     assert "NaN" in texts

@@ -27,7 +27,7 @@ from capture import Graph, compile_case
 from harness import call
 from models import MODELS, Case
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
-from rewriter.dump.dataflow import Place
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Launch
 
@@ -398,7 +398,7 @@ def affected(source: str, culprit: int) -> set[int]:
     return result
 
 
-def ran(place: Place) -> Run:
+def ran(place: RecordedLaunch) -> Run:
     assert place.launch is not None
     return place.launch, place.iteration
 

@@ -20,7 +20,7 @@ from rewriter.comparison.dumps.types import (
     TensorComparison,
     Tolerance,
 )
-from rewriter.dump.dataflow import OUTPUTS, Place
+from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.rows import TensorRow, read_row
 
@@ -181,10 +181,12 @@ def _error(index: int, culprit: int) -> float:
     return 0.0 if index < 3 else 1e-7 if index < culprit else 1e-3 * (index - culprit + 1)
 
 
-def _place(index: int, position: int) -> Place:
+def _place(index: int, position: int) -> RecordedLaunch:
     kernel = f"cpp_fused_add_{index}"
     nodes, origins = (f"node_{index}",), ("aten.add",)
-    return Place("rank0/run0", position, index, 0, kernel, "cpp", "call", index, nodes, origins)
+    return RecordedLaunch(
+        "rank0/run0", position, index, 0, kernel, "cpp", "call", index, nodes, origins
+    )
 
 
 def _tensor(index: int, phase: str, state: State, *, error: float) -> TensorComparison:
@@ -239,7 +241,7 @@ def beginnings() -> Comparison:
 
 
 def _end(kernel: str, phase: str, reasons: tuple[str, ...]) -> LaunchComparison:
-    place = Place("rank0/run0", 0, None, 0, kernel, "", "", 0, (), ())
+    place = RecordedLaunch("rank0/run0", 0, None, 0, kernel, "", "", 0, (), ())
     tensor = _tensor(0, phase, "numeric", error=0.02)
     return LaunchComparison(
         place, place, "numeric", "unknown", "culprit", False, (), (tensor,), (), reasons

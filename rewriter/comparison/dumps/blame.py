@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, State, TensorComparison
 from rewriter.core.align import Pair
-from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
 
@@ -31,12 +31,12 @@ def worst(states: Iterator[State] | Sequence[State]) -> State:
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """One side of a comparison: its steps, the states of those results that were compared, and
     the steps that have a counterpart."""
 
-    nodes: Sequence[Node]
-    states: Mapping[Source, State]
+    nodes: Sequence[FlowNode]
+    states: Mapping[ValueOrigin, State]
     matched: frozenset[int]
 
     def causes(self, step: int) -> frozenset[int]:
@@ -54,9 +54,9 @@ class Run:
                     waiting.append(source.step)
         return frozenset(found)
 
-    def lone(self, step: int) -> list[Place]:
+    def unmatched(self, step: int) -> list[RecordedLaunch]:
         """The steps without a counterpart, from a step back to values that were compared."""
-        found: dict[int, Place] = {}
+        found: dict[int, RecordedLaunch] = {}
         waiting = [step]
         while waiting:
             for source in self.nodes[waiting.pop()].origins:
@@ -66,20 +66,20 @@ class Run:
         return [found[position] for position in sorted(found) if position not in self.matched]
 
 
-def alone(a: Place | None, b: Place | None) -> LaunchComparison:
+def alone(a: RecordedLaunch | None, b: RecordedLaunch | None) -> LaunchComparison:
     """A launch of one dump."""
     return LaunchComparison(a, b, "structural", "unknown")
 
 
 def without_false_pairs(
-    launches: Sequence[LaunchComparison], pairs: Sequence[Pair], nodes: Sequence[Node]
+    launches: Sequence[LaunchComparison], pairs: Sequence[Pair], nodes: Sequence[FlowNode]
 ) -> Iterator[LaunchComparison]:
     """Part launches that were taken for each other by provenance, shape or order, and are not.
 
     They write nothing that could be compared, or all that differs of what they write is read
     later, and read the same. `pairs` say how they were aligned, `nodes` are the steps of dump A.
     """
-    read_as: dict[Source, set[State]] = {}
+    read_as: dict[ValueOrigin, set[State]] = {}
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
@@ -89,8 +89,8 @@ def without_false_pairs(
         if launch.a and launch.b and _is_loose(launch.a, launch.b, pair):
             wrong = [tensor for tensor in launch.results if tensor.state in DIFFERS]
             slots = [nodes[launch.a.step].slots.get(tensor.a.arg, -1) for tensor in wrong]
-            read = [read_as.get(Source(launch.a.step, slot)) for slot in slots]
-            unfit = bool(launch.lone) and not launch.results
+            read = [read_as.get(ValueOrigin(launch.a.step, slot)) for slot in slots]
+            unfit = bool(launch.unmatched) and not launch.results
             if unfit or (wrong and all(states == {"equal"} for states in read)):
                 yield alone(launch.a, None)
                 yield alone(None, launch.b)
@@ -98,7 +98,7 @@ def without_false_pairs(
         yield launch
 
 
-def _is_loose(a: Place, b: Place, pair: Pair) -> bool:
+def _is_loose(a: RecordedLaunch, b: RecordedLaunch, pair: Pair) -> bool:
     """Whether launches may have been taken for each other that are not the same.
 
     The strictest key stands for all that led to a launch.
@@ -107,11 +107,11 @@ def _is_loose(a: Place, b: Place, pair: Pair) -> bool:
 
 
 def judge(
-    launches: Sequence[LaunchComparison], a: Sequence[Node], b: Sequence[Node]
+    launches: Sequence[LaunchComparison], a: Sequence[FlowNode], b: Sequence[FlowNode]
 ) -> Iterator[LaunchComparison]:
     """The launches with the blame for what differs."""
-    states_a: dict[Source, State] = {}
-    states_b: dict[Source, State] = {}
+    states_a: dict[ValueOrigin, State] = {}
+    states_b: dict[ValueOrigin, State] = {}
     for launch in launches:
         for tensor in launch.results:
             for states, nodes, place, row in (
@@ -121,9 +121,9 @@ def judge(
                 assert place is not None
                 slot = nodes[place.step].slots.get(row.arg)
                 if slot is not None and tensor.state != "unknown":
-                    states[Source(place.step, slot)] = tensor.state
-    readers_a: dict[int, list[Place]] = {}
-    readers_b: dict[int, list[Place]] = {}
+                    states[ValueOrigin(place.step, slot)] = tensor.state
+    readers_a: dict[int, list[RecordedLaunch]] = {}
+    readers_b: dict[int, list[RecordedLaunch]] = {}
     for x, y, state, place in _as_read(launches, a, b, frozenset(states_a), frozenset(states_b)):
         for source, states, readers in ((x, states_a, readers_a), (y, states_b, readers_b)):
             if source is not None:
@@ -131,8 +131,8 @@ def judge(
                 # Where neither was compared, the one of A is named.
                 if state in DIFFERS and (readers is readers_a or x is None):
                     readers.setdefault(source.step, []).append(place)
-    run_a = Run(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
-    run_b = Run(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
+    run_a = ComparedRun(a, states_a, frozenset(x.a.step for x in launches if x.a and x.b))
+    run_b = ComparedRun(b, states_b, frozenset(x.b.step for x in launches if x.a and x.b))
     back = {x.b.step: x.a.step for x in launches if x.a and x.b}
     for launch in launches:
         judged = _judge(launch, run_a, run_b, back) if launch.matched else launch
@@ -141,17 +141,17 @@ def judge(
         if launch.a and seen and not judged.blame and (wronged := readers_a.get(launch.a.step)):
             judged = _judge_by_readers(judged, run_a, wronged)
         elif launch.b and not launch.a and (wronged := readers_b.get(launch.b.step)):
-            judged = _judge_lone_of_b(judged, run_b, wronged)
+            judged = _judge_unmatched_of_b(judged, run_b, wronged)
         yield judged
 
 
 def _as_read(
     launches: Iterable[LaunchComparison],
-    a: Sequence[Node],
-    b: Sequence[Node],
-    known_a: frozenset[Source],
-    known_b: frozenset[Source],
-) -> list[tuple[Source | None, Source | None, State, Place]]:
+    a: Sequence[FlowNode],
+    b: Sequence[FlowNode],
+    known_a: frozenset[ValueOrigin],
+    known_b: frozenset[ValueOrigin],
+) -> list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]]:
     """Results that were not compared where they were made, with their states as they were read.
 
     Where both sides of a launch read the same operand, and one comes from a launch without a
@@ -159,8 +159,8 @@ def _as_read(
     reads a value first reads it as it was made; several may read views of it, which have names of
     their own.
     """
-    seen: set[tuple[str, Source, str]] = set()
-    found: list[tuple[Source | None, Source | None, State, Place]] = []
+    seen: set[tuple[str, ValueOrigin, str]] = set()
+    found: list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]] = []
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
@@ -182,7 +182,9 @@ def _as_read(
     return found
 
 
-def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) -> LaunchComparison:
+def _judge(
+    launch: LaunchComparison, a: ComparedRun, b: ComparedRun, back: Mapping[int, int]
+) -> LaunchComparison:
     """Say whose fault it is that the results of a matched launch differ, if they do.
 
     `back` gives the step of A that stands for a step of B.
@@ -197,9 +199,9 @@ def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) ->
     in_b = b.causes(launch.b.step)
     causes = sorted(in_a | {back[step] for step in in_b if step in back})
     producers = tuple(a.nodes[step].place for step in causes)
-    lone = [b.nodes[step].place for step in sorted(in_b) if step not in back]
-    if lone and not producers:
-        reason = f"in B, {_names(lone)} wrote what it reads; A has no such launch"
+    unmatched = [b.nodes[step].place for step in sorted(in_b) if step not in back]
+    if unmatched and not producers:
+        reason = f"in B, {_names(unmatched)} wrote what it reads; A has no such launch"
         return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
     if launch.a.kernel == OUTPUTS and not producers:
         said = (*_returned(launch, a, b), *launch.reasons)
@@ -217,43 +219,45 @@ def _judge(launch: LaunchComparison, a: Run, b: Run, back: Mapping[int, int]) ->
 
 
 def _judge_by_readers(
-    launch: LaunchComparison, a: Run, readers: Sequence[Place]
+    launch: LaunchComparison, a: ComparedRun, readers: Sequence[RecordedLaunch]
 ) -> LaunchComparison:
     """Say whose fault it is that a launch of A, whose results were not compared, is read wrong."""
     assert launch.a is not None
     step = launch.a.step
     slots = a.nodes[step].slots.values()
-    state = worst([a.states.get(Source(step, slot), "unknown") for slot in slots])
+    state = worst([a.states.get(ValueOrigin(step, slot), "unknown") for slot in slots])
     if causes := sorted(a.causes(step)):
         producers = tuple(a.nodes[cause].place for cause in causes)
         return replace(launch, state=state, blame="downstream", producers=producers)
     reasons = [f"what it was given is equal, and what {_names(readers)} read of it is not"]
-    if lone := a.lone(step):
-        names = ", ".join(map(str, lone))
+    if unmatched := a.unmatched(step):
+        names = ", ".join(map(str, unmatched))
         reasons.append(f"in A it follows launches without a counterpart: {names}")
     return replace(launch, state=state, blame="culprit", reasons=tuple(reasons))
 
 
-def _judge_lone_of_b(
-    launch: LaunchComparison, b: Run, readers: Sequence[Place]
+def _judge_unmatched_of_b(
+    launch: LaunchComparison, b: ComparedRun, readers: Sequence[RecordedLaunch]
 ) -> LaunchComparison:
     """Say whether a launch that B alone has made what others read there, and not in A."""
     assert launch.b is not None
     if b.causes(launch.b.step):
         return launch
     step = launch.b.step
-    state = worst([b.states.get(Source(step, x), "unknown") for x in b.nodes[step].slots.values()])
+    state = worst(
+        [b.states.get(ValueOrigin(step, x), "unknown") for x in b.nodes[step].slots.values()]
+    )
     reason = f"A has no such launch, and {_names(readers)} read other values there"
     return replace(launch, state=state, blame="culprit", reasons=(reason,))
 
 
-def _names(places: Sequence[Place]) -> str:
+def _names(places: Sequence[RecordedLaunch]) -> str:
     more = " and others" if len(places) > _NAMED else ""
     return ", ".join(map(str, places[:_NAMED])) + more
 
 
 def _reasons(
-    launch: LaunchComparison, compared: Sequence[TensorComparison], a: Run, b: Run
+    launch: LaunchComparison, compared: Sequence[TensorComparison], a: ComparedRun, b: ComparedRun
 ) -> tuple[str, ...]:
     assert launch.a is not None
     assert launch.b is not None
@@ -275,13 +279,13 @@ def _reasons(
     else:
         reasons.append("what it reads was not recorded in both; what produced it is equal")
     for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
-        if lone := run.lone(step):
-            names = ", ".join(map(str, lone))
+        if unmatched := run.unmatched(step):
+            names = ", ".join(map(str, unmatched))
             reasons.append(f"in {side} it follows launches without a counterpart: {names}")
     return tuple(reasons)
 
 
-def _returned(launch: LaunchComparison, a: Run, b: Run) -> Iterator[str]:
+def _returned(launch: LaunchComparison, a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     """Who wrote last what the call returns, though nothing that was compared differs."""
     assert launch.a is not None
     assert launch.b is not None

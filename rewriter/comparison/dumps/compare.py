@@ -33,7 +33,7 @@ from rewriter.comparison.dumps.types import (
 from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
-from rewriter.dump.dataflow import OUTPUTS, Node, trace
+from rewriter.dump.dataflow import OUTPUTS, FlowNode, trace
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import ValueRow
 from rewriter.instrumentation.choosing import matches
@@ -159,8 +159,8 @@ class _Both:
 
     a: RunDump
     b: RunDump
-    nodes_a: Sequence[Node]
-    nodes_b: Sequence[Node]
+    nodes_a: Sequence[FlowNode]
+    nodes_b: Sequence[FlowNode]
     pairs: Sequence[Pair]
 
     def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
@@ -291,12 +291,14 @@ def _compare(
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
-    lone = tuple(f"{side} {row.arg}" for side, rest in zip("AB", left, strict=True) for row in rest)
+    unmatched = tuple(
+        f"{side} {row.arg}" for side, rest in zip("AB", left, strict=True) for row in rest
+    )
     return replace(
         result,
         reads=compared(pair_reads(rows_a, rows_b) if same else ()),
         results=compared([*written, *pair_untouched(rows_a, rows_b)]),
-        lone=lone,
+        unmatched=unmatched,
     )
 
 

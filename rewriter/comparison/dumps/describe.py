@@ -19,7 +19,7 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.types import Json
 from rewriter.dump import rows
-from rewriter.dump.dataflow import Place
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import ValueRow
 
 _OF_LAUNCH = ("launch", "phase", "kernel", "iteration")  # fields of a row
@@ -181,14 +181,14 @@ def _launch(launch: LaunchComparison, run: int) -> Json:
         "blame": launch.blame or None,
         "moved": launch.moved,
         "reasons": list(launch.reasons),
-        "lone": list(launch.lone),
+        "lone": list(launch.unmatched),
         "producers": [place.step for place in launch.producers],
         "reads": [_tensor(tensor) for tensor in launch.reads],
         "results": [_tensor(tensor) for tensor in launch.results],
     }
 
 
-def _place(place: Place | None) -> Json | None:
+def _place(place: RecordedLaunch | None) -> Json | None:
     if place is None:
         return None
     facts = asdict(place)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.ranks import Ranks
-from rewriter.comparison.dumps.replica import Parting, Replica
+from rewriter.comparison.dumps.replica import Divergence, Replica
 from rewriter.core.types import Json
 from rewriter.dump import rows
 
@@ -18,15 +18,15 @@ def verdict(found: Ranks) -> str:
     if (first := found.first) is not None:
         others = [rank for rank in found.ranks if rank != first.rank]
         if found.odd:
-            parting, others = found.odd, [rank for rank in found.ranks if rank not in found.odd]
+            apart, others = found.odd, [rank for rank in found.ranks if rank not in found.odd]
         else:
-            parting = (first.rank,)
+            apart = (first.rank,)
             others = [found.reference] if first.rank != found.reference else others
-        verb = "parts" if len(parting) == 1 else "part"
-        return f"different: {named(parting)} {verb} from {named(others)} {_where(first)}"
+        verb = "parts" if len(apart) == 1 else "part"
+        return f"different: {named(apart)} {verb} from {named(others)} {_where(first)}"
     if found.given:
         return "no rank parts, though not all were given the same: " + "; ".join(
-            f"rank {parting.rank} {_given(parting)}" for parting in _one_each(found.given)
+            f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(found.given)
         )
     compared = [replica for replica in found.replicas if replica.comparison]
     counts = [describe.count(replica.comparison) for replica in compared if replica.comparison]
@@ -45,7 +45,7 @@ def own_data(found: Ranks, data: Sequence[str] | None) -> str:
     """What to do next where only what ranks were given differs, and nobody said that it may."""
     if data is not None or found.first or not found.given:
         return ""
-    names = dict.fromkeys(x for parting in found.given for x in parting.names)
+    names = dict.fromkeys(x for divergence in found.given for x in divergence.names)
     option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
     return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
 
@@ -59,15 +59,15 @@ def line(replica: Replica) -> str:
     """What is said of one rank."""
     if replica.comparison is None:
         return f"rank {replica.rank}: not compared: {replica.why}"
-    parts = [_given(parting) for parting in replica.given]
+    parts = [_given(divergence) for divergence in replica.given]
     if first := replica.first:
         parts.append(_own(first, replica.rank))
         said = {first.reason}
-        for parting in replica.partings:
-            if parting.reason not in said:
-                said.add(parting.reason)
-                parts.append(f"then {_own(parting, replica.rank)}")
-        more = len(replica.partings) - len(said)
+        for divergence in replica.divergences:
+            if divergence.reason not in said:
+                said.add(divergence.reason)
+                parts.append(f"then {_own(divergence, replica.rank)}")
+        more = len(replica.divergences) - len(said)
         if more > 0:
             parts.append(f"{more} more behind that")
     elif parts:
@@ -81,11 +81,11 @@ def line(replica: Replica) -> str:
     return f"rank {replica.rank}: {'; '.join(parts)}"
 
 
-def sentence(parting: Parting, rank: int) -> str:
+def sentence(divergence: Divergence, rank: int) -> str:
     """What is said of one place where a rank differs: which rank, where, and why."""
-    given = parting.reason in ("data", "random", "received")
-    said = _given(parting) if given else _own(parting, rank)
-    why = "" if given else reason(parting) or "; ".join(parting.launch.reasons)
+    given = divergence.reason in ("data", "random", "received")
+    said = _given(divergence) if given else _own(divergence, rank)
+    why = "" if given else reason(divergence) or "; ".join(divergence.launch.reasons)
     return f"rank {rank}{':' if said.startswith('the record') else ''} {said}" + (
         f": {why}" if why else ""
     )
@@ -122,71 +122,73 @@ def named(ranks: Iterable[int]) -> str:
     )
 
 
-def reason(parting: Parting) -> str:
-    """Why a parting is one, in a sentence of its own."""
+def reason(divergence: Divergence) -> str:
+    """Why a divergence is one, in a sentence of its own."""
     return {
         "launch": "",
-        "collective": f"{', '.join(parting.names)} leaves the same on every rank of its group, "
+        "collective": f"{', '.join(divergence.names)} leaves the same on every rank of its group, "
         "whatever they give it; here it did not",
-        "parameters": f"{_inputs(parting)} agreed in the first call of the wrapper: "
+        "parameters": f"{_inputs(divergence)} agreed in the first call of the wrapper: "
         "parameters that were updated differently in between, or data",
-        "inputs": f"{_inputs(parting)} differ, and are no data of each rank's own",
+        "inputs": f"{_inputs(divergence)} differ, and are no data of each rank's own",
         "ended": "the program may have been stopped there; what was recorded before is compared",
         "seen": "what produced it was not compared",
-        "data": f"{_inputs(parting)} differ from the first call on: data of its own, or another "
+        "data": f"{_inputs(divergence)} differ from the first call on: data of its own, or another "
         "initialisation",
         "random": "it draws random numbers: the generators were in other states",
         "received": "a collective that leaves values of its own on each rank",
-    }[parting.reason]
+    }[divergence.reason]
 
 
-def _where(parting: Parting) -> str:
+def _where(divergence: Divergence) -> str:
     """The end of the verdict."""
-    run = parting.run
-    if parting.reason == "ended":
-        return f"{_end(parting)} in {run}"
-    if parting.reason in ("inputs", "parameters"):
-        return f"at the inputs of {run}: {_inputs(parting)}"
-    if parting.reason == "collective":
-        return f"at {_place(parting)} in {run}, the results of a collective"
-    return f"at {_place(parting)} in {run}"
+    run = divergence.run
+    if divergence.reason == "ended":
+        return f"{_end(divergence)} in {run}"
+    if divergence.reason in ("inputs", "parameters"):
+        return f"at the inputs of {run}: {_inputs(divergence)}"
+    if divergence.reason == "collective":
+        return f"at {_place(divergence)} in {run}, the results of a collective"
+    return f"at {_place(divergence)} in {run}"
 
 
-def _own(parting: Parting, rank: int) -> str:
-    if parting.reason == "ended":
-        whose = "the record" if parting.rank == rank else f"the record of rank {parting.rank}"
-        return f"{whose} ends {_end(parting)} in {parting.run}"
-    return f"parts {_where(parting)}"
+def _own(divergence: Divergence, rank: int) -> str:
+    if divergence.reason == "ended":
+        whose = "the record" if divergence.rank == rank else f"the record of rank {divergence.rank}"
+        return f"{whose} ends {_end(divergence)} in {divergence.run}"
+    return f"parts {_where(divergence)}"
 
 
-def _end(parting: Parting) -> str:
-    end = f"after {parting.ended}" if parting.ended else "before the first launch"
-    if parting.launch.a is None or parting.launch.b is None:
-        return f"{end}, where {parting.launch.place} follows on the other"
-    return f"in {parting.ended}" if parting.ended else end
+def _end(divergence: Divergence) -> str:
+    end = f"after {divergence.ended}" if divergence.ended else "before the first launch"
+    if divergence.launch.a is None or divergence.launch.b is None:
+        return f"{end}, where {divergence.launch.place} follows on the other"
+    return f"in {divergence.ended}" if divergence.ended else end
 
 
-def _given(parting: Parting) -> str:
-    if parting.reason == "random":
-        return f"drew other random numbers from {parting.run} on ({parting.launch.place})"
-    if parting.reason == "received":
-        return f"received other values from {parting.run} on ({parting.launch.place})"
-    return f"was given other data from {parting.run} on ({_inputs(parting)})"
+def _given(divergence: Divergence) -> str:
+    if divergence.reason == "random":
+        return f"drew other random numbers from {divergence.run} on ({divergence.launch.place})"
+    if divergence.reason == "received":
+        return f"received other values from {divergence.run} on ({divergence.launch.place})"
+    return f"was given other data from {divergence.run} on ({_inputs(divergence)})"
 
 
-def _inputs(parting: Parting) -> str:
-    more = f" and {len(parting.names) - _NAMED} more" if len(parting.names) > _NAMED else ""
-    return ", ".join(parting.names[:_NAMED]) + more or "values that were not recorded"
+def _inputs(divergence: Divergence) -> str:
+    more = f" and {len(divergence.names) - _NAMED} more" if len(divergence.names) > _NAMED else ""
+    return ", ".join(divergence.names[:_NAMED]) + more or "values that were not recorded"
 
 
-def _place(parting: Parting) -> str:
-    place = parting.launch.place
+def _place(divergence: Divergence) -> str:
+    place = divergence.launch.place
     return f"{place}" + (f" (line {place.line})" if place.line else "")
 
 
-def _one_each(partings: Iterable[Parting]) -> list[Parting]:
+def _one_each(divergences: Iterable[Divergence]) -> list[Divergence]:
     """The first of each rank."""
-    return list({parting.rank: parting for parting in reversed(tuple(partings))}.values())[::-1]
+    return list(
+        {divergence.rank: divergence for divergence in reversed(tuple(divergences))}.values()
+    )[::-1]
 
 
 def to_json(found: Ranks) -> Json:
@@ -209,20 +211,22 @@ def _replica(found: Ranks, replica: Replica) -> Json:
     return {
         "rank": replica.rank,
         "sentence": line(replica),
-        "partings": [_parting(replica, parting) for parting in replica.partings],
-        "given": [_parting(replica, parting) for parting in replica.given],
+        "partings": [_parting(replica, divergence) for divergence in replica.divergences],
+        "given": [_parting(replica, divergence) for divergence in replica.given],
         "comparison": replica.comparison and describe.to_json(replica.comparison),
     }
 
 
-def _parting(replica: Replica, parting: Parting) -> Json:
+def _parting(replica: Replica, divergence: Divergence) -> Json:
     assert replica.comparison is not None
-    position = {id(x): at for at, x in enumerate(replica.comparison.launches)}[id(parting.launch)]
+    position = {id(x): at for at, x in enumerate(replica.comparison.launches)}[
+        id(divergence.launch)
+    ]
     return {
-        "rank": parting.rank,
-        "reason": parting.reason,
-        "run": parting.run,
+        "rank": divergence.rank,
+        "reason": divergence.reason,
+        "run": divergence.run,
         "launch": position,
-        "names": list(parting.names),
-        "sentence": reason(parting),
+        "names": list(divergence.names),
+        "sentence": reason(divergence),
     }

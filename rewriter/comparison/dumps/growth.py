@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rewriter.comparison.dumps.precision import UNITS
 from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
-from rewriter.dump.dataflow import Node
+from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.rows import TensorRow
 
 # By how much more than the launch that exceeds the tolerance another has to multiply the error.
@@ -24,7 +24,7 @@ _NAMED = 3
 
 
 def trace_back(
-    launches: Sequence[LaunchComparison], nodes: Sequence[Node]
+    launches: Sequence[LaunchComparison], nodes: Sequence[FlowNode]
 ) -> list[LaunchComparison]:
     """Move blame to where errors began; `nodes` are the steps of dump A."""
     at = {x.a.step: position for position, x in enumerate(launches) if x.a and x.b}

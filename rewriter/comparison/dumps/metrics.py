@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 from rewriter.comparison.dumps.elements import check, elements, memory_order
-from rewriter.comparison.dumps.totals import Found, Totals
+from rewriter.comparison.dumps.totals import ElementError, Totals
 from rewriter.comparison.dumps.types import Metrics, Tolerance
 from rewriter.comparison.dumps.ulp import Scratch, coarser, largest_distance
 
@@ -111,9 +111,9 @@ def _float32(
     if same:
         found = Totals(numel, numel, sum_b, sum_b, 0.0, square_b, square_b, 0.0, square_b, ulp=0)
         if known.max_rel is None:
-            found.max_abs = Found(0.0, first, x[0].item(), y[0].item())
+            found.max_abs = ElementError(0.0, first, x[0].item(), y[0].item())
             place = int(y.ne(0).to(torch.uint8).argmax())
-            found.max_rel = Found(0.0, first + place, x[place].item(), y[place].item())
+            found.max_rel = ElementError(0.0, first + place, x[place].item(), y[place].item())
         return found
     torch.sub(x, y, out=error)
     sums = (x.sum(), _product(x, x, spare), _product(error, error, spare), error.abs_().sum())
@@ -197,7 +197,7 @@ def _exact_maximum(
     first: int,
     *,
     relative: bool = False,
-) -> Found:
+) -> ElementError:
     """Where the error is largest, among the elements whose float32 value comes near the peak."""
     places = values.ge(peak * (1 - _SLACK)).nonzero().squeeze(1)
     x, y = x[places].double(), y[places].double()
@@ -205,7 +205,9 @@ def _exact_maximum(
     if relative:
         exact /= y.abs()
     best = int(exact.argmax())
-    return Found(exact[best].item(), first + int(places[best]), x[best].item(), y[best].item())
+    return ElementError(
+        exact[best].item(), first + int(places[best]), x[best].item(), y[best].item()
+    )
 
 
 def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance) -> Totals:
@@ -252,19 +254,21 @@ def _float64(a: torch.Tensor, b: torch.Tensor, first: int, tolerance: Tolerance)
     return found
 
 
-def _maximum(errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Found:
+def _maximum(
+    errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+) -> ElementError:
     best = int(errors.argmax())
-    return Found(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
+    return ElementError(errors[best].item(), int(places[best]), a[best].item(), b[best].item())
 
 
 def _integer_maximum(
     errors: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> Found:
+) -> ElementError:
     """The largest difference of integers; float64 may take it and others for the same."""
     peak = errors.amax()
     ties = errors.eq(peak).nonzero().squeeze(1)[: None if peak >= 2**53 else 1]
     rows = zip(places[ties].tolist(), a[ties].tolist(), b[ties].tolist(), strict=True)
-    found = [Found(abs(x - y), place, x, y) for place, x, y in rows]
+    found = [ElementError(abs(x - y), place, x, y) for place, x, y in rows]
     return max(found, key=lambda one: one.error)
 
 
@@ -294,7 +298,7 @@ def _count_nonfinite(
     if found.mismatched:
         place = int(differ.to(torch.uint8).argmax())
         a, b = (_real(tensor[place].item()) for tensor in (x, y))
-        found.nonfinite = Found(abs(a - b), first + place, a, b)
+        found.nonfinite = ElementError(abs(a - b), first + place, a, b)
 
 
 def _real(value: complex) -> float:

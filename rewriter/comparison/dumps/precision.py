@@ -46,7 +46,7 @@ from rewriter.comparison.dumps.types import (
     State,
     TensorComparison,
 )
-from rewriter.dump.dataflow import OUTPUTS, Node, Place, Source
+from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
 from rewriter.dump.rows import TensorRow, ValueRow, finite
 
 # Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
@@ -102,7 +102,7 @@ def lower(launches: Iterable[LaunchComparison]) -> str:
 
 
 def explain(
-    launches: Sequence[LaunchComparison], nodes: Sequence[Node], tolerances: Tolerances
+    launches: Sequence[LaunchComparison], nodes: Sequence[FlowNode], tolerances: Tolerances
 ) -> list[LaunchComparison]:
     """The launches with states by what rounding explains, where the runs differ in precision.
 
@@ -122,17 +122,17 @@ class _Origin:
     one of the values is wrong."""
 
     errors: tuple[Error, ...]
-    between: tuple[Place, ...]
+    between: tuple[RecordedLaunch, ...]
     wrong: bool
 
 
 class _Judge:
     """Goes through the launches in the order of A."""
 
-    def __init__(self, nodes: Sequence[Node], coarsest: float, tolerances: Tolerances) -> None:
+    def __init__(self, nodes: Sequence[FlowNode], coarsest: float, tolerances: Tolerances) -> None:
         self._nodes, self._coarsest, self._tolerances = nodes, coarsest, tolerances
-        self._errors: dict[Source, Error] = {}  # of results
-        self._states: dict[Source, State] = {}
+        self._errors: dict[ValueOrigin, Error] = {}  # of results
+        self._states: dict[ValueOrigin, State] = {}
 
     def read(self, launch: LaunchComparison) -> LaunchComparison:
         assert launch.a is not None
@@ -169,7 +169,7 @@ class _Judge:
         tensor: TensorComparison,
         operands: Sequence[Error],
         unit: float,
-        places: Sequence[Place],
+        places: Sequence[RecordedLaunch],
         wrong: bool,
     ) -> tuple[TensorComparison, str]:
         """A value with its state, and why it is not what rounding leaves."""
@@ -192,7 +192,7 @@ class _Judge:
         state: State = "numeric" if wrong and tensor.state in DIFFERS else "rounding"
         return replace(tensor, state=state, allowed=allowed), ""
 
-    def _as_made(self, node: Node, tensor: TensorComparison) -> TensorComparison:
+    def _as_made(self, node: FlowNode, tensor: TensorComparison) -> TensorComparison:
         """A value that was read, with the state that it was made with."""
         error = _error(tensor)
         if error is None or tensor.state not in ("equal", "numeric"):
@@ -224,19 +224,19 @@ class _Judge:
             slot = slots.get(tensor.a.arg)
             if slot is None or tensor.state == "unknown":
                 continue
-            source = Source(launch.a.step, slot)
+            source = ValueOrigin(launch.a.step, slot)
             self._states[source] = tensor.state
             if error := _error(tensor):
                 self._errors[source] = error
 
-    def _given(self, node: Node, reads: Sequence[TensorComparison]) -> _Origin:
+    def _given(self, node: FlowNode, reads: Sequence[TensorComparison]) -> _Origin:
         """What a launch read; where that was not compared, what it was made of."""
         compared = {tensor.a.arg: error for tensor in reads if (error := _error(tensor))}
         rest = [x for name, found in node.given.items() if name not in compared for x in found]
         behind = self._behind(rest)
         return replace(behind, errors=(*compared.values(), *behind.errors))
 
-    def _behind(self, sources: Iterable[Source]) -> _Origin:
+    def _behind(self, sources: Iterable[ValueOrigin]) -> _Origin:
         """What values were made of, back through launches without a counterpart."""
         seen = set(sources)
         waiting = sorted(seen, key=lambda source: (source.step, source.slot))
@@ -280,7 +280,7 @@ def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
     return ""
 
 
-def _text(places: Iterable[Place]) -> str:
+def _text(places: Iterable[RecordedLaunch]) -> str:
     return " ".join(word for place in places for word in (place.kernel, *place.origins))
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.compare import compare, compare_runs, count_launches
-from rewriter.comparison.dumps.replica import Parting, Replica, examine
+from rewriter.comparison.dumps.replica import Divergence, Replica, examine
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
 from rewriter.core.errors import RewriterError
-from rewriter.dump.dataflow import Place
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 
@@ -44,17 +44,19 @@ class Ranks:
     @property
     def parted(self) -> Replica | None:
         """The replica that parts first."""
-        found = [(parting.at, replica) for replica in self.replicas if (parting := replica.first)]
+        found = [
+            (divergence.at, replica) for replica in self.replicas if (divergence := replica.first)
+        ]
         return min(found, key=lambda each: each[0])[1] if found else None
 
     @property
-    def first(self) -> Parting | None:
+    def first(self) -> Divergence | None:
         return self.parted.first if self.parted else None
 
     @property
-    def given(self) -> tuple[Parting, ...]:
+    def given(self) -> tuple[Divergence, ...]:
         """What made values differ without being a fault."""
-        return tuple(parting for replica in self.replicas for parting in replica.given)
+        return tuple(divergence for replica in self.replicas for divergence in replica.given)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -187,12 +189,12 @@ def _grouped(found: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ra
         return _with_odd(found, [group for group in groups if group])
     groups = [_agreeing(found, first)]
     for replica in found.replicas:
-        parting = next((x for x in replica.partings if x.at == first.at), None)
-        if parting is None:
+        divergence = next((x for x in replica.divergences if x.at == first.at), None)
+        if divergence is None:
             continue
         for number, group in enumerate(groups[1:], 1):
             other = _parting_of(found, group[0], first)
-            if _is_equal(dumps[replica.rank], parting, dumps[group[0]], other, tolerances):
+            if _is_equal(dumps[replica.rank], divergence, dumps[group[0]], other, tolerances):
                 groups[number] = (*group, replica.rank)
                 break
         else:
@@ -213,16 +215,16 @@ def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return largest[0] if len(largest) == 1 else None
 
 
-def _all(found: Ranks) -> list[Parting]:
-    return [parting for replica in found.replicas for parting in replica.partings]
+def _all(found: Ranks) -> list[Divergence]:
+    return [divergence for replica in found.replicas for divergence in replica.divergences]
 
 
-def _parting_of(found: Ranks, rank: int, first: Parting) -> Parting:
+def _parting_of(found: Ranks, rank: int, first: Divergence) -> Divergence:
     (replica,) = [replica for replica in found.replicas if replica.rank == rank]
-    return next(parting for parting in replica.partings if parting.at == first.at)
+    return next(divergence for divergence in replica.divergences if divergence.at == first.at)
 
 
-def _agreeing(found: Ranks, first: Parting) -> tuple[int, ...]:
+def _agreeing(found: Ranks, first: Divergence) -> tuple[int, ...]:
     """The reference, and the ranks that have at this place what it has."""
     agreeing = [found.reference]
     for replica in found.replicas:
@@ -233,16 +235,16 @@ def _agreeing(found: Ranks, first: Parting) -> tuple[int, ...]:
     return tuple(agreeing)
 
 
-def _is_at(place: Place | None, first: Parting) -> bool:
+def _is_at(place: RecordedLaunch | None, first: Divergence) -> bool:
     there = first.launch.b
     return place is not None and there is not None and _key(place) == _key(there)
 
 
-def _key(place: Place) -> tuple[str, int]:
+def _key(place: RecordedLaunch) -> tuple[str, int]:
     return place.run, place.step
 
 
-def _is_equal(a: Dump, of_a: Parting, b: Dump, of_b: Parting, tolerances: Tolerances) -> bool:
+def _is_equal(a: Dump, of_a: Divergence, b: Dump, of_b: Divergence, tolerances: Tolerances) -> bool:
     """Whether two ranks that part from the reference at one place have the same there."""
     if of_a.launch.a is None or of_b.launch.a is None:
         return False
@@ -251,14 +253,16 @@ def _is_equal(a: Dump, of_a: Parting, b: Dump, of_b: Parting, tolerances: Tolera
     return launch is not None and _state(launch, of_a) not in DIFFERS
 
 
-def _state(launch: LaunchComparison, first: Parting) -> State:
+def _state(launch: LaunchComparison, first: Divergence) -> State:
     """Of what parts there: of the inputs of a call, some may be data and others not."""
     if first.reason not in ("inputs", "parameters"):
         return launch.state
     return worst([tensor.state for tensor in launch.results if tensor.name in first.names])
 
 
-def _between(launches: Iterable[LaunchComparison], a: Place, b: Place) -> LaunchComparison | None:
+def _between(
+    launches: Iterable[LaunchComparison], a: RecordedLaunch, b: RecordedLaunch
+) -> LaunchComparison | None:
     for launch in launches:
         if launch.a and launch.b and (launch.a.step, launch.b.step) == (a.step, b.step):
             return launch

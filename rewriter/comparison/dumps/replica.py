@@ -21,7 +21,7 @@ from rewriter.comparison.dumps.types import (
     RunComparison,
     State,
 )
-from rewriter.dump.dataflow import OUTPUTS, Place, variable
+from rewriter.dump.dataflow import OUTPUTS, RecordedLaunch, variable
 from rewriter.dump.reading import Dump, RunDump
 from rewriter.instrumentation.choosing import matches
 from rewriter.locate.names import canonical
@@ -44,7 +44,7 @@ _RANDOM = re.compile(
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """A place where a rank differs from the reference, and why.
 
     `launch`: its results differ, and nothing that it reads. `collective`: it leaves other values
@@ -55,7 +55,7 @@ class Parting:
     `random`: it drew other random numbers. `received`: a collective gave it values of its own, as
     a scatter does.
 
-    `run` is the call in the rank's own words, such as rank1/run0. `at` orders partings as the
+    `run` is the call in the rank's own words, such as rank1/run0. `at` orders divergences as the
     reference ran: its call and step, and 1 for what ran behind that on the other side alone.
     """
 
@@ -65,26 +65,26 @@ class Parting:
     at: At
     launch: LaunchComparison
     names: tuple[str, ...] = ()
-    ended: Place | None = None  # the last launch in the record
+    ended: RecordedLaunch | None = None  # the last launch in the record
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One rank against the reference. `partings` are in the order in which they happened, `given`
-    is what made values differ without being a fault.
+    """One rank against the reference. `divergences` are in the order in which they happened,
+    `given` is what made values differ without being a fault.
 
     `comparison` is `None` where the two ranks have nothing in common, and `why` says it.
     """
 
     rank: int
     comparison: Comparison | None
-    partings: tuple[Parting, ...] = ()
-    given: tuple[Parting, ...] = ()
+    divergences: tuple[Divergence, ...] = ()
+    given: tuple[Divergence, ...] = ()
     why: str = ""
 
     @property
-    def first(self) -> Parting | None:
-        return min(self.partings, key=lambda parting: parting.at, default=None)
+    def first(self) -> Divergence | None:
+        return min(self.divergences, key=lambda divergence: divergence.at, default=None)
 
 
 def examine(
@@ -102,11 +102,11 @@ def examine(
     search = _Search(rank, {run.name: run for run in (*ours.runs, *reference.runs)}, data)
     for run in comparison.runs:
         search.read(run)
-    partings = [*search.partings, *_ended(comparison, ours, reference)]
+    divergences = [*search.divergences, *_ended(comparison, ours, reference)]
     given = tuple(search.given.values())
-    if not (comparison.equal or partings or given):
-        partings = list(search.seen(comparison))
-    return Replica(rank, comparison, tuple(sorted(partings, key=lambda x: x.at)), given)
+    if not (comparison.equal or divergences or given):
+        divergences = list(search.seen(comparison))
+    return Replica(rank, comparison, tuple(sorted(divergences, key=lambda x: x.at)), given)
 
 
 class _Search:
@@ -117,8 +117,8 @@ class _Search:
         self._data = data
         self._runs = runs
         self._firsts: dict[tuple[str, str], State] = {}  # of each input, by wrapper and name
-        self.partings: list[Parting] = []
-        self.given: dict[Reason, Parting] = {}
+        self.divergences: list[Divergence] = []
+        self.given: dict[Reason, Divergence] = {}
 
     def read(self, run: RunComparison) -> None:
         collectives = _Collectives()
@@ -128,17 +128,19 @@ class _Search:
             if launch.place.is_inputs:
                 self._read_inputs(launch, run, at)
             elif wrong is not None:
-                self.partings.append(Parting("collective", self._rank, run.a, at, launch, (wrong,)))
+                self.divergences.append(
+                    Divergence("collective", self._rank, run.a, at, launch, (wrong,))
+                )
             elif launch.blame == "culprit":
                 self._read_culprit(launch, run, at, recorded)
 
-    def seen(self, comparison: Comparison) -> Iterator[Parting]:
+    def seen(self, comparison: Comparison) -> Iterator[Divergence]:
         """The first launch that differs, where nothing is to blame."""
         for run in comparison.runs:
             for launch, at in self._in_order(run):
                 is_blank = launch.matched and not launch.blame and launch.place.kind != "collective"
                 if is_blank and launch.inputs in DIFFERS:
-                    yield Parting("seen", self._rank, run.a, at, launch)
+                    yield Divergence("seen", self._rank, run.a, at, launch)
                     return
 
     def _in_order(self, run: RunComparison) -> Iterator[tuple[LaunchComparison, At]]:
@@ -165,10 +167,10 @@ class _Search:
         if self._data is None:
             own, other = [*own, *other], []
         # Behind a fault, inputs of a later call may follow from it.
-        if own and not self.partings:
-            self._give(Parting("data", self._rank, run.a, at, launch, tuple(own)))
-        self._part_once(Parting("inputs", self._rank, run.a, at, launch, tuple(other)))
-        self._part_once(Parting("parameters", self._rank, run.a, at, launch, tuple(agreed)))
+        if own and not self.divergences:
+            self._give(Divergence("data", self._rank, run.a, at, launch, tuple(own)))
+        self._part_once(Divergence("inputs", self._rank, run.a, at, launch, tuple(other)))
+        self._part_once(Divergence("parameters", self._rank, run.a, at, launch, tuple(agreed)))
 
     def _read_culprit(
         self, launch: LaunchComparison, run: RunComparison, at: At, recorded: bool
@@ -178,26 +180,26 @@ class _Search:
             return  # it ended before all that the call returns was written
         if launch.place.kind == "collective":
             if not _AGREEING.search(kernel):
-                self._give(Parting("received", self._rank, run.a, at, launch))
+                self._give(Divergence("received", self._rank, run.a, at, launch))
         elif _RANDOM.match(canonical(kernel)):
-            self._give(Parting("random", self._rank, run.a, at, launch))
+            self._give(Divergence("random", self._rank, run.a, at, launch))
         elif not recorded and launch.inputs != "equal":
             # The inputs of the call were not recorded: it may have read one.
             wrong = tuple(tensor.name for tensor in launch.reads if tensor.state in DIFFERS)
-            self._give(Parting("data", self._rank, run.a, at, launch, wrong))
+            self._give(Divergence("data", self._rank, run.a, at, launch, wrong))
         else:
-            self.partings.append(Parting("launch", self._rank, run.a, at, launch))
+            self.divergences.append(Divergence("launch", self._rank, run.a, at, launch))
 
     def _is_short(self, run: RunComparison) -> bool:
         """Whether one side of a call has launches at the end that the other has not."""
         return any(_tail(run, side) or _is_stopped(run, side, self._runs) for side in _SIDES)
 
-    def _part_once(self, parting: Parting) -> None:
-        if parting.names and all(x.reason != parting.reason for x in self.partings):
-            self.partings.append(parting)
+    def _part_once(self, divergence: Divergence) -> None:
+        if divergence.names and all(x.reason != divergence.reason for x in self.divergences):
+            self.divergences.append(divergence)
 
-    def _give(self, parting: Parting) -> None:
-        self.given.setdefault(parting.reason, parting)
+    def _give(self, divergence: Divergence) -> None:
+        self.given.setdefault(divergence.reason, divergence)
 
 
 class _Collectives:
@@ -235,7 +237,7 @@ class _Collectives:
         return found
 
 
-def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Parting]:
+def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Divergence]:
     """Where a rank stopped inside its last call; one with fewer calls may have had less to do."""
     runs = {run.name: run for run in (*ours.runs, *reference.runs)}
     last = (ours.runs[-1].name, reference.runs[-1].name)
@@ -251,7 +253,7 @@ def _ended(comparison: Comparison, ours: Dump, reference: Dump) -> Iterator[Part
                 at = (runs[run.b].number, final.b.step if final and final.b else -1, 1)
                 shown = missing[0] if goes_on or final is None else final
                 place = getattr(final, side) if final else None
-                yield Parting("ended", runs[name].rank, name, at, shown, ended=place)
+                yield Divergence("ended", runs[name].rank, name, at, shown, ended=place)
 
 
 def _final(run: RunComparison, side: str) -> LaunchComparison | None:
@@ -277,6 +279,6 @@ def _is_stopped(run: RunComparison, side: str, runs: Mapping[str, RunDump]) -> b
     return not ended.pop(side) and any(ended.values())
 
 
-def _is_left(run: RunDump, place: Place) -> bool:
+def _is_left(run: RunDump, place: RecordedLaunch) -> bool:
     """Whether anything was recorded after a launch."""
     return any(row.phase == "after" for row in run.rows(run.steps[place.step]))

@@ -9,7 +9,7 @@ from rewriter.comparison.dumps.types import Extreme, Metrics
 
 
 @dataclass(frozen=True)
-class Found:
+class ElementError:
     """An element, by its position in memory order; `error` is an int between integers."""
 
     error: float
@@ -38,9 +38,9 @@ class Totals:
     differ: int = 0  # blocks that are not the same bit for bit
     unscaled: int = 0  # blocks where b is 0 and a is not
     ulp: int | None = None
-    max_abs: Found | None = None
-    max_rel: Found | None = None
-    nonfinite: Found | None = None
+    max_abs: ElementError | None = None
+    max_rel: ElementError | None = None
+    nonfinite: ElementError | None = None
 
     def add(self, later: Totals) -> None:
         """Add what is known of elements that come after these."""
@@ -57,7 +57,7 @@ class Totals:
         """The metrics of a tensor whose dimensions lie in this order in memory."""
         count = self.finite or math.nan
 
-        def extreme(found: Found | None) -> Extreme | None:
+        def extreme(found: ElementError | None) -> Extreme | None:
             if found is None:
                 return None
             return Extreme(found.error, _index(found.position, shape, order), found.a, found.b)
@@ -125,7 +125,7 @@ class Totals:
 _ADDED = tuple(field.name for field in fields(Totals) if field.type in ("int", "float"))
 
 
-def _larger(earlier: Found | None, later: Found | None) -> Found | None:
+def _larger(earlier: ElementError | None, later: ElementError | None) -> ElementError | None:
     if earlier is None or later is None:
         return earlier or later
     return later if later.error > earlier.error else earlier

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rewriter.dump.dataflow import Place
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.rows import TensorRow, ValueRow
 
@@ -139,24 +139,24 @@ class LaunchComparison:
     `reads` are what it was given; `results` what it left in what it writes, and in what it was only
     to read, if that changed. `state` is the worst of the results, `inputs` that of the reads.
     `blame` tells a launch that went wrong itself from one that was given wrong values, by
-    `producers`: places in dump A. `reasons` are sentences for people. `lone` are results, or inputs
-    of the call, that one side alone has, such as "A buf3".
+    `producers`: launches of dump A. `reasons` are sentences for people. `unmatched` are results, or
+    inputs of the call, that one side alone has, such as "A buf3".
     """
 
-    a: Place | None
-    b: Place | None
+    a: RecordedLaunch | None
+    b: RecordedLaunch | None
     state: State
     inputs: State
     blame: Blame = ""
     moved: bool = False
     reads: tuple[TensorComparison, ...] = ()
     results: tuple[TensorComparison, ...] = ()
-    producers: tuple[Place, ...] = ()
+    producers: tuple[RecordedLaunch, ...] = ()
     reasons: tuple[str, ...] = ()
-    lone: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RecordedLaunch:
         """Where it ran in the first dump, or in the second if only there."""
         place = self.a or self.b
         assert place is not None

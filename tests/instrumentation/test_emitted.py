@@ -1,0 +1,52 @@
+"""The lines that `instrument` writes are known again, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import rewriter
+from artifacts import get
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core import markers
+from rewriter.instrumentation import emitted
+from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.probes import registry
+
+NAMES = ["cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti", "cpu-torch2.13/mlp cpp_wrapper"]
+
+
+def probed(name: str, *, standalone: bool = False) -> tuple[OpenWrapper, set[int]]:
+    """A wrapper with every probe around every launch, and the launches that have them."""
+    wrapper = rewriter.open(get(name).path).only
+    selection = rewriter.select(sorted(registry()), when="both")
+    result = instrument_wrapper(wrapper, selection, standalone=standalone)
+    with_probes = replace(wrapper, wrapper=replace(wrapper.wrapper, source=result.source))
+    return with_probes, {launch.index for launch in result.plan.probed}
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_line_is_known(name: str, standalone: bool) -> None:
+    wrapper, launches = probed(name, standalone=standalone)
+    assert launches
+    assert emitted.probed_launches(wrapper) == launches
+    assert emitted.count_foreign(wrapper) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_line_with_a_copied_mark_is_foreign(name: str) -> None:
+    wrapper, _ = probed(name)
+    assert wrapper.probes is not None
+    comment = "#" if wrapper.language == "python" else "//"
+    copied = markers.Mark(wrapper.probes.tag, comment).line("x = 1", b"\n")
+    source = wrapper.source + copied
+    wrapper = replace(wrapper, wrapper=replace(wrapper.wrapper, source=source))
+    assert emitted.count_foreign(wrapper) == 1
+
+
+def test_a_plain_wrapper_has_none() -> None:
+    wrapper = rewriter.open(get(NAMES[0]).path).only
+    assert emitted.probed_launches(wrapper) == frozenset()
+    assert emitted.count_foreign(wrapper) == 0

@@ -54,16 +54,16 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
     for body in outline.bodies:
-        walk = CppLaunchFinder(body, outline, shapes)
-        builder = _Builder(Context(outline, walk, kernels, operators))
+        finder = CppLaunchFinder(body, outline, shapes)
+        builder = _Builder(Context(outline, finder, kernels, operators))
         before = len(launches)
         flow = None
-        for candidate, flow in walk.launches():
+        for candidate, flow in finder.launches():
             launches.append(builder.launch(len(launches), candidate, flow))
-        unrecognised += walk.unrecognised
-        constants |= dict.fromkeys(walk.names.constants)
+        unrecognised += finder.unrecognised
+        constants |= dict.fromkeys(finder.names.constants)
         if len(launches) > before and flow:
-            if entry := _entry(outline, walk, body, flow):
+            if entry := _entry(outline, finder, body, flow):
                 specs = _input_specs(outline, body, entry.inputs, harness)
                 entries.append(replace(entry, input_specs=specs))
             else:
@@ -136,14 +136,14 @@ class _Builder:
 
         `within` are the lists that it is a member of.
         """
-        walk = self.context.walk
-        for member in walk.reader.elements(node):
-            value = walk.reader.read(member)
-            if value.name in walk.names.lists and value.name not in within:
-                for inner in walk.names.lists[value.name]:
+        finder = self.context.finder
+        for member in finder.reader.elements(node):
+            value = finder.reader.read(member)
+            if value.name in finder.names.lists and value.name not in within:
+                for inner in finder.names.lists[value.name]:
                     yield from self._members(inner, within | {value.name})
-            elif value.name in walk.names.pointers:
-                pointed = walk.names.pointers[value.name]
+            elif value.name in finder.names.pointers:
+                pointed = finder.names.pointers[value.name]
                 yield replace(pointed, const=value.const)
             else:
                 yield value
@@ -179,18 +179,18 @@ class _Builder:
             # Around its block there is only what it was made from.
             if shown in candidate.local:
                 return Argument(name, name, "", "in", "other")
-            expr = self.context.walk.names.made.get(name, shown)
+            expr = self.context.finder.names.made.get(name, shown)
             if not candidate.local.isdisjoint(_WORD.findall(expr)):
                 expr = shown
             return Argument(shown, expr, known.root, role, "tensor")
         later = None
         if value.taken:
-            later = self.context.walk.names.made.get(name, "")
+            later = self.context.finder.names.made.get(name, "")
         return Argument(shown, value.expr, known.root, role, "tensor", later)
 
     def _lasting(self, name: str, candidate: CppLaunch) -> str:
         """The variable behind a name that only hands it on, or that ends with its block."""
-        bases = self.context.walk.names.bases
+        bases = self.context.finder.names.bases
         seen = set()
         while name in bases and (name in candidate.local or _TEMPORARY.match(name)):
             if name in seen:
@@ -200,7 +200,7 @@ class _Builder:
         return name
 
 
-def _entry(outline: CppOutline, walk: CppLaunchFinder, body: Body, flow: Flow) -> Entry | None:
+def _entry(outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow) -> Entry | None:
     """The entry that a body is; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
@@ -212,11 +212,11 @@ def _entry(outline: CppOutline, walk: CppLaunchFinder, body: Body, flow: Flow) -
     if indent.strip() or outline.is_continued(start):
         return None
     inputs_at = None
-    if walk.inputs_end is not None and walk.names.inputs:
-        inputs_at = source.line_start(source.line_of(outline.position(walk.inputs_end)))
+    if finder.inputs_end is not None and finder.names.inputs:
+        inputs_at = source.line_start(source.line_of(outline.position(finder.inputs_end)))
         if outline.is_continued(inputs_at):
             inputs_at = None
-    inputs, outputs = tuple(walk.names.inputs), _outputs(outline, walk, body, flow)
+    inputs, outputs = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
     return Entry(body.name, start, indent, inputs, inputs_at, outputs)
 
 
@@ -240,9 +240,11 @@ def _input_specs(
     )
 
 
-def _outputs(outline: CppOutline, walk: CppLaunchFinder, body: Body, flow: Flow) -> tuple[str, ...]:
+def _outputs(
+    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
+) -> tuple[str, ...]:
     """The buffers in `output_handles[0] = buf3.release();`."""
-    bases = walk.names.bases
+    bases = finder.names.bases
     buffers = {
         int(match["position"]): flow.get(bases.get(match["name"], match["name"])).root
         for match in _OUTPUT.finditer(outline.read(body.node))

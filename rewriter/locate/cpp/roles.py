@@ -74,7 +74,7 @@ class Context:
     """What resolvers look things up in."""
 
     outline: CppOutline
-    walk: CppLaunchFinder
+    finder: CppLaunchFinder
     kernels: KernelTable
     operators: Operators
 
@@ -111,7 +111,7 @@ def _inline(call: ClassifiedCall, nodes: list[tree_sitter.Node], context: Contex
     source, parameters = context.kernels.triton(kernel)
     handed: tuple[tree_sitter.Node, ...] = ()
     for node in nodes:
-        handed = handed or context.walk.names.lists.get(context.outline.read(node), ())
+        handed = handed or context.finder.names.lists.get(context.outline.read(node), ())
     if len(parameters) != len(handed):
         # Arguments that are 1 are compiled in, and the source does not say which.
         parameters = ()
@@ -161,7 +161,7 @@ def by_proxy(candidate: CppLaunch, context: Context) -> ResolvedCall:
         node = context.operators[int(number)].get("node", {})
     target = str(node.get("target", ""))
     kernel = _operator(*_split(target)) if target else f"proxy_executor_call_{number}"
-    tensors = list(context.walk.reader.elements(nodes[-1])) if nodes else []
+    tensors = list(context.finder.reader.elements(nodes[-1])) if nodes else []
     returns = bool(node.get("outputs")) if node else False
     literals = tuple(
         json_text.encode(value)  # as C++ writes it, too: `true`
@@ -198,7 +198,7 @@ def _tensors_in(given: Json) -> int:
 
 def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
     """From the block that boxes the arguments, one after the other, and hands over all of them."""
-    read, lists = context.outline.read, context.walk.names.lists
+    read, lists = context.outline.read, context.finder.names.lists
     boxes: dict[str, list[tree_sitter.Node]] = {}
     for call in candidate.inside:
         arguments = _arguments(call)
@@ -234,7 +234,7 @@ def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
         function is not None
         and arguments is not None
         and arguments.named_children
-        and context.walk.reader.callee(function) in _BOXES
+        and context.finder.reader.callee(function) in _BOXES
     ):
         return _unboxed(arguments.named_children[0], context)
     return node

@@ -86,7 +86,7 @@ def dialect_of(wrapper: OpenWrapper, *, standalone: bool = False) -> Dialect:
 
 
 def expression(argument: Argument, phase: Phase) -> str:
-    """What gives an argument's value at a phase; empty where nothing does."""
+    """The expression of an argument's value at a phase; empty where it has none."""
     if phase == "after" and argument.later is not None:
         return argument.later
     return argument.expr

@@ -50,7 +50,7 @@ def line(record: OptionsRecord, selection: Selection) -> str:
 
 
 def read(data: bytes, tag: str, probes: Sequence[str]) -> tuple[OptionsRecord, Selection] | None:
-    """What the line of a file says; `None` where there is none that could be one of ours."""
+    """The record and the selection in a file's line; `None` where it has no such line."""
     for match in _LINE.finditer(data):
         if not data.startswith(tag.encode(), match.end()):
             continue
@@ -76,7 +76,7 @@ def find(data: bytes) -> int:
 
 
 def operators_hash(operators: Sequence[Json]) -> str:
-    """The hash of what operators mean; empty if nothing was there to say it."""
+    """The hash of the operators beside a wrapper; empty if there are none."""
     if not operators:
         return ""
     ordered = json.dumps(operators, sort_keys=True)  # hashed, and read by nobody

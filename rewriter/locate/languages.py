@@ -21,7 +21,7 @@ _NAMES: tuple[Language, ...] = ("cpp", "python")
 
 
 class WrapperLanguage(Protocol):
-    """What is known of one language. A module of these functions is one."""
+    """What a language provides: the functions of its module `language.py`."""
 
     SUFFIXES: tuple[str, ...]  # of files that hold this language and no other
 
@@ -58,7 +58,7 @@ class WrapperLanguage(Protocol):
 
 @cache
 def language(name: Language) -> WrapperLanguage:
-    """What is known of a language."""
+    """The module of a language."""
     return cast(WrapperLanguage, import_module(f"rewriter.locate.{name}.language"))
 
 

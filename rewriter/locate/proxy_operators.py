@@ -17,7 +17,7 @@ _ONE, _OPTIONAL, _SEVERAL = "as_tensor", "as_optional_tensor", ("as_tensors", "a
 
 
 def read(path: Path, data: bytes) -> tuple[Json, ...]:
-    """The nodes in a file, in which what is looked at is of the type that torch writes.
+    """The nodes in a file; every field that is read has the type that torch writes.
 
     Raises `RewriterError` where it is not. Of a node that is no object nothing is known.
     """
@@ -42,7 +42,7 @@ def read(path: Path, data: bytes) -> tuple[Json, ...]:
 
 
 def _wrong(entry: Json) -> str:
-    """What of an entry is not of its type; empty if nothing is."""
+    """Which field of an entry has a wrong type; empty if none has."""
     node = entry.get("node", {})
     if not isinstance(node, dict):
         return f"expected an object as node, found {json_text.describe(node)}"

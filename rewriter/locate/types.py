@@ -73,7 +73,7 @@ class Unrecognised:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What is known statically of one input of a wrapper; what is empty or `None` is not known.
+    """What is known of one input of a wrapper without running it; empty or `None` is unknown.
 
     `kind` is tensor, int or float. A dimension is an expression over integers and names of sizes,
     `?` where it is not known, and may end in `:low..high`; `open` says that more dimensions may
@@ -112,7 +112,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Located:
-    """Everything found in one wrapper.
+    """The launches, entries and inputs of one wrapper.
 
     `header` is the offset at which module-level lines may be put: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.

@@ -93,7 +93,7 @@ class _Attribution:
                 self._held[value] = name
 
     def _between(self, launch: int) -> set[str]:
-        """What a fused kernel computes; nothing where that needs what the kernel does not read."""
+        """The nodes that a fused kernel computes; none if they need more than it reads."""
         given = {self._held.get(value) for value in self._reads[launch]}
         called = set(self._called.values())
         results = [self._held[x] for x in self._writes[launch] if x in self._held]

@@ -75,7 +75,7 @@ class Model:
 
     @property
     def original_library(self) -> str:
-        """What the library is called in a patched package: other than the new one has to be.
+        """The name of the original library in a patched package: the new one takes its old name.
 
         As long as the old name, since in a zip file it takes its place.
         """
@@ -91,7 +91,7 @@ class Model:
 
 
 def recorded(text: str, step: BuildStep, name: object = "a source") -> tuple[str, ...]:
-    """The last command of a kind that a source ends with; one that was compiled again has more.
+    """The last recorded command of a kind; a source that was compiled again has several.
 
     `name` is what a message calls the source.
     """

@@ -97,7 +97,7 @@ def _numbers(body: str) -> Iterator[InputSpec]:
 
 
 def _merged(before: InputSpec | None, known: InputSpec) -> InputSpec:
-    """What the checks know, and what is asserted: of that the first counts, as in Python.
+    """Combine the checks with an assertion; of several assertions the first counts, as in Python.
 
     An assertion names sizes, the checks have their limits.
     """

@@ -53,7 +53,7 @@ class CFunction:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is called as kernels are; other functions of C linkage are none."""
+        """Whether its name is that of a kernel; there are other functions of C linkage."""
         return "_fused" in self.name or self.name == "kernel"
 
 

@@ -78,7 +78,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 
 
 def count(source: Source) -> int:
-    """How many launches there are, without what they are. Raises as `locate` does."""
+    """The number of launches alone. Raises as `locate` does."""
     grammar = grammars.load()
     outline = CppOutline(source, embedded.extract(source), grammar)
     starts = set()
@@ -221,7 +221,7 @@ def _entry(outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow)
 
 
 def _unreachable(launch: Launch) -> Launch:
-    """A launch whose probes would name what nothing declares: no line can begin its entry."""
+    """A launch that cannot have probes: no line can begin its entry and declare their handle."""
     assert launch.insertion_point is not None
     obstacle = (
         launch.insertion_point.obstacle or "no line can be put at the beginning of its function"

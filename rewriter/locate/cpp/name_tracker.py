@@ -32,7 +32,7 @@ _MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
 
 @dataclass(frozen=True)
 class ClassifiedCall:
-    """A call as it is written, and what it was sorted into: a launch, or an effect."""
+    """A call as it is written, with its launch shape, or its effect on the data flow."""
 
     node: tree_sitter.Node
     callee: str
@@ -72,7 +72,7 @@ class NameTracker:
     def apply(
         self, calls: Iterable[ClassifiedCall], changes: Iterable[NameChange], flow: Flow
     ) -> None:
-        """What calls that are no launches, and statements, do to names, in file order."""
+        """Apply known calls and changes of names, in the order of the file."""
         steps: list[tuple[int, ClassifiedCall | NameChange]] = [
             (call.node.start_byte, call) for call in calls
         ]
@@ -91,7 +91,7 @@ class NameTracker:
         return self._outline.read(node)
 
     def _apply_call(self, call: ClassifiedCall, flow: Flow) -> None:
-        """What a call that is no launch does: to what it is given the address of, or first."""
+        """Apply a known call to the variables whose addresses it gets, or to its first argument."""
         if call.arguments is None:
             return
         if call.effect == "write" and call.arguments.named_children:
@@ -187,7 +187,7 @@ class NameTracker:
             flow.compute(name, "other")
 
     def _is_optional(self, change: NameChange) -> bool:
-        """Whether it need not be used: what a JIT wrapper adds to its inputs, frozen weights."""
+        """Whether the variable is declared as maybe unused: the frozen weights of a JIT wrapper."""
         declaration = change.captures["type"][0].parent if "type" in change.captures else None
         return declaration is not None and self._outline.read(declaration).startswith("[[maybe_")
 

@@ -101,7 +101,7 @@ class CppOutline:
         return self.data.count(b"\n", 0, offset), offset - line_start
 
     def _require_shallow(self, body: tree_sitter.Node) -> None:
-        """Refuse what is nested deeper than a walk goes; short nodes cannot be deep."""
+        """Refuse what is nested too deeply to recurse into; short nodes cannot be deep."""
         level = [body]
         for _ in range(limits.CPP_NESTING):
             level = [
@@ -198,7 +198,7 @@ class CppOutline:
 
 
 def without_templates(text: str) -> str:
-    """`text` less what stands between angle brackets; the arrow of `a->b` is none."""
+    """`text` without its template arguments; the arrow of `a->b` ends none."""
     if "<" not in text:
         return text
     kept = []

@@ -1,4 +1,4 @@
-"""What a launch hands over, and which of it its kernel reads and writes as far as that is declared.
+"""The arguments of a launch, with the roles that its kernel declares for them.
 
 One resolver for each value of `roles` in the grammar.
 """
@@ -54,7 +54,7 @@ class ResolvedCall:
 
 
 class KernelTable:
-    """The Triton kernels of one wrapper; `sources` are those that stand outside of its C++."""
+    """The Triton kernels of one wrapper; `sources` are those outside of its C++."""
 
     def __init__(self, outline: CppOutline, sources: Mapping[str, str]) -> None:
         self._outline = outline
@@ -187,7 +187,7 @@ def _is_number(value: object) -> bool:
 
 
 def _tensors_in(given: Json) -> int:
-    """How many tensors the executor is handed for one input; those that are none it is not."""
+    """How many tensors the executor gets for one input; absent ones are left out."""
     (kind, value), *_ = [*given.items(), ("", None)]
     if kind in ("as_tensors", "as_optional_tensors"):
         return sum("as_none" not in one for one in value)
@@ -265,7 +265,7 @@ def _operator(name: str, overload: str) -> str:
 def _by_schema(
     kernel: str, nodes: list[tree_sitter.Node], positions: Iterable[int], *, returns: bool
 ) -> list[tuple[tree_sitter.Node, DeclaredArgument]]:
-    """`positions` are those in the operator's schema; what has none is a result."""
+    """`positions` are those in the operator's schema; an argument without one is a result."""
     written = schemas.written(kernel.removeprefix("torch.ops."))
     result = []
     for node, position in itertools.zip_longest(nodes, positions):

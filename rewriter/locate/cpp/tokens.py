@@ -38,5 +38,5 @@ def require_parsable(name: str, data: bytes) -> None:
 
 
 def _open_angles(data: bytes) -> int:
-    """The most `<` in a row: without what closes one, or ends the statement."""
+    """The most `<` in a row that nothing closes before the statement ends."""
     return max(map(len, _ENDS.split(data.translate(None, _NO_ANGLES))))

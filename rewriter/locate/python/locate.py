@@ -138,7 +138,7 @@ def _argument(
 
 
 def _view(read: PythonValue) -> str:
-    """A view as `walk` writes it, whatever the spacing of the source; empty for what is none."""
+    """A view in the spacing of `ast.unparse`, as data flow has it; empty for other expressions."""
     return ast.unparse(ast.parse(read.expr, mode="eval")) if read.kind == "view" else ""
 
 

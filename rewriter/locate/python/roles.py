@@ -32,7 +32,7 @@ class KernelCall:
 
 
 def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArgument]:
-    """From the kernel's parameters; an argument list that does not fit them tells nothing."""
+    """From the kernel's parameters; nothing is known where the arguments do not fit them."""
     parameters = signatures.of(head(called.callee))
     positional = [argument for argument in called.arguments if not argument.keyword]
     if parameters is None or not _fits(positional, parameters):

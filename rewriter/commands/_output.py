@@ -17,7 +17,7 @@ from rewriter.core.types import Json
 from rewriter.instrumentation.types import Plan
 
 if TYPE_CHECKING:
-    from rewriter.core.documents import Document
+    from rewriter.core.documents import Entry
     from rewriter.diagnosis.verdict import Verdict
 
 _LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
@@ -27,7 +27,7 @@ _WHICH = "which wrappers"
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
 
-def emit(document: Document) -> None:
+def emit(document: Entry) -> None:
     """Print a document, as every `--json` does."""
     from rewriter.core import json_text
     from rewriter.core.documents import as_json

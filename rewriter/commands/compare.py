@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewriter.commands._comparison import show_culprit, show_rows
-from rewriter.commands._output import emit_json, progress_bar
+from rewriter.commands._output import emit, progress_bar
 from rewriter.commands._parser import Parser
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -118,7 +118,6 @@ def _options(arguments: argparse.Namespace) -> Any:
 
 
 def _act(arguments: argparse.Namespace) -> int:
-    from rewriter.comparison.dumps import describe
     from rewriter.comparison.dumps.compare import compare
 
     options = _options(arguments)
@@ -130,7 +129,9 @@ def _act(arguments: argparse.Namespace) -> int:
     if arguments.html:
         _write_report(comparison, arguments)
     if arguments.json:
-        emit_json("compare", describe.to_json(comparison))
+        from rewriter.commands._documents.comparing import compare_document
+
+        emit(compare_document(comparison))
     else:
         _show(comparison, everything=arguments.all)
     return int(arguments.found)
@@ -142,7 +143,6 @@ def _is_unmatched(comparison: Comparison) -> bool:
 
 
 def _act_ranks(arguments: argparse.Namespace) -> int:
-    from rewriter.comparison.dumps import describe_ranks
     from rewriter.comparison.dumps.ranks import compare_ranks
 
     options, ranks = _options(arguments), _ranks(arguments.ranks)
@@ -155,7 +155,9 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     if arguments.html:
         _write_report(found, arguments)
     if arguments.json:
-        emit_json("ranks", describe_ranks.to_json(found))
+        from rewriter.commands._documents.ranking import ranks_document
+
+        emit(ranks_document(found))
     else:
         _show_ranks(found, data, everything=arguments.all)
     return int(arguments.found)

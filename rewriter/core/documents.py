@@ -31,7 +31,14 @@ class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     version: Literal[1] = 1
 
 
+def is_document(value: Entry) -> bool:
+    """Whether it is printed by itself: it has a `format` then, which other entries do not."""
+    return value.__struct_config__.tag_field == "format"
+
+
 def as_json(value: Entry) -> Json:
     """What `json_text.encode` takes. Numbers that are not finite become strings there."""
     content: Json = to_builtins(value)
-    return content
+    if not is_document(value):
+        return content
+    return {"format": content.pop("format"), "version": content.pop("version"), **content}

@@ -29,6 +29,6 @@ def check(printed: dict[str, Any]) -> None:
 def checked_json(value: documents.Entry, as_json: Any = documents.as_json) -> Any:
     """`as_json`, which holds whole documents against their schemas."""
     content = as_json(value)
-    if isinstance(value, documents.Document):
+    if documents.is_document(value):
         check(json.loads(json_text.encode(content)))
     return content

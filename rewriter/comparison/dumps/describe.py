@@ -1,28 +1,17 @@
-"""What a comparison comes to: counts, one sentence, and the JSON of `compare --json`."""
+"""What a comparison comes to: counts, and one sentence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rewriter.comparison.dumps import precision, values
 from rewriter.comparison.dumps.types import (
     DIFFERS,
     Comparison,
-    Extreme,
-    LaunchComparison,
-    Metrics,
-    TensorComparison,
+    Outcome,
     Tolerance,
 )
-from rewriter.core.types import Json
-from rewriter.dump import rows
-from rewriter.dump.dataflow import RecordedLaunch
-from rewriter.dump.rows import ValueRow
-
-_OF_LAUNCH = ("launch", "phase", "kernel", "iteration")  # fields of a row
 
 
 @dataclass(frozen=True)
@@ -130,7 +119,7 @@ def _alone(counts: Counts) -> str:
     return f"; {alone} without a counterpart" if alone else ""
 
 
-def outcome(comparison: Comparison) -> str:
+def outcome(comparison: Comparison) -> Outcome:
     """`different`, `rounding` or `equal`."""
     if not comparison.equal:
         return "different"
@@ -146,88 +135,3 @@ def limits(comparison: Comparison) -> list[str]:
     if counts.by_hash:
         found.append(f"{counts.by_hash} values compared {values.BY_HASH}")
     return found
-
-
-def to_json(comparison: Comparison) -> Json:
-    """What `compare --json` prints, less `format` and `version`; see docs/schemas/compare.json."""
-    launches = comparison.launches
-    positions = {id(launch): position for position, launch in enumerate(launches)}
-    return {
-        "verdict": outcome(comparison),
-        "sentence": verdict(comparison),
-        "limits": limits(comparison),
-        "a": {"path": str(comparison.a), "manifest": rows.to_json(comparison.manifest_a)},
-        "b": {"path": str(comparison.b), "manifest": rows.to_json(comparison.manifest_b)},
-        "counts": asdict(count(comparison)),
-        "needed": None if (least := needed(comparison)) is None else _metrics(least),
-        "culprits": [positions[id(launch)] for launch in comparison.culprits],
-        "runs": [{"a": run.a, "b": run.b} for run in comparison.runs],
-        "unpaired": list(comparison.unpaired),
-        "launches": [
-            _launch(launch, number)
-            for number, run in enumerate(comparison.runs)
-            for launch in run.launches
-        ],
-    }
-
-
-def _launch(launch: LaunchComparison, run: int) -> Json:
-    return {
-        "run": run,
-        "a": _place(launch.a),
-        "b": _place(launch.b),
-        "state": launch.state,
-        "inputs": launch.inputs,
-        "blame": launch.blame or None,
-        "moved": launch.moved,
-        "reasons": list(launch.reasons),
-        "lone": list(launch.unmatched),
-        "producers": [place.step for place in launch.producers],
-        "reads": [_tensor(tensor) for tensor in launch.reads],
-        "results": [_tensor(tensor) for tensor in launch.results],
-    }
-
-
-def _place(place: RecordedLaunch | None) -> Json | None:
-    if place is None:
-        return None
-    facts = asdict(place)
-    return {
-        name: list(fact) if isinstance(fact, tuple) else fact
-        for name, fact in facts.items()
-        if name != "run"
-    }
-
-
-def _tensor(tensor: TensorComparison) -> Json:
-    return {
-        "phase": tensor.phase,
-        "state": tensor.state,
-        "basis": tensor.basis,
-        "note": tensor.note,
-        "a": _value(tensor.a),
-        "b": _value(tensor.b),
-        "tolerance": tensor.tolerance and asdict(tensor.tolerance),
-        "metrics": tensor.metrics and _metrics(tensor.metrics),
-        "allowed": tensor.allowed,
-    }
-
-
-def _value(row: ValueRow) -> Json:
-    """A row of the events file, less what the launch says already."""
-    return {k: v for k, v in rows.to_json(row).items() if k not in _OF_LAUNCH}
-
-
-def _metrics(metrics: Metrics | Tolerance) -> Json:
-    return dict(_figures(vars(metrics)))
-
-
-def _figures(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Numbers as JSON has them: non-finite ones are strings."""
-    for name, value in values.items():
-        if isinstance(value, Extreme):
-            yield name, dict(_figures(vars(value)))
-        elif isinstance(value, float) and not math.isfinite(value):
-            yield name, str(value)
-        else:
-            yield name, list(value) if isinstance(value, tuple) else value

@@ -1,15 +1,15 @@
-"""What the comparison of ranks comes to: sentences for people, and the JSON of `--ranks --json`."""
+"""What the comparison of ranks comes to, in sentences for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.ranks import Ranks
 from rewriter.comparison.dumps.replica import Divergence, Replica
-from rewriter.core.types import Json
-from rewriter.dump import rows
 
+RanksOutcome = Literal["equal", "different", "different data"]
 _NAMED = 4  # inputs in a sentence
 
 
@@ -50,7 +50,7 @@ def own_data(found: Ranks, data: Sequence[str] | None) -> str:
     return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
 
 
-def outcome(found: Ranks) -> str:
+def outcome(found: Ranks) -> RanksOutcome:
     """`different`, `different data` or `equal`."""
     return "different" if found.first else "different data" if found.given else "equal"
 
@@ -189,44 +189,3 @@ def _one_each(divergences: Iterable[Divergence]) -> list[Divergence]:
     return list(
         {divergence.rank: divergence for divergence in reversed(tuple(divergences))}.values()
     )[::-1]
-
-
-def to_json(found: Ranks) -> Json:
-    """What `compare --ranks --json` prints, less `format` and `version`; see
-    docs/schemas/ranks.json."""
-    return {
-        "verdict": outcome(found),
-        "sentence": verdict(found),
-        "path": str(found.path),
-        "manifest": rows.to_json(found.manifest),
-        "reference": found.reference,
-        "first": found.parted and found.parted.first and _parting(found.parted, found.parted.first),
-        "groups": [list(group) for group in found.groups],
-        "odd": list(found.odd),
-        "replicas": [_replica(found, replica) for replica in found.replicas],
-    }
-
-
-def _replica(found: Ranks, replica: Replica) -> Json:
-    return {
-        "rank": replica.rank,
-        "sentence": line(replica),
-        "partings": [_parting(replica, divergence) for divergence in replica.divergences],
-        "given": [_parting(replica, divergence) for divergence in replica.given],
-        "comparison": replica.comparison and describe.to_json(replica.comparison),
-    }
-
-
-def _parting(replica: Replica, divergence: Divergence) -> Json:
-    assert replica.comparison is not None
-    position = {id(x): at for at, x in enumerate(replica.comparison.launches)}[
-        id(divergence.launch)
-    ]
-    return {
-        "rank": divergence.rank,
-        "reason": divergence.reason,
-        "run": divergence.run,
-        "launch": position,
-        "names": list(divergence.names),
-        "sentence": reason(divergence),
-    }

@@ -8,10 +8,11 @@ from typing import Literal
 
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
-from rewriter.dump.rows import TensorRow, ValueRow
+from rewriter.dump.rows import RowPhase, TensorRow, ValueRow
 
 State = Literal["equal", "rounding", "numeric", "non-finite", "structural", "unknown"]
 Basis = Literal["tensors", "statistics", "hashes", "none"]
+Outcome = Literal["equal", "rounding", "different"]
 Blame = Literal["", "culprit", "downstream"]
 
 DIFFERS: tuple[State, ...] = ("numeric", "non-finite", "structural")
@@ -92,7 +93,7 @@ class TensorComparison:
     `rewriter.comparison.dumps.precision`.
     """
 
-    phase: str
+    phase: RowPhase
     state: State
     basis: Basis
     a: ValueRow

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from rewriter.commands._options import add_model_option
-from rewriter.commands._output import emit_json
+from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.comparison.artifacts.types import Difference
 from rewriter.core import text_diff
@@ -37,14 +37,14 @@ def add(parser: Parser) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.comparison.artifacts.compare import diff
-    from rewriter.comparison.artifacts.text import lines, to_json
+    from rewriter.comparison.artifacts.text import lines
 
     found = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:
-        content = to_json(found)
-        if arguments.unified:
-            content["unified"] = "".join(_unified(found))
-        emit_json("diff", content)
+        from rewriter.commands._documents.differing import diff_document
+
+        text = "".join(_unified(found)) if arguments.unified else None
+        emit(diff_document(found, text))
     else:
         for line in lines(found, everything=arguments.all):
             say(line.text, style=line.style)

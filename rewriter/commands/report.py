@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rewriter.commands._output import emit_json
+from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -61,7 +61,7 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.dump.reading import open_dump
     from rewriter.dump.where import where
-    from rewriter.report import encode, model, sources
+    from rewriter.report import model, sources
     from rewriter.report.histogram import histogram
 
     to_stdout = arguments.output == "-"
@@ -94,7 +94,9 @@ def act(arguments: argparse.Namespace) -> int:
             files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
-        emit_json("report", encode.to_json(report))
+        from rewriter.commands._documents.reporting import report_document
+
+        emit(report_document(report))
     else:
         message(report.verdict, style=level_style("error" if report.found else "good"))
     return DIFFERS if report.found else OK

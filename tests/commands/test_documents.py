@@ -22,7 +22,6 @@ WRAPPERS = [
     get(name).path
     for name in ("cpu-torch2.13/mlp", "cpu-torch2.13/mlp cpp_wrapper", "cuda-torch2.11/mlp")
 ]
-BY_HAND = {"diff.json", "report.json"}
 MADE = sorted(name for name in schemas.schemas() if "/" not in name)
 
 
@@ -34,7 +33,7 @@ def test_schemas_are_those_of_the_types(name: str) -> None:
 
 def test_no_schema_is_left_over() -> None:
     there = {path.name for path in printed_documents.SCHEMAS.glob("*.json")}
-    assert there == {*MADE, *BY_HAND}
+    assert there == set(MADE)
 
 
 def printed(capfd: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:

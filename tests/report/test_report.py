@@ -23,13 +23,15 @@ from msgspec import structs
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
+from rewriter.commands._documents.reporting import report_document
+from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.conclusion import Conclusion, write_conclusion
 from rewriter.dump.reading import open_dump
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.select import select
-from rewriter.report import encode, model, plot, sources
+from rewriter.report import model, plot, sources
 from rewriter.report.compared import report as compared_report
 from rewriter.report.histogram import histogram
 from rewriter.report.page import comparison_page, isolated, page
@@ -330,7 +332,7 @@ def test_numbers_beyond_every_type_are_shown_as_unknown(tmp_path: Path, extreme:
     report = report_of(tmp_path, [*step(0), {**row(1, "after", "y"), **extreme}])
     assert not report.found
     assert "#1" in page(report)
-    printed = {"format": "rewriter.report", "version": 1, **encode.to_json(report)}
+    printed = as_json(report_document(report))
     jsonschema.validate(json.loads(json.dumps(printed, allow_nan=False)), SCHEMA)
 
 
@@ -351,7 +353,7 @@ def test_a_file_of_something_else_is_a_note(tmp_path: Path) -> None:
     assert texts(report, "note") == [
         "x of #0 kernel_0 has no histogram: its file holds f32[3], not f32[8, 32]."
     ]
-    printed = {"format": "rewriter.report", "version": 1, **encode.to_json(report)}
+    printed = json.loads(json.dumps(as_json(report_document(report))))
     jsonschema.validate(printed, SCHEMA)
     x, y = printed["runs"][0]["launches"][0]["values"]
     assert "histogram" not in x

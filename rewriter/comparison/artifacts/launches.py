@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rewriter.comparison.artifacts import accounting
-from rewriter.comparison.artifacts.types import LaunchChange
+from rewriter.comparison.artifacts.types import Change, LaunchChange
 from rewriter.comparison.artifacts.values import (
     Matcher,
     NameMapping,
@@ -54,7 +54,8 @@ class Launches:
         b = None if pair.b is None else self._b.wrapper.launches[pair.b]
         if a is None or b is None:
             return LaunchChange(a, b)
-        changes, details = [], []
+        changes: list[Change] = []
+        details: list[str] = []
         if a.kind != b.kind or not self._same_kernel(a.kernel, b.kernel):
             changes.append("kernel")
             details.append(f"kernel {_named(a, b)} -> {_named(b, a)}")

@@ -1,9 +1,9 @@
-"""A difference as lines for people: what is most worth knowing first, and as `--json` has it."""
+"""A difference as lines for people: what is most worth knowing first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rewriter.comparison.artifacts.types import (
     Difference,
@@ -15,8 +15,6 @@ from rewriter.comparison.artifacts.types import (
     WrapperDifference,
 )
 from rewriter.core.text import counted
-from rewriter.core.types import Json
-from rewriter.instrumentation.probe_check import ProbeCheck
 from rewriter.locate.types import Launch
 
 _SHOWN = 20  # of each list, unless all are asked for
@@ -238,91 +236,3 @@ def _cut(
     yield from few
     if len(few) < len(shown):
         yield Styled(f"    ... {len(shown) - len(few)} more {what}; --all shows them", "dim")
-
-
-def to_json(difference: Difference) -> Json:
-    """As `docs/schemas/diff.json` describes it."""
-    package = difference.package
-    return {
-        "a": str(difference.a),
-        "b": str(difference.b),
-        "verdict": difference.verdict,
-        "wrappers": [_wrapper_json(wrapper) for wrapper in difference.wrappers],
-        "only_a": list(difference.only_a),
-        "only_b": list(difference.only_b),
-        "package": None
-        if package is None
-        else {
-            "members": [_member_json(one) for one in package.members],
-            "values": [asdict(one) for one in package.values],
-            "models_a": list(package.models_a),
-            "models_b": list(package.models_b),
-            "layout": package.layout,
-            "built_a": _check_json(package.built_a),
-            "built_b": _check_json(package.built_b),
-        },
-        "files": [_member_json(one) for one in difference.files],
-        "notes": list(difference.notes),
-    }
-
-
-def _check_json(check: ProbeCheck | None) -> Json | None:
-    return None if check is None else {"state": check.state, "reason": check.reason}
-
-
-def _member_json(member: MemberChange) -> Json:
-    return {**asdict(member), "state": member.state}
-
-
-def _wrapper_json(wrapper: WrapperDifference) -> Json:
-    return {
-        "a": wrapper.name_a,
-        "b": wrapper.name_b,
-        "verdict": wrapper.verdict,
-        "probes_a": _probing_json(wrapper.probing_a),
-        "probes_b": _probing_json(wrapper.probing_b),
-        "launches_a": wrapper.count_a,
-        "launches_b": wrapper.count_b,
-        "launches": [
-            {
-                "a": _launch_json(change.a),
-                "b": _launch_json(change.b),
-                "changes": list(change.changes),
-                "details": list(change.details),
-            }
-            for change in wrapper.launches
-        ],
-        "renamed": [
-            {"a": _launch_json(one), "b": _launch_json(other)} for one, other in wrapper.renamed
-        ],
-        "kernels": [asdict(change) for change in wrapper.kernels],
-        "lines": [asdict(line) for line in wrapper.lines],
-        "names": [list(pair) for pair in wrapper.names],
-        "damage": None if wrapper.damage is None else asdict(wrapper.damage),
-        "notes": list(wrapper.notes),
-    }
-
-
-def _probing_json(probing: Probing | None) -> Json | None:
-    if probing is None:
-        return None
-    return {
-        "probes": list(probing.probes),
-        "launches": probing.launches,
-        "exact": probing.exact,
-        "check": _check_json(probing.check),
-    }
-
-
-def _launch_json(launch: Launch | None) -> Json | None:
-    if launch is None:
-        return None
-    return {
-        "index": launch.index,
-        "kernel": launch.kernel,
-        "kind": launch.kind,
-        "scope": launch.scope,
-        "line": launch.line,
-        "source_nodes": list(launch.source_nodes),
-        "origins": list(launch.origins),
-    }

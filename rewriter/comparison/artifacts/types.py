@@ -12,6 +12,7 @@ from rewriter.locate.types import Launch
 # `unverified`: the same without probes, which cannot be checked.
 ArtifactVerdict = Literal["identical", "instrumented", "unverified", "different"]
 SideName = Literal["a", "b"]
+Change = Literal["kernel", "arguments", "scope", "order", "text"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class LaunchChange:
 
     a: Launch | None
     b: Launch | None
-    changes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     details: tuple[str, ...] = ()
 
     @property

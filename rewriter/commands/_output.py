@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import Line, level_style, message, say, say_text
-from rewriter.core.types import Json
 from rewriter.instrumentation.types import Plan
 
 if TYPE_CHECKING:
@@ -33,17 +32,6 @@ def emit(document: Entry) -> None:
     from rewriter.core.documents import as_json
 
     say(json_text.encode(as_json(document)))
-
-
-def emit_json(kind: str, content: Json) -> None:
-    """Print one JSON object with the `format` and `version` that every `--json` has."""
-    from rewriter.core import json_text
-
-    say(json_text.encode(json_document(kind, content)))
-
-
-def json_document(kind: str, content: Json) -> Json:
-    return {"format": f"rewriter.{kind}", "version": 1, **content}
 
 
 def steps() -> Callable[[str], None]:

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from harness import Apart
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+# As it is before torch is imported, which sets it to its default.
+GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
     """Kernels that Inductor builds are shared by the tests of one run, and by nobody else."""
-    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+    if GIVEN_CACHE:
         yield
         return
     folder = tmp_path_factory.getbasetemp()

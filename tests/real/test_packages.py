@@ -75,7 +75,8 @@ CASES = [
 ]
 # What has no form of launch or of package that the others lack.
 LATER = {
-    "cond", "dtypes", "dynamic", "frozen", "lto", "scatter", "transformer", "while_loop",
+    "cond", "dtypes", "dynamic", "frozen", "lto", "pickled", "scatter", "transformer",
+    "while_loop",
 }  # fmt: skip
 EXHAUSTIVE = pytest.mark.exhaustive
 

@@ -1,8 +1,8 @@
 """What is compiled once for all workers of a run, and found again by the next run.
 
 A compilation is known by all that it is made of: the sources of the models and of what compiles
-them, their options, torch, Python, the compiler and the processor. It has a folder named by the
-hash of these, under pytest's own cache; what is stale is simply not asked for any more.
+them, their options, torch, Python, the compiler and the processor. It has a folder under pytest's
+own cache, in one that is named by the hash of these; what is of others is removed.
 
 It is made where it stays, since what AOTInductor leaves has absolute paths in it, under a lock:
 nothing is compiled twice at a time. It counts once the value is in it, which is renamed into place.
@@ -18,6 +18,7 @@ import json
 import os
 import pickle
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ _FIXTURES = Path(__file__).parents[2] / "fixtures"
 # All that decides what a compilation leaves, besides torch and the compiler.
 _SOURCES = (_FIXTURES / "models.py", _FIXTURES / "capture.py", Path(__file__))
 _VALUE = "value.pickle"
+_INCLUDE = re.compile(r"-include (\S+)")
 
 T = TypeVar("T")
 
@@ -62,8 +64,11 @@ class Compilations:
     """Values by what they were compiled from, kept in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._values: dict[str, Any] = {}
+        self._folder = folder / hashlib.sha256(json.dumps(_machine()).encode()).hexdigest()[:16]
+        self._values: dict[tuple[str, ...], Any] = {}
+        for stale in folder.iterdir():
+            if stale != self._folder:
+                shutil.rmtree(stale, ignore_errors=True)
 
     def value(self, make: Callable[[], T], *what: str) -> T:
         """What `make` returns; `what` says which compilation that is."""
@@ -71,23 +76,25 @@ class Compilations:
 
     def value_with_files(self, make: Callable[[Path], T], *what: str) -> T:
         """What `make` returns, which may name files in the folder that it is given."""
-        key = self._key(what)
-        if key not in self._values:
-            folder = self._folder / f"{'-'.join(what)}-{key[:16]}"
+        if what not in self._values:
+            folder = self._folder / "-".join(what)
             value = folder / _VALUE
             with _locked(self._folder / f"{folder.name}.lock"):
-                if not value.exists():
+                if not value.exists() or not _headers_are_there(folder):
                     shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
                     folder.mkdir(parents=True)
                     new = folder / f"{_VALUE}.new"
                     new.write_bytes(pickle.dumps(make(folder)))
                     new.rename(value)
-            self._values[key] = pickle.loads(value.read_bytes())
-        found: T = self._values[key]
+            self._values[what] = pickle.loads(value.read_bytes())
+        found: T = self._values[what]
         return found
 
-    def _key(self, what: tuple[str, ...]) -> str:
-        return hashlib.sha256(json.dumps([what, _machine()]).encode()).hexdigest()
+
+def _headers_are_there(folder: Path) -> bool:
+    """Whether the precompiled headers exist that commands name; torch has them elsewhere."""
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*.cpp")]
+    return all(Path(name).exists() for text in texts for name in _INCLUDE.findall(text))
 
 
 @contextlib.contextmanager

@@ -195,6 +195,7 @@ def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> str
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # it may be another one in this environment
     sys.path[0] = ""
     sys.argv[:] = ["-c", *arguments[2:]]
     program: str = arguments[1]

@@ -76,14 +76,14 @@ class Evidence:
     def _sources(self) -> dict[str, Producer]:
         """The producers that the values of the record show, by the argument's name."""
         nodes = dataflow.trace(self._run)
-        found = {}
+        producers = {}
         for name, sources in nodes[self._step.position].given.items():
             if sources:
                 last = max(sources, key=lambda source: source.step)
                 step = nodes[last.step].step
                 results = dataflow.tensors(dataflow.results(self._run.rows(step)))
-                found[name] = self._made(step, results[last.slot])
-        return found
+                producers[name] = self._made(step, results[last.slot])
+        return producers
 
     def _producer(self, name: str, root: str) -> Producer | None:
         """Who wrote to that memory last, by the names in the wrapper."""

@@ -68,12 +68,12 @@ class CallHistory:
         self, run: RunDump, launch: int | None, iteration: int
     ) -> dict[str, tuple[Earlier, ...]]:
         """What a launch was given in the calls before, by the argument's name, oldest first."""
-        found: dict[str, list[Earlier]] = defaultdict(list)
+        given: dict[str, list[Earlier]] = defaultdict(list)
         for earlier in self.before(run):
             number = self.number(earlier)
             for row in _given(earlier, launch, iteration):
-                found[row.arg].append(Earlier(number, row))
-        return {name: tuple(rows) for name, rows in found.items()}
+                given[row.arg].append(Earlier(number, row))
+        return {name: tuple(rows) for name, rows in given.items()}
 
 
 def _which(run: RunDump) -> tuple[object, ...]:
@@ -84,6 +84,6 @@ def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorR
     for step in run.steps:
         if (step.launch, step.iteration) == (launch, iteration):
             rows = run.rows(step)
-            found = dataflow.results(rows) if launch is None else dataflow.reads(rows)
-            yield from (row for row in dataflow.tensors(found) if row.is_measured)
+            given = dataflow.results(rows) if launch is None else dataflow.reads(rows)
+            yield from (row for row in dataflow.tensors(given) if row.is_measured)
             return

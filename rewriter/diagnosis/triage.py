@@ -48,8 +48,8 @@ def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple
     """As `examine`, of a dump that was opened."""
     stops: list[_Stop] = []
     for process in _processes(opened):
-        found = [_stop(runs) for runs in process]
-        stops += _candidates([stop for stop in found if stop is not None])
+        ends = [_stop(runs) for runs in process]
+        stops += _candidates([stop for stop in ends if stop is not None])
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
@@ -85,11 +85,11 @@ class _Stop:
 
 def _processes(dump: Dump) -> Iterator[list[list[RunDump]]]:
     """The calls of each thread of each process, in the order of their last events."""
-    found: dict[tuple[int, object], dict[object, list[RunDump]]] = {}
+    processes: dict[tuple[int, object], dict[object, list[RunDump]]] = {}
     for run in dump.runs:
-        threads = found.setdefault((run.rank, run.facts.pid), {})
+        threads = processes.setdefault((run.rank, run.facts.pid), {})
         threads.setdefault(run.facts.thread, []).append(run)
-    for threads in found.values():
+    for threads in processes.values():
         yield [sorted(runs, key=lambda x: (_time(x), x.number)) for runs in threads.values()]
 
 

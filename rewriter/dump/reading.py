@@ -220,15 +220,15 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    found = sorted(map(_open_run, _run_files(path)), key=lambda run: (run.rank, run.number))
-    if not found:
+    runs = sorted(map(_open_run, _run_files(path)), key=lambda run: (run.rank, run.number))
+    if not runs:
         raise RewriterError(
             "not-a-dump",
             f"{path} is no dump: no {EVENTS} in it or below",
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    return Dump(path, _manifest(path), tuple(found))
+    return Dump(path, _manifest(path), tuple(runs))
 
 
 def _run_files(path: Path) -> Iterator[Path]:
@@ -293,9 +293,9 @@ def _rows(path: Path) -> Iterator[tuple[int, EventRow]]:
                 raise _corrupt(path, text) from error
 
 
-def _corrupt(path: Path, found: str) -> RewriterError:
+def _corrupt(path: Path, problem: str) -> RewriterError:
     return RewriterError(
         "corrupt-dump",
-        f"{path}: {found}",
+        f"{path}: {problem}",
         hint="Copy the dump again, or run the program once more.",
     )

@@ -43,10 +43,10 @@ def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) ->
 
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return f"its file holds a tensor of layout {tensor.layout} on {tensor.device.type}"
-    found = short_dtype(tensor.dtype)
-    if (found, tuple(tensor.shape)) != (dtype, shape):
+    held = short_dtype(tensor.dtype)
+    if (held, tuple(tensor.shape)) != (dtype, shape):
         expected = dtype if shape is None else f"{dtype}{list(shape)}"
-        return f"its file holds {found}{list(tensor.shape)}, not {expected}"
+        return f"its file holds {held}{list(tensor.shape)}, not {expected}"
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         return "its file repeats elements, which no saved tensor does"
     return ""

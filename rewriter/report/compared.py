@@ -57,18 +57,18 @@ def report(
     `verdict` is said instead of what the comparison comes to by itself.
     """
     runs = tuple(_run(run, sides) for run in comparison.runs)
-    found = tuple(finding for run in runs for finding in run.findings)
-    found += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
+    findings = tuple(finding for run in runs for finding in run.findings)
+    findings += tuple(Finding("limit", "note", sentence(x)) for x in describe.limits(comparison))
     if comparison.unpaired:
         text = f"Runs of one dump alone: {', '.join(comparison.unpaired)}."
-        found += (Finding("unpaired", "note", text),)
-    found = tuple(sorted(found, key=lambda finding: finding.severity != "finding"))
+        findings += (Finding("unpaired", "note", text),)
+    findings = tuple(sorted(findings, key=lambda finding: finding.severity != "finding"))
     return Report(
         title=f"{comparison.a.absolute().name} and {comparison.b.absolute().name}",
         path=f"{comparison.a}, {comparison.b}",
         verdict=sentence(verdict or describe.verdict(comparison)),
         facts=_both(comparison, sides),
-        findings=found,
+        findings=findings,
         runs=runs,
         compares=True,
     )
@@ -105,14 +105,14 @@ def _run(run: RunComparison, sides: tuple[DumpSources, DumpSources]) -> Reported
 
 
 def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
-    found = []
+    findings = []
     both = [(launch, launch.difference) for launch in launches if launch.difference]
     culprits = [(launch, how) for launch, how in both if how.blame == "culprit"]
     for launch, how in culprits[:_LISTED]:
-        found.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
+        findings.append(Finding("culprit", "finding", sentence(_blamed(launch, how)), name, launch))
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
-        found.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
+        findings.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
     ran = [launch for launch in launches if launch.index is not None]
     differing = [
         (launch, how)
@@ -127,12 +127,12 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
         if downstream:
             text += f", {downstream:,} of them because of what they were given"
         text += f"; the first is {differing[0][0]}."
-        found.append(Finding("differs", "finding", text, name, differing[0][0]))
+        findings.append(Finding("differs", "finding", text, name, differing[0][0]))
     if alone := [launch for launch, how in both if how.only]:
         number = counted(len(alone), "launch has", "launches have")
         text = f"{number} no counterpart in the other dump, the first {alone[0]}."
-        found.append(Finding("unmatched", "note", text, name, alone[0]))
-    return found
+        findings.append(Finding("unmatched", "note", text, name, alone[0]))
+    return findings
 
 
 def _blamed(launch: ReportedLaunch, how: LaunchDifference) -> str:

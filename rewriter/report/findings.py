@@ -97,9 +97,9 @@ def total(readings: Iterable[ReportedValue], what: str) -> int:
 def magnitude(readings: Iterable[ReportedValue]) -> float | None:
     """The largest absolute value of several tensors."""
     known = [
-        found
+        size
         for reading in readings
-        if reading.statistics and (found := reading.statistics.magnitude) is not None
+        if reading.statistics and (size := reading.statistics.magnitude) is not None
     ]
     return max(known, default=None)
 
@@ -125,18 +125,18 @@ def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: str) -> list
     holders = [launch for launch in launches if total(launch.results, what)]
     readers = (launch for launch in launches if total(launch.read, what))
     reader, first = next(readers, None), holders[0] if holders else None
-    found = []
+    findings = []
     if reader and (first is None or reader.position < first.position):
         # Nobody saw it written: by a launch without probes, or in an input that was not recorded.
         short = f"{word} is first seen in what {reader} reads"
         text = f"{short}: {_holding(reader.read, what)}; what wrote it was not recorded."
-        found.append(Finding(what, "finding", text, run, reader, short=f"{short}."))
+        findings.append(Finding(what, "finding", text, run, reader, short=f"{short}."))
     if first is not None:
         short, text = _begins(launches, first, what)
         if len(holders) > 1:
             reached = counted(len(holders) - 1, "later launch", "later launches")
             text += f" {reached} wrote {'it' if what == 'nan' else 'one'}, too."
-        found.append(Finding(what, "finding", text, run, first, short=f"{short}."))
+        findings.append(Finding(what, "finding", text, run, first, short=f"{short}."))
     again = [
         launch
         for launch in holders[1:]
@@ -146,8 +146,8 @@ def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: str) -> list
         named = ", ".join(str(launch) for launch in again[:_LISTED])
         more = f", … ({len(again):,} in all)" if len(again) > _LISTED else ""
         text = f"{word} begins anew, from finite inputs, at {named}{more}."
-        found.append(Finding(f"{what}-again", "finding", text, run, again[0]))
-    return found
+        findings.append(Finding(f"{what}-again", "finding", text, run, again[0]))
+    return findings
 
 
 def _overflow(

@@ -23,10 +23,15 @@ def histogram(run: Path, reading: ReportedValue) -> Bins | str | None:
     number, or the file is gone: a dump without its tensors still gives a report. Raises
     `RewriterError` where the file is damaged.
     """
-    found = reading.statistics
-    if found is None or found.minimum is None or found.maximum is None or found.magnitude is None:
+    statistics = reading.statistics
+    if (
+        statistics is None
+        or statistics.minimum is None
+        or statistics.maximum is None
+        or statistics.magnitude is None
+    ):
         return None
-    low, high = float(found.minimum), float(found.maximum)
+    low, high = float(statistics.minimum), float(statistics.maximum)
     path = run / reading.file
     if not low < high or not is_file_of(run, path):
         return None

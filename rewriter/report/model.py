@@ -52,18 +52,18 @@ def report(
         )
     called = [known[name] for name in (runs or known)]
     chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in called)
-    found = findings.merged([run.findings for run in chosen])
-    judged = verdicts.of_dump(dump, called, found, where)
+    merged = findings.merged([run.findings for run in chosen])
+    judged = verdicts.of_dump(dump, called, merged, where)
     crash = next((one for one, _ in judged if one.ended is not None), None)
     if crash is not None and read_conclusion(dump.path) is None:
         crash = None  # nobody knows how it ended: what the record says is more
-    said = sentence(crash.headline) if crash else findings.verdict(found, chosen)
+    text = sentence(crash.headline) if crash else findings.verdict(merged, chosen)
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
-        verdict=f"{said} {dump.caveat}".rstrip(),
+        verdict=f"{text} {dump.caveat}".rstrip(),
         facts=facts(dump.manifest, called),
-        findings=found,
+        findings=merged,
         runs=chosen,
         verdicts=judged,
     )
@@ -158,11 +158,11 @@ def launch(
     for row in dataflow.values(rows):
         made = reading(row, expressions.get((row.phase, row.arg), ""))
         if histogram is not None and made.file and _is_drawn(made):
-            found = histogram(dumped.path, made)
-            if isinstance(found, str):
-                made = replace(made, note=found)
+            drawn = histogram(dumped.path, made)
+            if isinstance(drawn, str):
+                made = replace(made, note=drawn)
             else:
-                made = replace(made, bins=found)
+                made = replace(made, bins=drawn)
         readings.append(made)
     return ReportedLaunch(
         position=step.position,

@@ -337,7 +337,7 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
 
 
 def _value(reading: Any) -> dict[str, str]:
-    found = reading.statistics
+    statistics = reading.statistics
     cells = {
         "dump": reading.dump,
         "phase": reading.phase,
@@ -347,14 +347,14 @@ def _value(reading: Any) -> dict[str, str]:
         "type": reading.type,
         "value": reading.value,
     }
-    if found is not None:
+    if statistics is not None:
         cells |= {
-            "min": number(found.minimum),
-            "max": number(found.maximum),
-            "mean": number(found.mean),
-            "std": number(found.std),
-            "nan": f"{found.nan:,}",
-            "inf": f"{found.inf:,}",
+            "min": number(statistics.minimum),
+            "max": number(statistics.maximum),
+            "mean": number(statistics.mean),
+            "std": number(statistics.std),
+            "nan": f"{statistics.nan:,}",
+            "inf": f"{statistics.inf:,}",
         }
     return cells
 

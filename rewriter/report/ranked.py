@@ -19,19 +19,19 @@ from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, 
 
 
 def report(
-    found: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
+    result: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
 ) -> Report:
     """The report of all ranks against the reference; the rank that parts first comes first.
 
     `sides` tell where the sources of kernels are, as for `compared.report`.
     """
-    whole = merged(found)
-    base = compared.report(whole, sides, describe_ranks.verdict(found))
+    whole = merged(result)
+    base = compared.report(whole, sides, describe_ranks.verdict(result))
     shown: dict[int, tuple[ReportedRun, ReportedLaunch]] = {}
     for run, its in zip(whole.runs, base.runs, strict=True):
         for launch, made in zip(run.launches, its.launches, strict=True):
             shown[id(launch)] = (its, made)
-    findings = tuple(_findings(found, shown))
+    findings = tuple(_findings(result, shown))
     of_runs = {run.name: tuple(x for x in findings if x.run == run.name) for run in base.runs}
     kept = tuple(x for x in base.findings if x.kind in ("limit", "unpaired"))
     return replace(
@@ -41,29 +41,29 @@ def report(
     )
 
 
-def merged(found: Ranks) -> Comparison:
+def merged(result: Ranks) -> Comparison:
     """Every rank against the reference, as one comparison."""
-    comparisons = found.comparisons
+    comparisons = result.comparisons
     return replace(
         comparisons[0],
-        a=comparisons[0].a if len(comparisons) == 1 else found.path,
+        a=comparisons[0].a if len(comparisons) == 1 else result.path,
         runs=tuple(run for one in comparisons for run in one.runs),
         unpaired=tuple(dict.fromkeys(name for one in comparisons for name in one.unpaired)),
     )
 
 
 def _findings(
-    found: Ranks, shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]]
+    result: Ranks, shown: Mapping[int, tuple[ReportedRun, ReportedLaunch]]
 ) -> Iterable[Finding]:
-    first = found.first
-    if first is not None and found.parted is not None:
-        text = describe_ranks.sentence(first, found.parted.rank)
+    first = result.first
+    if first is not None and result.parted is not None:
+        text = describe_ranks.sentence(first, result.parted.rank)
         yield _finding("culprit", "finding", text, first, shown)
-    for replica in found.replicas:
-        said = replica.first if replica is not found.parted else None
-        if said is not None:
-            text = describe_ranks.sentence(said, replica.rank)
-            yield _finding("parts", "note", text, said, shown)
+    for replica in result.replicas:
+        divergence = replica.first if replica is not result.parted else None
+        if divergence is not None:
+            text = describe_ranks.sentence(divergence, replica.rank)
+            yield _finding("parts", "note", text, divergence, shown)
         for divergence in replica.given:
             text = describe_ranks.sentence(divergence, replica.rank)
             yield _finding("given", "note", text, divergence, shown)

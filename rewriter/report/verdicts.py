@@ -27,13 +27,13 @@ def of_dump(
     if conclusion is not None:
         stopped = conclusion.ended.code != 0
     conclusion = conclusion or _UNKNOWN
-    found: tuple[Verdict, ...] = ()
+    made: tuple[Verdict, ...] = ()
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
-        found += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
-    found += nonfinite.of_dump(dump, where=where, among=runs)
+        made += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
+    made += nonfinite.of_dump(dump, where=where, among=runs)
     recorded = {run.name: run for run in runs}
     return tuple(
         (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))
-        for verdict in found
+        for verdict in made
     )

@@ -25,8 +25,8 @@ _NAMED = 3  # launches in a sentence
 
 def worst(states: Iterator[State] | Sequence[State]) -> State:
     """The state that stands for several; `unknown` for none, `equal` where some are unknown."""
-    found = list(states)
-    known = [state for state in found if state != "unknown"]
+    several = list(states)
+    known = [state for state in several if state != "unknown"]
     return max(known, key=_WORST.index, default="unknown")
 
 
@@ -42,28 +42,28 @@ class ComparedRun:
     def causes(self, step: int) -> frozenset[int]:
         """The steps whose differing results a step read, also through steps whose results were not
         compared: they are of this run alone."""
-        found: set[int] = set()
+        causes: set[int] = set()
         seen = {step}
         waiting = [step]
         while waiting:
             for source in self.nodes[waiting.pop()].origins:
                 if self.states.get(source) in DIFFERS:
-                    found.add(source.step)
+                    causes.add(source.step)
                 elif source not in self.states and source.step not in seen:
                     seen.add(source.step)
                     waiting.append(source.step)
-        return frozenset(found)
+        return frozenset(causes)
 
     def unmatched(self, step: int) -> list[RecordedLaunch]:
         """The steps without a counterpart, from a step back to values that were compared."""
-        found: dict[int, RecordedLaunch] = {}
+        launches: dict[int, RecordedLaunch] = {}
         waiting = [step]
         while waiting:
             for source in self.nodes[waiting.pop()].origins:
-                if source not in self.states and source.step not in found:
-                    found[source.step] = self.nodes[source.step].place
+                if source not in self.states and source.step not in launches:
+                    launches[source.step] = self.nodes[source.step].place
                     waiting.append(source.step)
-        return [found[position] for position in sorted(found) if position not in self.matched]
+        return [launches[position] for position in sorted(launches) if position not in self.matched]
 
 
 def alone(a: RecordedLaunch | None, b: RecordedLaunch | None) -> LaunchComparison:
@@ -160,7 +160,7 @@ def _as_read(
     their own.
     """
     seen: set[tuple[str, ValueOrigin, str]] = set()
-    found: list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]] = []
+    values: list[tuple[ValueOrigin | None, ValueOrigin | None, State, RecordedLaunch]] = []
     for launch in launches:
         for tensor in launch.reads:
             assert launch.a is not None
@@ -178,8 +178,8 @@ def _as_read(
             )
             seen |= {("a", ours[0], name), ("b", theirs[0], other)}
             if x or y:
-                found.append((x, y, tensor.state, launch.a))
-    return found
+                values.append((x, y, tensor.state, launch.a))
+    return values
 
 
 def _judge(
@@ -204,8 +204,8 @@ def _judge(
         reason = f"in B, {_names(unmatched)} wrote what it reads; A has no such launch"
         return replace(launch, blame="downstream", reasons=(*launch.reasons, reason))
     if launch.a.kernel == OUTPUTS and not producers:
-        said = (*_returned(launch, a, b), *launch.reasons)
-        return replace(launch, blame="culprit", reasons=said)
+        reasons = (*_returned(launch, a, b), *launch.reasons)
+        return replace(launch, blame="culprit", reasons=reasons)
     if launch.state not in DIFFERS:
         return replace(launch, producers=producers)
     compared = [x for x in launch.reads if x.state != "unknown" and isinstance(x.a, TensorRow)]

@@ -220,27 +220,27 @@ def _measured(both: _Both, launches: Iterable[LaunchComparison]) -> Iterator[Lau
                 row_a, row_b = tensor.tensors
                 yield both.a.path / row_a.file, both.b.path / row_b.file, tensor.tolerance
 
-    found: deque[Metrics] = deque()
+    measured: deque[Metrics] = deque()
     for metrics in compare_many(pairs()):
-        found.append(metrics)
-        while waiting and len(found) >= sum(map(_is_saved, waiting[0].tensors)):
-            yield _finished(both, waiting.popleft(), found)
+        measured.append(metrics)
+        while waiting and len(measured) >= sum(map(_is_saved, waiting[0].tensors)):
+            yield _finished(both, waiting.popleft(), measured)
     while waiting:
-        yield _finished(both, waiting.popleft(), found)
+        yield _finished(both, waiting.popleft(), measured)
 
 
 def _is_saved(tensor: TensorComparison) -> bool:
     return tensor.basis == "tensors"
 
 
-def _finished(both: _Both, launch: LaunchComparison, found: deque[Metrics]) -> LaunchComparison:
-    """A launch with the metrics that are next in `found`."""
+def _finished(both: _Both, launch: LaunchComparison, measured: deque[Metrics]) -> LaunchComparison:
+    """A launch with the metrics that are next in `measured`."""
     if not launch.matched:
         return launch
 
     def finished(tensors: Iterable[TensorComparison]) -> tuple[TensorComparison, ...]:
         return tuple(
-            values.finish(tensor, both.checked(tensor, found.popleft()))
+            values.finish(tensor, both.checked(tensor, measured.popleft()))
             if _is_saved(tensor)
             else tensor
             for tensor in tensors
@@ -286,8 +286,8 @@ def _compare(
         paired = pair_outputs(x.returned, y.returned)
         missing = left_out(x.returned, y.returned, paired)
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        said = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
-        return replace(result, reads=compared(paired), reasons=said)
+        reasons = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
+        return replace(result, reads=compared(paired), reasons=reasons)
     rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)

@@ -66,18 +66,18 @@ def needed(comparison: Comparison) -> Tolerance | None:
 
     Infinite where none is enough, `None` where nothing was saved or all of it is equal.
     """
-    found = [
+    metrics = [
         tensor.metrics
         for launch in comparison.launches
         for tensor in launch.results
         if tensor.metrics and not tensor.metrics.identical
     ]
-    if not found:
+    if not metrics:
         return None
-    hopeless = any(x.nan_a or x.nan_b or x.inf for x in found)
+    hopeless = any(x.nan_a or x.nan_b or x.inf for x in metrics)
     return Tolerance(
-        math.inf if hopeless else max(x.rtol_needed for x in found),
-        math.inf if hopeless else max(x.atol_needed for x in found),
+        math.inf if hopeless else max(x.rtol_needed for x in metrics),
+        math.inf if hopeless else max(x.atol_needed for x in metrics),
     )
 
 
@@ -95,16 +95,16 @@ def verdict(comparison: Comparison) -> str:
     counts = count(comparison)
     if comparison.rounded:
         return _rounded(comparison, counts)
-    said = f"equal: {counts.equal} of {counts.matched} launches"
+    text = f"equal: {counts.equal} of {counts.matched} launches"
     if not counts.equal:
-        said = "equal: what was read; nothing that launches wrote could be compared"
+        text = "equal: what was read; nothing that launches wrote could be compared"
     elif counts.identical == counts.equal:
-        said += ", bit for bit"
+        text += ", bit for bit"
     else:
-        said += ", within tolerance"
+        text += ", within tolerance"
     if counts.by_statistics:
-        said += ", as far as statistics see"
-    return said + _alone(counts)
+        text += ", as far as statistics see"
+    return text + _alone(counts)
 
 
 def _rounded(comparison: Comparison, counts: Counts) -> str:
@@ -129,9 +129,9 @@ def outcome(comparison: Comparison) -> Outcome:
 def limits(comparison: Comparison) -> list[str]:
     """What the verdict cannot see, in sentences."""
     counts = count(comparison)
-    found = []
+    sentences = []
     if counts.by_statistics:
-        found.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
+        sentences.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
     if counts.by_hash:
-        found.append(f"{counts.by_hash} values compared {values.BY_HASH}")
-    return found
+        sentences.append(f"{counts.by_hash} values compared {values.BY_HASH}")
+    return sentences

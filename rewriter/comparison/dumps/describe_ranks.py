@@ -13,22 +13,22 @@ RanksOutcome = Literal["equal", "different", "different data"]
 _NAMED = 4  # inputs in a sentence
 
 
-def verdict(found: Ranks) -> str:
+def verdict(result: Ranks) -> str:
     """The answer in one line."""
-    if (first := found.first) is not None:
-        others = [rank for rank in found.ranks if rank != first.rank]
-        if found.odd:
-            apart, others = found.odd, [rank for rank in found.ranks if rank not in found.odd]
+    if (first := result.first) is not None:
+        others = [rank for rank in result.ranks if rank != first.rank]
+        if result.odd:
+            apart, others = result.odd, [rank for rank in result.ranks if rank not in result.odd]
         else:
             apart = (first.rank,)
-            others = [found.reference] if first.rank != found.reference else others
+            others = [result.reference] if first.rank != result.reference else others
         verb = "parts" if len(apart) == 1 else "part"
         return f"different: {named(apart)} {verb} from {named(others)} {_where(first)}"
-    if found.given:
+    if result.given:
         return "no rank parts, though not all were given the same: " + "; ".join(
-            f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(found.given)
+            f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(result.given)
         )
-    compared = [replica for replica in found.replicas if replica.comparison]
+    compared = [replica for replica in result.replicas if replica.comparison]
     counts = [describe.count(replica.comparison) for replica in compared if replica.comparison]
     equal, matched = sum(x.equal for x in counts), sum(x.matched for x in counts)
     identical = all(x.identical == x.equal for x in counts)
@@ -37,22 +37,22 @@ def verdict(found: Ranks) -> str:
         how += ", as far as statistics see"
     if not equal:
         how = "as far as could be compared"
-    ranks = [found.reference, *(replica.rank for replica in compared)]
+    ranks = [result.reference, *(replica.rank for replica in compared)]
     return f"equal: {named(ranks)}, {equal} of {matched} pairs of launches, {how}"
 
 
-def own_data(found: Ranks, data: Sequence[str] | None) -> str:
+def own_data(result: Ranks, data: Sequence[str] | None) -> str:
     """What to do next where only what ranks were given differs, and nobody said that it may."""
-    if data is not None or found.first or not found.given:
+    if data is not None or result.first or not result.given:
         return ""
-    names = dict.fromkeys(x for divergence in found.given for x in divergence.names)
+    names = dict.fromkeys(x for divergence in result.given for x in divergence.names)
     option = f"--data {','.join(names) or chr(39) + '*' + chr(39)}"
     return f"If each rank is to have its own, say so: {option}. What else differs is a fault then."
 
 
-def outcome(found: Ranks) -> RanksOutcome:
+def outcome(result: Ranks) -> RanksOutcome:
     """`different`, `different data` or `equal`."""
-    return "different" if found.first else "different data" if found.given else "equal"
+    return "different" if result.first else "different data" if result.given else "equal"
 
 
 def line(replica: Replica) -> str:
@@ -84,26 +84,26 @@ def line(replica: Replica) -> str:
 def sentence(divergence: Divergence, rank: int) -> str:
     """What is said of one place where a rank differs: which rank, where, and why."""
     given = divergence.reason in ("data", "random", "received")
-    said = _given(divergence) if given else _own(divergence, rank)
+    text = _given(divergence) if given else _own(divergence, rank)
     why = "" if given else reason(divergence) or "; ".join(divergence.launch.reasons)
-    return f"rank {rank}{':' if said.startswith('the record') else ''} {said}" + (
+    return f"rank {rank}{':' if text.startswith('the record') else ''} {text}" + (
         f": {why}" if why else ""
     )
 
 
-def groups(found: Ranks) -> str:
+def groups(result: Ranks) -> str:
     """Who agrees with whom where one parts first; empty for two ranks."""
-    if len(found.ranks) < 3 or len(found.groups) < 2:
+    if len(result.ranks) < 3 or len(result.groups) < 2:
         return ""
-    if found.first and found.first.reason == "ended":
+    if result.first and result.first.reason == "ended":
         return ""
-    said = "; ".join(
-        f"{named(group)} {'agree' if len(group) > 1 else 'alone'}" for group in found.groups
+    text = "; ".join(
+        f"{named(group)} {'agree' if len(group) > 1 else 'alone'}" for group in result.groups
     )
-    counted = {rank for group in found.groups for rank in group}
-    if left := [rank for rank in found.ranks if rank not in counted]:
-        said += f"; {named(left)} not comparable there: given something else, or not recorded"
-    return f"there: {said}" + ("" if found.odd else "; no group is the largest")
+    counted = {rank for group in result.groups for rank in group}
+    if left := [rank for rank in result.ranks if rank not in counted]:
+        text += f"; {named(left)} not comparable there: given something else, or not recorded"
+    return f"there: {text}" + ("" if result.odd else "; no group is the largest")
 
 
 def named(ranks: Iterable[int]) -> str:

@@ -288,17 +288,17 @@ def _halves(integers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _count_nonfinite(
-    found: Totals, x: torch.Tensor, y: torch.Tensor, finite: torch.Tensor, first: int
+    totals: Totals, x: torch.Tensor, y: torch.Tensor, finite: torch.Tensor, first: int
 ) -> None:
     nan_x, nan_y = x.isnan(), y.isnan()
     differ = ~finite & ~(nan_x & nan_y) & (x != y)
-    found.nan_a, found.nan_b = int((nan_x & ~nan_y).sum()), int((nan_y & ~nan_x).sum())
-    found.mismatched = int(differ.sum())
-    found.inf = found.mismatched - found.nan_a - found.nan_b
-    if found.mismatched:
+    totals.nan_a, totals.nan_b = int((nan_x & ~nan_y).sum()), int((nan_y & ~nan_x).sum())
+    totals.mismatched = int(differ.sum())
+    totals.inf = totals.mismatched - totals.nan_a - totals.nan_b
+    if totals.mismatched:
         place = int(differ.to(torch.uint8).argmax())
         a, b = (_real(tensor[place].item()) for tensor in (x, y))
-        found.nonfinite = ElementError(abs(a - b), first + place, a, b)
+        totals.nonfinite = ElementError(abs(a - b), first + place, a, b)
 
 
 def _real(value: complex) -> float:

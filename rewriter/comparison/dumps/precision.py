@@ -91,14 +91,14 @@ class Error:
 def lower(launches: Iterable[LaunchComparison]) -> str:
     """The coarsest type among floating-point values that have another one in the other dump; empty
     if there is none: both runs compute in the same precision."""
-    found = {
+    dtypes = {
         dtype
         for launch in launches
         for tensor in launch.tensors
         if len(set(tensor.dtypes)) > 1
         for dtype in tensor.dtypes
     }
-    return max(found & UNITS.keys(), key=UNITS.__getitem__, default="")
+    return max(dtypes & UNITS.keys(), key=UNITS.__getitem__, default="")
 
 
 def explain(
@@ -232,7 +232,7 @@ class _Judge:
     def _given(self, node: FlowNode, reads: Sequence[TensorComparison]) -> _Origin:
         """What a launch read; where that was not compared, what it was made of."""
         compared = {tensor.a.arg: error for tensor in reads if (error := _error(tensor))}
-        rest = [x for name, found in node.given.items() if name not in compared for x in found]
+        rest = [x for name, sources in node.given.items() if name not in compared for x in sources]
         behind = self._behind(rest)
         return replace(behind, errors=(*compared.values(), *behind.errors))
 
@@ -267,14 +267,14 @@ def _directed(error: Error, operands: Sequence[Error], unit: float) -> str:
     part = max(_HALF, _SIGMAS / math.sqrt(error.numel)) * noise
     if error.rest < unit / 4:
         part += unit
-    for name, found, brought in (
+    for name, share, brought in (
         ("larger", error.gain, [one.gain for one in operands]),
         ("shifted", error.shift, [one.shift * one.scale / error.scale for one in operands]),
     ):
         least, most = sum(min(x, 0.0) for x in brought), sum(max(x, 0.0) for x in brought)
-        if not least - part <= found <= most + part:
+        if not least - part <= share <= most + part:
             return (
-                f"on the whole {name} by {found:.2%}, where what it read and rounding explain "
+                f"on the whole {name} by {share:.2%}, where what it read and rounding explain "
                 f"{least - part:.2%} to {most + part:.2%}"
             )
     return ""
@@ -285,23 +285,23 @@ def _text(places: Iterable[RecordedLaunch]) -> str:
 
 
 def _condition(operand: Error, result: Error, text: str) -> float:
-    found = [1.0, operand.scale / result.scale]
+    factors = [1.0, operand.scale / result.scale]
     if _CENTRED.search(text) and operand.spread:
-        found.append(operand.scale / operand.spread)
+        factors.append(operand.scale / operand.spread)
     if _EXPONENTIAL.search(text):
-        found.append(operand.peak)
-    return max(found)
+        factors.append(operand.peak)
+    return max(factors)
 
 
 def _length(result: Error, operands: Sequence[Error], text: str) -> float:
     """How many terms an element of the result is a sum of, about."""
     sizes = sorted((one.numel for one in operands), reverse=True)
-    found = [1.0]
+    lengths = [1.0]
     if sizes and result.numel:
-        found.append(sizes[0] / result.numel)
+        lengths.append(sizes[0] / result.numel)
     if len(sizes) > 1 and result.numel and _PRODUCT.search(text):
-        found.append(math.sqrt(sizes[0] * sizes[1] / result.numel))
-    return max(found)
+        lengths.append(math.sqrt(sizes[0] * sizes[1] / result.numel))
+    return max(lengths)
 
 
 def _error(tensor: TensorComparison) -> Error | None:
@@ -327,9 +327,9 @@ def _error(tensor: TensorComparison) -> Error | None:
 def _peak(row: ValueRow, metrics: Metrics) -> float:
     """The largest absolute value; where it was not measured, what a normal distribution has."""
     extremes = (finite(row.min), finite(row.max)) if isinstance(row, TensorRow) else ()
-    found = [abs(float(x)) for x in extremes if x is not None]
+    sizes = [abs(float(x)) for x in extremes if x is not None]
     usual = metrics.rms_b * math.sqrt(2 * math.log(max(2, metrics.numel)))
-    return max(found, default=usual)
+    return max(sizes, default=usual)
 
 
 def _unit(tensor: TensorComparison) -> float:

@@ -44,10 +44,10 @@ class Ranks:
     @property
     def parted(self) -> Replica | None:
         """The replica that parts first."""
-        found = [
+        firsts = [
             (divergence.at, replica) for replica in self.replicas if (divergence := replica.first)
         ]
-        return min(found, key=lambda each: each[0])[1] if found else None
+        return min(firsts, key=lambda each: each[0])[1] if firsts else None
 
     @property
     def first(self) -> Divergence | None:
@@ -177,35 +177,35 @@ def _replica(
     return examine(rank, comparison, ours, reference, data)
 
 
-def _grouped(found: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:
+def _grouped(result: Ranks, dumps: dict[int, Dump], tolerances: Tolerances) -> Ranks:
     """With the groups of equal ranks at the place where one parts first."""
-    first = found.first
+    first = result.first
     if first is None:
-        return found
+        return result
     if first.reason == "ended":
-        ended = [x.rank for x in _all(found) if x.at == first.at and x.reason == "ended"]
-        rest = tuple(rank for rank in found.ranks if rank not in ended)
+        ended = [x.rank for x in _all(result) if x.at == first.at and x.reason == "ended"]
+        rest = tuple(rank for rank in result.ranks if rank not in ended)
         groups = [rest, *((rank,) for rank in dict.fromkeys(ended))]
-        return _with_odd(found, [group for group in groups if group])
-    groups = [_agreeing(found, first)]
-    for replica in found.replicas:
+        return _with_odd(result, [group for group in groups if group])
+    groups = [_agreeing(result, first)]
+    for replica in result.replicas:
         divergence = next((x for x in replica.divergences if x.at == first.at), None)
         if divergence is None:
             continue
         for number, group in enumerate(groups[1:], 1):
-            other = _parting_of(found, group[0], first)
+            other = _parting_of(result, group[0], first)
             if _is_equal(dumps[replica.rank], divergence, dumps[group[0]], other, tolerances):
                 groups[number] = (*group, replica.rank)
                 break
         else:
             groups.append((replica.rank,))
-    return _with_odd(found, groups)
+    return _with_odd(result, groups)
 
 
-def _with_odd(found: Ranks, groups: Sequence[tuple[int, ...]]) -> Ranks:
-    largest = _largest(groups) if len(found.ranks) > 2 else None
+def _with_odd(result: Ranks, groups: Sequence[tuple[int, ...]]) -> Ranks:
+    largest = _largest(groups) if len(result.ranks) > 2 else None
     odd = [rank for group in groups if group is not largest for rank in group] if largest else []
-    return replace(found, groups=tuple(groups), odd=tuple(sorted(odd)))
+    return replace(result, groups=tuple(groups), odd=tuple(sorted(odd)))
 
 
 def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -215,19 +215,19 @@ def _largest(groups: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return largest[0] if len(largest) == 1 else None
 
 
-def _all(found: Ranks) -> list[Divergence]:
-    return [divergence for replica in found.replicas for divergence in replica.divergences]
+def _all(result: Ranks) -> list[Divergence]:
+    return [divergence for replica in result.replicas for divergence in replica.divergences]
 
 
-def _parting_of(found: Ranks, rank: int, first: Divergence) -> Divergence:
-    (replica,) = [replica for replica in found.replicas if replica.rank == rank]
+def _parting_of(result: Ranks, rank: int, first: Divergence) -> Divergence:
+    (replica,) = [replica for replica in result.replicas if replica.rank == rank]
     return next(divergence for divergence in replica.divergences if divergence.at == first.at)
 
 
-def _agreeing(found: Ranks, first: Divergence) -> tuple[int, ...]:
+def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
     """The reference, and the ranks that have at this place what it has."""
-    agreeing = [found.reference]
-    for replica in found.replicas:
+    agreeing = [result.reference]
+    for replica in result.replicas:
         for run in replica.comparison.runs if replica.comparison else ():
             for launch in run.launches:
                 if _is_at(launch.b, first) and _state(launch, first) == "equal":

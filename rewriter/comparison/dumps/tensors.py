@@ -216,9 +216,9 @@ def _size(path: Path) -> int:
         _corrupt(path, error.strerror or "it cannot be read", error)
 
 
-def _corrupt(path: Path, found: str, cause: Exception | None = None) -> NoReturn:
+def _corrupt(path: Path, problem: str, cause: Exception | None = None) -> NoReturn:
     raise RewriterError(
         "corrupt-dump",
-        f"{path}: {found}",
+        f"{path}: {problem}",
         hint="Copy the dump again, or run the program once more.",
     ) from cause

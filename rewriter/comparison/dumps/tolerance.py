@@ -114,10 +114,10 @@ class Tolerances:
         )
 
 
-def _bad(text: str, found: str) -> RewriterError:
+def _bad(text: str, problem: str) -> RewriterError:
     return RewriterError(
         "bad-tolerance",
-        f"bad tolerance {text!r}: {found}",
+        f"bad tolerance {text!r}: {problem}",
         hint="Expected numbers such as 1e-3; --tolerance takes 'GLOB=RTOL,ATOL', for example "
         "'extern_kernels.*=1e-3,1e-5'.",
     )

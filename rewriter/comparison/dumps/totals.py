@@ -57,10 +57,12 @@ class Totals:
         """The metrics of a tensor whose dimensions lie in this order in memory."""
         count = self.finite or math.nan
 
-        def extreme(found: ElementError | None) -> Extreme | None:
-            if found is None:
+        def extreme(element: ElementError | None) -> Extreme | None:
+            if element is None:
                 return None
-            return Extreme(found.error, _index(found.position, shape, order), found.a, found.b)
+            return Extreme(
+                element.error, _index(element.position, shape, order), element.a, element.b
+            )
 
         return Metrics(
             numel=self.numel,

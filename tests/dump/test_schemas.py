@@ -11,6 +11,7 @@ import pytest
 
 import dump_schemas
 import schemas
+from rewriter.cli import main
 from rewriter.dump.documents import Manifest, RunFacts
 from rewriter.dump.rows import (
     EventRow,
@@ -25,6 +26,7 @@ from rewriter.dump.rows import (
 
 RELEASES = Path(__file__).parents[2] / "fixtures" / "releases"
 DUMPS = sorted(path.parent for path in RELEASES.glob("*/dumps/*/manifest.json"))
+OF_LAUNCH = ("launch", "phase", "kernel", "iteration")
 ROW = {"launch": 3, "phase": "after", "kernel": "k", "arg": "buf0", "role": "out"}
 TENSOR = {**ROW, "dtype": "float32", "shape": [4, 8], "stride": [8, 1], "device": "cpu"}
 
@@ -135,3 +137,25 @@ def test_what_is_wrong_is_named(wrong: dict[str, Any], named: str) -> None:
 def test_what_is_wrong_in_a_document_is_named(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(SchemaError, match=f"^{named}$"):
         read(wrong, RunFacts)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: f"{path.parents[1].name}-{path.name}")
+def test_rows_are_printed_as_they_were_recorded(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compare --json` has each row of the events, less what it says of the launch."""
+    recorded = [
+        {name: field for name, field in json.loads(line).items() if name not in OF_LAUNCH}
+        for events in dump.glob("rank*/run*/events.jsonl")
+        for line in events.read_text(encoding="utf-8").splitlines()
+    ]
+    assert main(["compare", str(dump), str(dump), "--json"]) == 0
+    launches = json.loads(capsys.readouterr().out)["launches"]
+    printed = [
+        tensor["a"]
+        for launch in launches
+        if launch["a"]["kernel"] != "outputs"
+        for tensor in (*launch["reads"], *launch["results"])
+    ]
+    assert printed
+    assert [row for row in printed if row not in recorded] == []

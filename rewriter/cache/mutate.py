@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.cache import clear, journal
-from rewriter.cache.slots import TEMPORARY, Cache, Slot, look
+from rewriter.cache.slots import TEMPORARY, Cache, Slot, rescan
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import labels
@@ -117,7 +117,7 @@ def _instrument(slot: Slot, selection: Selection, label: str, *, overwrite: bool
     if slot.state in ("leftover", "missing") or (slot.state == "edited" and overwrite):
         with _reported(slot.path):
             _restore(slot)
-    now = look(slot)
+    now = rescan(slot)
     if now is None:
         raise _gone(slot.path)
     result = instrument_wrapper(now.wrapper, selection, replace=True, standalone=True, label=label)
@@ -225,7 +225,7 @@ def clear_up(directory: Path, cleared: Cleared, *, keep: Container[str] = ()) ->
     return replace(cleared, products=products, graphs=graphs)
 
 
-def settle(cache: Cache, died: journal.Running) -> Cleared:
+def recover(cache: Cache, died: journal.Running) -> Cleared:
     """Restore what an interrupted run left, and forget it.
 
     A journal that says nothing may stand for every wrapper.

@@ -10,7 +10,7 @@ from rewriter.cache import journal, mutate
 from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
 from rewriter.cache.mutate import Cleared, Placed, Refused
-from rewriter.cache.slots import Cache, Slot, look, scan
+from rewriter.cache.slots import Cache, Slot, rescan, scan
 from rewriter.core.text import counted
 from rewriter.instrumentation.types import Selection
 
@@ -21,23 +21,23 @@ Tell = Callable[[str], None]
 def writing(directory: Path, tell: Tell) -> Iterator[Cache]:
     """The cache, for a command that changes it. Raises `RewriterError` if another one does."""
     with locked(directory):
-        yield _settled(directory, tell)
+        yield _recovered(directory, tell)
 
 
 def reading(directory: Path, tell: Tell) -> Cache:
     """The cache as it is. What an interrupted run left is restored for this, too."""
     if journal.interrupted(directory) is not None:
         with locked(directory):
-            return _settled(directory, tell)
+            return _recovered(directory, tell)
     return scan(directory)
 
 
-def _settled(directory: Path, tell: Tell) -> Cache:
+def _recovered(directory: Path, tell: Tell) -> Cache:
     died = journal.interrupted(directory)
     cache = scan(directory)
     if died is None:
         return cache
-    cleared = mutate.settle(cache, died)
+    cleared = mutate.recover(cache, died)
     tell(
         f"restored {counted(len(cleared.restored), 'wrapper')} that an interrupted `cache run` left"
     )
@@ -69,7 +69,7 @@ class Session:
 
     def restore(self) -> Cleared:
         """Give the originals back, as far as there are any: the program may have removed some."""
-        now = [slot for before in self._slots if (slot := look(before)) is not None]
+        now = [slot for before in self._slots if (slot := rescan(before)) is not None]
         cleared = mutate.clear_up(self._directory, mutate.restore(now))
         self._slots = ()
         return cleared

@@ -23,8 +23,8 @@ TEMPORARY = ".rewriter-tmp"  # ends the names of files that are being written
 
 # `edited`: its probes do not come out exactly; `leftover`: plain, with a copy beside it that a
 # command left when it was stopped; `missing`: only the copy is there.
-State = Literal["plain", "instrumented", "edited", "leftover", "missing"]
-Backup = Literal["none", "original", "foreign"]
+SlotState = Literal["plain", "instrumented", "edited", "leftover", "missing"]
+BackupKind = Literal["none", "original", "foreign"]
 
 _FOLDERS = "[!.][!.]"  # what Inductor names after two characters of a hash
 _KERNEL = b"@triton.jit"
@@ -40,8 +40,8 @@ class Slot:
 
     path: Path
     name: str
-    state: State
-    backup: Backup
+    state: SlotState
+    backup: BackupKind
     modified: float
     wrapper: OpenWrapper = field(repr=False, compare=False)
 
@@ -107,7 +107,7 @@ def _scan(directory: Path) -> Cache:
     return Cache(directory, tuple(slots), kernels, tuple(foreign), tuple(temporary))
 
 
-def look(slot: Slot) -> Slot | None:
+def rescan(slot: Slot) -> Slot | None:
     """The same place as it is now; `None` if there is no wrapper any more."""
     return _slot(slot.path, slot.name, _read(slot.path))
 
@@ -124,8 +124,8 @@ def _slot(path: Path, name: str, data: bytes | None) -> Slot | None:
     wrapper = read_wrapper(path, name, data)
     if wrapper is None:
         return None
-    backup: Backup = "foreign" if os.path.lexists(backup_path(path)) else "none"
-    state: State = "plain"
+    backup: BackupKind = "foreign" if os.path.lexists(backup_path(path)) else "none"
+    state: SlotState = "plain"
     if wrapper.probes is not None:
         state = "instrumented" if wrapper.restored.exact else "edited"
         if kept is not None and hashlib.sha256(kept).hexdigest() == wrapper.probes.sha256:

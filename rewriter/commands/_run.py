@@ -25,7 +25,7 @@ from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
 from rewriter.dump.where import where
 from rewriter.execution import replay
-from rewriter.execution.host_process import Output
+from rewriter.execution.host_process import HostOutput
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
@@ -59,7 +59,7 @@ def request_of(arguments: argparse.Namespace, artifact: Artifact) -> RunRequest:
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
         command=arguments.command_line,
-        output=Output(quiet=True),
+        output=HostOutput(quiet=True),
     )
 
 
@@ -107,7 +107,7 @@ def _act(
         recorded=recorded,
         environment=environment,
         command=command,
-        output=Output(quiet=arguments.json),
+        output=HostOutput(quiet=arguments.json),
         report=steps(),
     )
     try:

@@ -23,7 +23,7 @@ UNPROBED = (
 
 
 @dataclass(frozen=True)
-class Step:
+class TriageStep:
     """One of the runs, and how it ended."""
 
     name: str
@@ -46,14 +46,14 @@ class Steps:
 
     def __init__(self, *, quiet: bool) -> None:
         self._say: Callable[[str], None] = message if quiet else say
-        self.done: list[Step] = []
+        self.done: list[TriageStep] = []
 
     def add(self, name: str, ended: ExitStatus | None, seconds: float, note: str = "") -> bool:
         """Add a run; `None` for one that came to its end. Whether it crashed."""
         how = "ran to its end" if ended is None else str(ended)
         if ended is not None and not ended.stopped:
             how = f"crashed: {how}"
-        self.done.append(Step(name, ended is not None, how + note, seconds))
+        self.done.append(TriageStep(name, ended is not None, how + note, seconds))
         self._say(f"{len(self.done)}. {self.done[-1]}")
         sys.stdout.flush()
         return ended is not None

@@ -16,7 +16,7 @@ from rewriter.core.terminal import message, say
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.execution.host_process import Output
+from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.editable import already_instrumented
@@ -48,7 +48,7 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     blocking = False
     if wrapper.devices:
         waiting = replace(
-            request, dump=None, environment=blocking_environment(), output=Output(True, crashed)
+            request, dump=None, environment=blocking_environment(), output=HostOutput(True, crashed)
         )
         waited = _run(waiting)
         blocking = taken.add(_triage.WAITING, _end(waited), waited.seconds)
@@ -87,7 +87,7 @@ def _probed(
                 request,
                 selection=select(names),
                 environment=environment,
-                output=Output(quiet=True, muted=bool(taken.done)),
+                output=HostOutput(quiet=True, muted=bool(taken.done)),
                 overwrite=overwrite,
             )
         )

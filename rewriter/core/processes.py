@@ -105,13 +105,13 @@ def supervise(
     *,
     timeout: float | None = None,
     grace: float = 0.0,
-    look: Callable[[], None] | None = None,
+    on_poll: Callable[[], None] | None = None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> ExitStatus:
     """Wait until a process ends; how it did.
 
     After `timeout` seconds it gets SIGTERM; a signal that this process received is handed on to it.
-    It is killed `grace` seconds later, or at a second signal; with no `grace` at once. `look` is
+    It is killed `grace` seconds later, or at a second signal; with no `grace` at once. `on_poll` is
     called ten times a second meanwhile, `on_interrupt` at the first signal.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -135,8 +135,8 @@ def supervise(
                 else:
                     process.kill()
                     killed = True
-            if look:
-                look()
+            if on_poll:
+                on_poll()
     finally:
         if process.is_running:
             process.kill()

@@ -9,8 +9,7 @@ from msgspec import Meta
 from rewriter.core.documents import Count, Entry, Row, as_json
 from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
-from rewriter.diagnosis.verdict import Argument as VerdictArgument
-from rewriter.diagnosis.verdict import Held, Producer, State, Verdict
+from rewriter.diagnosis.verdict import Held, Producer, Verdict, VerdictArgument, VerdictState
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.rows import ValueRow, to_json
 
@@ -52,7 +51,7 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
 
     headline: Annotated[str, Meta(description="One sentence")]
     state: Annotated[
-        State,
+        VerdictState,
         Meta(description="Of a crash: where the record stops. Of NaN: who made them"),
     ]
     ended: Annotated[EndedStatus | None, Meta(description="null of NaN")]

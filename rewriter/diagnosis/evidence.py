@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rewriter.core.errors import RewriterError
-from rewriter.diagnosis.verdict import Argument, Producer
+from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.dump import dataflow
 from rewriter.dump.reading import Dump, RunDump, Step
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
@@ -30,13 +30,13 @@ class Evidence:
         if not dataflow.values(self.rows):
             self._static, self._inputs = located(run)
 
-    def on_gpu(self, arguments: Iterable[Argument]) -> bool:
+    def on_gpu(self, arguments: Iterable[VerdictArgument]) -> bool:
         devices = {x.tensor.device for x in arguments if x.tensor is not None}
         devices.add(self._dump.manifest.device or "")
         # A launch that a GPU runs, whatever the record says of its arguments.
         return bool(devices - {"cpu", ""}) or self.facts.kind in vocabulary().gpu_kinds
 
-    def arguments(self) -> Iterator[Argument]:
+    def arguments(self) -> Iterator[VerdictArgument]:
         """What it was given as it was then; what else it has, as far as that is known."""
         given = dataflow.reads(self.rows)
         sources = self._sources() if given else {}
@@ -45,14 +45,14 @@ class Evidence:
             if isinstance(row, TensorRow):
                 producer = sources.get(row.arg) or self._producer(row.arg, self._root(row))
             model = in_model(self._run, row.arg)
-            yield Argument(row.arg, row.role, row, producer, model=model)
+            yield VerdictArgument(row.arg, row.role, row, producer, model=model)
         named = {row.arg for row in given}
         named |= {name.partition("[")[0] for name in named}
         for role, name, root, is_tensor in self._known():
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
                 model = in_model(self._run, name)
-                yield Argument(name, role, self._after(name), producer, model=model)
+                yield VerdictArgument(name, role, self._after(name), producer, model=model)
 
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
         """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""

@@ -16,7 +16,7 @@ from pathlib import Path
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.verdict import Argument, Held, NonFinite, Producer, Verdict
+from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import FlowNode, ValueOrigin
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
@@ -35,7 +35,7 @@ class Origin:
     """Where the first NaN of a run is: the step, and how it is known; `overflow` is the step that
     made infinities which became it, `None` if there is none."""
 
-    state: NonFinite
+    state: NonFiniteState
     node: FlowNode
     rows: tuple[TensorRow, ...]
     overflow: FlowNode | None = None
@@ -185,7 +185,7 @@ class _Witness:
         return first, replace(made, notes=tuple(self._notes(made)))
 
     def _verdict(
-        self, node: FlowNode, state: NonFinite, rows: Sequence[TensorRow], what: What
+        self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
     ) -> Verdict:
         run, step, place = self._run, node.step, node.place
         evidence = Evidence(self._dump, run, step)
@@ -219,13 +219,13 @@ class _Witness:
 
     def _arguments(
         self, evidence: Evidence, node: FlowNode, rows: Sequence[TensorRow]
-    ) -> Iterator[Argument]:
+    ) -> Iterator[VerdictArgument]:
         step = node.step
         history = self._calls.history(self._run, step.launch, step.iteration)
         if step.launch is None:
             names = ((row, in_model(self._run, row.arg)) for row in rows)
-            arguments: Iterator[Argument] = (
-                Argument(x.arg, x.role, x, model=name) for x, name in names
+            arguments: Iterator[VerdictArgument] = (
+                VerdictArgument(x.arg, x.role, x, model=name) for x, name in names
             )
         else:
             arguments = evidence.arguments()
@@ -242,7 +242,7 @@ class _Witness:
             yield replace(argument, earlier=history.get(name, ()))
         if step.launch is not None:
             for name, row in written.items():
-                yield Argument(name, row.role, row)
+                yield VerdictArgument(name, row.role, row)
 
     def _producer(self, node: FlowNode, rows: Sequence[TensorRow]) -> Producer:
         step, place = node.step, node.place
@@ -290,7 +290,7 @@ class _Witness:
             yield self._dump.caveat
 
 
-def _constant(argument: Argument, row: TensorRow) -> str:
+def _constant(argument: VerdictArgument, row: TensorRow) -> str:
     """What is said of infinities that nobody computed."""
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
@@ -320,7 +320,7 @@ _DOMAINS = (
 )
 
 
-def _domains(verdict: Verdict, read: Sequence[tuple[Argument, TensorRow]]) -> Iterator[str]:
+def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
     """Where the kernel computes what is NaN for some of what it read."""
     if verdict.state not in ("made", "wrote") or verdict.cause is not None:
         return

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
-from rewriter.diagnosis.verdict import Stopped, Verdict
+from rewriter.diagnosis.verdict import StoppedState, Verdict
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import (
     EVENTS,
@@ -74,7 +74,7 @@ class _Stop:
 
     run: RunDump
     step: Step
-    state: Stopped
+    state: StoppedState
     time: int
     error: str = ""
 
@@ -102,7 +102,7 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     for run in runs:
         faults = (row for row in run.errors() if row.which[0] is not None)
         if (row := next(faults, None)) is not None:
-            state: Stopped = "faulted" if row.phase == "after" else "earlier"
+            state: StoppedState = "faulted" if row.phase == "after" else "earlier"
             step = next(x for x in run.steps if (x.launch, x.iteration) == row.which)
             return _Stop(run, step, state, _time(run), row.error)
     run = runs[-1]
@@ -155,7 +155,7 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
         # Who was through with its launches is not the one that died.
         over = {}
     kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
-    order: tuple[Stopped, ...] = (
+    order: tuple[StoppedState, ...] = (
         "faulted", "running", "begun", "earlier", "after", "over", "waiting"
     )  # fmt: skip
     return sorted(

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
 # `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
 # are elsewhere.
-Stopped = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
+StoppedState = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
 # `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
 # that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
 # read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
-NonFinite = Literal["overflowed", "made", "wrote", "read", "given"]
-State = Stopped | NonFinite
+NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given"]
+VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
 
@@ -54,7 +54,7 @@ class Producer:
 
 
 @dataclass(frozen=True)
-class Argument:
+class VerdictArgument:
     """An argument of the launch; `row` is what the dump says of it, `None` if it is not there.
 
     `earlier` is what the same argument was in calls before, the oldest first; `after` is what the
@@ -118,7 +118,7 @@ class Verdict:
     run: str
     pid: int
     artifact: str
-    state: State
+    state: VerdictState
     ended: ExitStatus | None
     launch: int | None
     iteration: int
@@ -126,7 +126,7 @@ class Verdict:
     kind: str
     scope: str
     line: int
-    arguments: tuple[Argument, ...]
+    arguments: tuple[VerdictArgument, ...]
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
     probes: tuple[str, ...]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rewriter.core.terminal import escape
 from rewriter.diagnosis.history import Earlier, ordinal
-from rewriter.diagnosis.verdict import Argument, Verdict
+from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 
 _SHOWN = ("min", "max", "mean", "nan", "inf")
@@ -56,7 +56,7 @@ def places(verdict: Verdict) -> list[str]:
     ]
 
 
-def origin(argument: Argument) -> str:
+def origin(argument: VerdictArgument) -> str:
     """Who wrote it, and what it was then if that differs; empty where that is not known."""
     producer = argument.producer
     if producer is None:

@@ -92,7 +92,7 @@ def _torch(*, importing: bool) -> Iterator[Check]:
 
 def _builds() -> Check:
     """The libraries of packages that need not be compiled again."""
-    found = build_cache.look()
+    found = build_cache.usage()
     if found is None:
         return Check("cache of builds", f"off ({build_cache.VARIABLE})", None)
     size = f"{found.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"

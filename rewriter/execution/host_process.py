@@ -33,14 +33,14 @@ class HostRun:
 
 
 @dataclass(frozen=True)
-class Output:
+class HostOutput:
     """Where the wrapper's own output goes: as it is, to standard error (`quiet`), or nowhere."""
 
     quiet: bool = False
     muted: bool = False
 
 
-AS_IT_IS = Output()
+INHERITED = HostOutput()
 
 
 def run_host(
@@ -50,7 +50,7 @@ def run_host(
     added: Mapping[str, str],
     *,
     timeout: float | None,
-    output: Output,
+    output: HostOutput,
     progress: Callable[[int], None] | None,
 ) -> HostRun:
     """Run what a specification says, in files of the directory `scratch`.
@@ -73,7 +73,7 @@ def run_host(
     else:
         environment["REWRITER_DUMP"] = str(dump)
 
-    def look() -> None:
+    def on_poll() -> None:
         if progress and dump:
             progress(_launches_begun(dump))
 
@@ -84,7 +84,7 @@ def run_host(
         timeout=timeout,
         stdout=subprocess.DEVNULL if output.muted else sys.stderr if output.quiet else None,
         stderr=subprocess.DEVNULL if output.muted else None,
-        look=look if progress and dump else None,
+        on_poll=on_poll if progress and dump else None,
     )
     seconds = time.perf_counter() - started
     content = json_text.parse_object(report.read_bytes()) if report.exists() else {}

@@ -89,12 +89,12 @@ def run_killable(
     stdin: StandardInput | None = None,
     stdout: Stream = None,
     stderr: Stream = None,
-    look: Callable[[], None] | None = None,
+    on_poll: Callable[[], None] | None = None,
 ) -> ExitStatus:
     """Run a program that has nothing to clean up, in a session of its own: at most `timeout`
     seconds, then it is killed with all that it started, as it is if this process is told to end.
 
-    `look` is called ten times a second meanwhile. It has the standard input of this process, or
+    `on_poll` is called ten times a second meanwhile. It has the standard input of this process, or
     else what `stdin` gives. Raises `OSError` where it cannot be started.
     """
     with Signals() as signals, stdin.feed() if stdin else nullcontext(Feed(None)) as feed:
@@ -102,7 +102,7 @@ def run_killable(
             command, environment, stdin=feed.descriptor, stdout=stdout, stderr=stderr
         )
         feed.start()
-        ended = supervise(process, signals, timeout=timeout, look=look)
+        ended = supervise(process, signals, timeout=timeout, on_poll=on_poll)
     if ended.interrupted:
         return ExitStatus(None, interrupted=ended.interrupted)
     if ended.timed_out:

@@ -20,7 +20,7 @@ from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
-from rewriter.execution.host_process import AS_IT_IS, HostRun, Output, run_host
+from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
 from rewriter.instrumentation.editable import already_instrumented
@@ -58,7 +58,7 @@ class RunRequest:
     timeout: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     command: str = "rewriter.run"
-    output: Output = AS_IT_IS
+    output: HostOutput = INHERITED
     progress: Callable[[int], None] | None = None
     report: Callable[[str], None] = lambda text: None
 
@@ -125,7 +125,7 @@ def run(
             timeout=timeout,
             environment=environment,
             command=command or "rewriter.run",
-            output=Output(quiet, muted),
+            output=HostOutput(quiet, muted),
             progress=progress,
             report=report,
         )

@@ -18,7 +18,7 @@ from rewriter.artifact.package.pack import sha256
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.processes import Process
 from rewriter.rebuild import build_cache
-from rewriter.rebuild.machine import look
+from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Flags, Recipe
 
 # The dynamic linker puts the library's own directory in its place. As part of the name, other than
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """One command. `source` is the file that its messages are about."""
 
     about: str
@@ -94,8 +94,8 @@ def build(
     ended by then.
     """
     folders = {name: scratch / str(number) for number, name in enumerate(jobs)}
-    compiles: list[Step] = []
-    links: list[Step] = []
+    compiles: list[BuildStep] = []
+    links: list[BuildStep] = []
     keys: dict[str, str] = {}
     for name, job in jobs.items():
         folders[name].mkdir()
@@ -131,9 +131,9 @@ def build(
     return {name: folder / RESULT for name, folder in folders.items()}
 
 
-def _key(job: Job, steps: Sequence[Step], folder: Path) -> str:
+def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
-    here = look()
+    here = Machine.detect()
     read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
     return build_cache.key(
@@ -144,7 +144,7 @@ def _key(job: Job, steps: Sequence[Step], folder: Path) -> str:
     )
 
 
-def _listing_headers(step: Step) -> Step:
+def _listing_headers(step: BuildStep) -> BuildStep:
     """A compilation that also tells which headers it read."""
     if step.source is None or step.source.suffix == ".s":
         return step
@@ -169,7 +169,7 @@ def beside(model: Model) -> str:
     return f"{ORIGIN}/{PurePosixPath(model.original_library).name}"
 
 
-def compile_steps(job: Job, folder: Path) -> list[Step]:
+def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
     """Write the sources of a job into its directory; returns how they are compiled there."""
     recipe = job.recipe
     assert recipe.wrapper is not None
@@ -200,12 +200,12 @@ def compile_steps(job: Job, folder: Path) -> list[Step]:
 
 def _compile(
     about: str, flags: Flags, source: Path, target: str, extra: Sequence[str] = ()
-) -> Step:
+) -> BuildStep:
     # Paths of the directory that goes away must not be in the result.
     places = f"-ffile-prefix-map={source.parent}=."
     arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
     command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
-    return Step(about, command, source.parent, source)
+    return BuildStep(about, command, source.parent, source)
 
 
 def _without_header(flags: Flags) -> Flags:
@@ -220,7 +220,7 @@ def _without_header(flags: Flags) -> Flags:
     return replace(flags, arguments=tuple(build_cache))
 
 
-def link_step(job: Job, folder: Path) -> Step:
+def link_step(job: Job, folder: Path) -> BuildStep:
     """How the objects of a job become its library."""
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
@@ -233,7 +233,7 @@ def link_step(job: Job, folder: Path) -> Step:
         objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
         options = list(flags.arguments)
     command = (flags.compiler, "-shared", "-fPIC", "-o", RESULT, *objects, *options)
-    return Step(f"the library of {recipe.model.name}", command, folder)
+    return BuildStep(f"the library of {recipe.model.name}", command, folder)
 
 
 def _write_constants(library: Library, folder: Path) -> Path:
@@ -269,7 +269,7 @@ def _append_weights(library: Library, target: Path) -> None:
         shutil.copyfileobj(source, output, 1 << 20)
 
 
-def _run_all(steps: Sequence[Step], report: Report, spare: Callable[[], None]) -> None:
+def _run_all(steps: Sequence[BuildStep], report: Report, spare: Callable[[], None]) -> None:
     """Run commands side by side; the first failure stops the others and is raised."""
     state = _Run()
     workers = max(1, min(len(steps), os.cpu_count() or 1))
@@ -288,7 +288,7 @@ def _run_all(steps: Sequence[Step], report: Report, spare: Callable[[], None]) -
             raise
 
 
-def _run(step: Step, state: _Run, report: Report) -> None:
+def _run(step: BuildStep, state: _Run, report: Report) -> None:
     if state.stopped.is_set():
         return
     code, errors = _execute(step, state)
@@ -304,7 +304,7 @@ def _run(step: Step, state: _Run, report: Report) -> None:
     report(f"{'linked' if step.source is None else 'compiled'} {step.about}")
 
 
-def _execute(step: Step, state: _Run) -> tuple[int, str]:
+def _execute(step: BuildStep, state: _Run) -> tuple[int, str]:
     """Run a command; its exit code, and what it wrote to standard error."""
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(step.folder)}
     try:
@@ -324,7 +324,7 @@ def _execute(step: Step, state: _Run) -> tuple[int, str]:
     return code, errors
 
 
-def _failed(step: Step, code: int, said: str) -> RewriterError:
+def _failed(step: BuildStep, code: int, said: str) -> RewriterError:
     """The first errors of a compiler with the lines that they are about."""
     if step.source is None:
         lines = [line for line in said.splitlines() if line.strip()]
@@ -348,7 +348,7 @@ def _failed(step: Step, code: int, said: str) -> RewriterError:
     )
 
 
-def _shown(match: re.Match[str], step: Step, said: str) -> str:
+def _shown(match: re.Match[str], step: BuildStep, said: str) -> str:
     """An error with the line of the source that it is about, or that it comes from."""
     assert step.source is not None
     file, number = match["file"], int(match["line"])

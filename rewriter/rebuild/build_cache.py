@@ -66,7 +66,7 @@ def directory() -> Path | None:
     return base / "rewriter" / "builds" if base.is_absolute() else None
 
 
-def look() -> Kept | None:
+def usage() -> Kept | None:
     """What is kept, for `doctor`."""
     place = directory()
     if place is None:

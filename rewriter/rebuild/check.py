@@ -25,7 +25,7 @@ _NO_OPERATOR = re.compile(
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedModel:
     """What loading a model needs, and the file name of the library that has to run then.
 
     The name is empty where the loader compiles it.
@@ -69,7 +69,7 @@ class Loading:
         self.process.communicate()
 
     def load(
-        self, package: Path, models: Mapping[str, Expected], imports: Sequence[str]
+        self, package: Path, models: Mapping[str, ExpectedModel], imports: Sequence[str]
     ) -> tuple[Checked, str]:
         """Load these models. Raises `RewriterError` where one does not load, or another library.
 
@@ -103,7 +103,7 @@ def load(
     loading: Loading,
     package: Path,
     original: Path,
-    models: Mapping[str, Expected],
+    models: Mapping[str, ExpectedModel],
     imports: Sequence[str],
 ) -> tuple[Checked, str]:
     """Load a patched package, as `Loading.load`; if it fails, tell whether its original loads."""
@@ -128,7 +128,7 @@ def load(
         raise
 
 
-def _judge(model: str, expected: Expected, said: Mapping[str, Any]) -> str:
+def _judge(model: str, expected: ExpectedModel, said: Mapping[str, Any]) -> str:
     """Why a model was not loaded, if that is no fault of its own; raises if it is."""
     if "lacking" in said:
         return f"there is no {said['lacking']} here"

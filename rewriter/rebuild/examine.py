@@ -11,7 +11,7 @@ from rewriter.artifact.package.model import Model
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import patch, preflight, recipe
-from rewriter.rebuild.machine import Machine, look
+from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.types import Check
 
 
@@ -19,7 +19,7 @@ def examine(artifact: Artifact) -> Iterator[Check]:
     """Look at each model. Nothing is compiled or loaded; what stands in the way is a check."""
     package = artifact.package
     assert package is not None
-    machine = look()
+    machine = Machine.detect()
     if package.manifest is not None:
         probes = ", ".join(package.manifest.get("probes", ()))
         yield Check(

@@ -59,23 +59,23 @@ class Machine:
     python_include: Path | None
     cuda_include: Path | None
 
+    @classmethod
+    def detect(cls) -> Machine:
+        """What this machine has."""
+        return cls(
+            system=platform.system().lower(),
+            processor=platform.machine(),
+            features=_features(),
+            torch=installed_torch(),
+            python_include=_directory(Path(sysconfig.get_path("include"))),
+            cuda_include=next(_cuda_includes(), None),
+        )
+
     def lacks(self, isa: str) -> tuple[str, ...]:
         """The parts of a package's `AOTI_CPU_ISA` that this processor does not have."""
         return tuple(
             name for name in isa.split() if name in _ISA and _ISA[name] not in self.features
         )
-
-
-def look() -> Machine:
-    """Look at this machine."""
-    return Machine(
-        system=platform.system().lower(),
-        processor=platform.machine(),
-        features=_features(),
-        torch=installed_torch(),
-        python_include=_directory(Path(sysconfig.get_path("include"))),
-        cuda_include=next(_cuda_includes(), None),
-    )
 
 
 def is_compiler(program: str) -> bool:

@@ -27,8 +27,8 @@ from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.rebuild import build, preflight, recipe
 from rewriter.rebuild.build import Report
-from rewriter.rebuild.check import Expected, Loading, link_check, load
-from rewriter.rebuild.machine import Machine, look
+from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
+from rewriter.rebuild.machine import Machine
 from rewriter.rebuild.recipe import Recipe
 from rewriter.rebuild.types import Checked, Route
 from rewriter.version import __version__
@@ -180,7 +180,7 @@ def rebuild(
     an error is of no use.
     """
     package = _package(artifact)
-    machine = look()
+    machine = Machine.detect()
     runs_here = check if runs_here is None else runs_here
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
         scratch = Path(folder)
@@ -260,8 +260,8 @@ def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
     )
 
 
-def _expected(model: Model) -> Expected:
-    return Expected(model.device, PurePosixPath(model.library or "").name)
+def _expected(model: Model) -> ExpectedModel:
+    return ExpectedModel(model.device, PurePosixPath(model.library or "").name)
 
 
 def changes(

@@ -15,7 +15,7 @@ from rewriter.artifact.types import Artifact
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.rebuild import build, patch, recipe
-from rewriter.rebuild.build import Step
+from rewriter.rebuild.build import BuildStep
 from rewriter.rebuild.patch import Probed
 from rewriter.rebuild.recipe import Recipe
 from rewriter.rebuild.types import Route
@@ -96,7 +96,7 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
     (folder / NAME).chmod(0o755)
 
 
-def _steps(package: Package, probed: Probed, folder: Path) -> list[Step]:
+def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     """Write the sources of a model; returns how they are compiled and linked.
 
     Raises where the package's own library cannot be linked to.
@@ -117,7 +117,7 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[Step]:
     return [*build.compile_steps(job, folder), build.link_step(job, folder)]
 
 
-def _commands(model: Model, place: Path, steps: Sequence[Step]) -> str:
+def _commands(model: Model, place: Path, steps: Sequence[BuildStep]) -> str:
     lines = [" ".join(['"$CXX"', *map(_quoted, step.command[1:])]) for step in steps]
     return _BUILD.format(
         about=shlex.quote(f"building the model {model.name}"),

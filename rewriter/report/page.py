@@ -25,7 +25,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.text import figure
 from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
-from rewriter.diagnosis.verdict import Argument, Verdict
+from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.report import compared, findings, page_data, plot, ranked, sources
 from rewriter.report.model import reading, sentence
@@ -279,7 +279,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
     }
 
 
-def _argument(argument: Argument) -> Iterator[Json]:
+def _argument(argument: VerdictArgument) -> Iterator[Json]:
     """The rows of an argument: as the launch was given it, and as it left what it updates."""
     if argument.row is None:
         made = ReportedValue("", argument.name, "", argument.role, "", None)

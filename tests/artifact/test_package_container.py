@@ -900,7 +900,7 @@ def test_a_real_package_is_refused_before_any_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     there, code, slug, says = MACHINES[machine]
-    monkeypatch.setattr(patch, "look", lambda: there)
+    monkeypatch.setattr(patch.Machine, "detect", lambda: there)
     monkeypatch.setattr(build, "build", lambda *_: pytest.fail("something was built"))
     monkeypatch.setattr(Loading, "start", lambda: pytest.fail("something was started"))
     path = place / "model.pt2"

@@ -97,7 +97,7 @@ def test_the_oldest_go(
     assert [build_cache.find(f"k{number}") is not None for number in range(6)] == [False] * 2 + [
         True
     ] * 4
-    found = build_cache.look()
+    found = build_cache.usage()
     assert found is not None
     assert found.size <= 4000
     assert len(list(place.glob("*.json"))) == found.count
@@ -112,7 +112,7 @@ def test_nothing_is_kept_where_it_is_off_or_cannot_be(
     monkeypatch.setenv(build_cache.VARIABLE, "off")
     build_cache.keep("k", built(tmp_path), [header])
     assert build_cache.find("k") is None
-    assert build_cache.look() is None
+    assert build_cache.usage() is None
     monkeypatch.setenv(build_cache.VARIABLE, str(header))  # a file
     build_cache.keep("k", built(tmp_path), [header])
     assert build_cache.find("k") is None

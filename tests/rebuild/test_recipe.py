@@ -356,12 +356,12 @@ def test_the_toolkit_is_the_one_that_is_named(
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "whole"))
-    assert machines.look().cuda_include == tmp_path / "whole/include"
+    assert machines.Machine.detect().cuda_include == tmp_path / "whole/include"
     monkeypatch.setenv("CUDA_PATH", str(tmp_path / "other"))
-    assert machines.look().cuda_include == tmp_path / "whole/include"
+    assert machines.Machine.detect().cuda_include == tmp_path / "whole/include"
     for home in ("empty", "half", "nowhere"):
         monkeypatch.setenv("CUDA_HOME", str(tmp_path / home))
-        assert machines.look().cuda_include == tmp_path / "other/include"
+        assert machines.Machine.detect().cuda_include == tmp_path / "other/include"
     monkeypatch.delenv("CUDA_HOME")
     monkeypatch.delenv("CUDA_PATH")
     wheel = tmp_path / "site/nvidia/cuda_runtime/include"
@@ -370,7 +370,7 @@ def test_the_toolkit_is_the_one_that_is_named(
         (wheel / header).touch()
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     if not Path("/usr/local/cuda/include/cuda.h").exists():
-        assert machines.look().cuda_include == wheel
+        assert machines.Machine.detect().cuda_include == wheel
 
 
 @pytest.mark.parametrize("fixture", AOTI, ids=str)

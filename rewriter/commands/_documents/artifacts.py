@@ -11,10 +11,10 @@ from rewriter.core.documents import Count, Document, Entry, LineNumber
 from rewriter.core.types import Role, Type
 from rewriter.rebuild.types import Checked, Route
 
-Output = Annotated[
+OutputPath = Annotated[
     str | None, Meta(description="Path of the result, - for standard output; null: nothing written")
 ]
-Backup = Annotated[str | None, Meta(description="Where the original is kept, with --in-place")]
+BackupPath = Annotated[str | None, Meta(description="Where the original is kept, with --in-place")]
 Diff = Annotated[str | None, Meta(description="With --diff: as diff -u shows it")]
 Exact = Annotated[bool, Meta(description="false: edited since it was instrumented; the edits stay")]
 WrapperName = Annotated[str, Meta(description="The wrapper's path inside the artifact")]
@@ -111,8 +111,8 @@ class InstrumentDocument(Document, frozen=True, kw_only=True, tag="rewriter.inst
     skipped: tuple[SkippedEntry, ...]
     unrecognised: tuple[UnrecognisedEntry, ...]
     changed: bool
-    output: Output
-    backup: Backup
+    output: OutputPath
+    backup: BackupPath
     diff: Diff
 
 
@@ -126,8 +126,8 @@ class InstrumentedWrapperEntry(Entry, frozen=True, kw_only=True):
     skipped: tuple[SkippedEntry, ...]
     unrecognised: tuple[UnrecognisedEntry, ...]
     changed: bool
-    output: Output
-    backup: Backup
+    output: OutputPath
+    backup: BackupPath
     diff: Diff
 
 
@@ -138,7 +138,7 @@ class InstrumentDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewr
     probes: tuple[str, ...]
     wrappers: tuple[InstrumentedWrapperEntry, ...]
     changed: bool
-    output: Output
+    output: OutputPath
 
 
 class ModelEntry(Entry, frozen=True, kw_only=True):
@@ -167,8 +167,8 @@ class InstrumentPackageDocument(Document, frozen=True, kw_only=True, tag="rewrit
     note: str
     seconds: float
     changed: bool
-    output: Output
-    backup: Backup
+    output: OutputPath
+    backup: BackupPath
     diff: Diff
 
 
@@ -179,8 +179,8 @@ class StripDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):
     removed: Annotated[Count, Meta(description="Lines")]
     exact: Exact
     changed: bool
-    output: Output
-    backup: Backup
+    output: OutputPath
+    backup: BackupPath
     diff: Diff
 
 
@@ -191,8 +191,8 @@ class StrippedWrapperEntry(Entry, frozen=True, kw_only=True):
     removed: Count
     exact: Exact
     changed: bool
-    output: Output
-    backup: Backup
+    output: OutputPath
+    backup: BackupPath
     diff: Diff
 
 
@@ -204,7 +204,7 @@ class StripDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.
     exact: Exact
     wrappers: tuple[StrippedWrapperEntry, ...]
     changed: bool
-    output: Output
+    output: OutputPath
 
 
 class ProbeCheckEntry(Entry, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rewriter.artifact.graphs import GraphKind
-from rewriter.cache.slots import Backup, State
+from rewriter.cache.slots import BackupKind, SlotState
 from rewriter.commands._documents.artifacts import SkippedEntry
 from rewriter.commands._documents.launch_times import LaunchTimeEntry
 from rewriter.core.documents import Count, Document, Entry, Row
@@ -25,8 +25,8 @@ class SlotEntry(Entry, frozen=True, kw_only=True):
     wrapper: WrapperFile
     path: str
     modified: Seconds
-    state: State
-    backup: Backup
+    state: SlotState
+    backup: BackupKind
     probes: tuple[str, ...]
 
 

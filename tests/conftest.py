@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -218,3 +219,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over what was imported and collected: it stays anyway."""
+    gc.collect()
+    gc.freeze()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,15 +160,6 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         json_text.parse, lambda n: b'["' + b'\\"' * n + b'",' + b"[]," * n + b"1]", 40_000
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _only_new_objects_are_looked_at() -> Iterator[None]:
-    """A collection goes through what a case makes, not through all that was imported before."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def _seconds(read: Callable[[Any], object], given: Any) -> float:

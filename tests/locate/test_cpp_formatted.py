@@ -11,6 +11,7 @@ import pytest
 import rewriter
 from artifacts import CPP_FIXTURES, Fixture, get
 from rewriter.locate.types import Launch
+from sampling import sampled
 
 STANDALONE = [fixture for fixture in CPP_FIXTURES if fixture.path.suffix == ".cpp"]
 
@@ -33,8 +34,10 @@ def _break(match: re.Match[str]) -> str:
     return indent + inner
 
 
-@pytest.mark.parametrize("layout", [spaced, broken], ids=lambda layout: layout.__name__)
-@pytest.mark.parametrize("fixture", STANDALONE, ids=str)
+@pytest.mark.parametrize(
+    ("fixture", "layout"),
+    sampled(STANDALONE, [spaced, broken], id=lambda one: getattr(one, "__name__", str(one))),
+)
 def test_layout_does_not_matter(
     fixture: Fixture, layout: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -197,7 +197,7 @@ class _Runner:
         if len(chosen.slots) > _MANY:
             self._tell(
                 f"instrumenting {counted(len(chosen.slots), 'wrapper')}, which takes a while; "
-                "--wrappers, --since or --newest choose fewer"
+                "--wrapper, --since or --newest choose fewer"
             )
         placed, refused = self._session.place(
             chosen.slots, request.selection, overwrite=request.overwrite

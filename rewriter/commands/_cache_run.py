@@ -183,7 +183,7 @@ def _template(request: Request) -> str:
     words = ["rewriter", "run"]
     if request.pinned:
         words += ["--dir", str(request.directory)]
-    words += ["--wrappers", f"{WRAPPER}*", OPTIONS]
+    words += ["--wrapper", f"{WRAPPER}*", OPTIONS]
     words += ["--blocking"] * request.blocking
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

@@ -79,8 +79,9 @@ def add_model_option(parser: Parser) -> None:
     )
 
 
-def add_wrapper_option(parser: Parser) -> None:
-    """Add the choice among the wrappers of a directory or a log."""
+def add_wrapper_option(parser: Parser, *, programs: bool = False) -> None:
+    """Add the choice among the wrappers of a directory or a log, and of `programs`."""
+    of_a_program = "; of a program by name alone, such as 'c24mei*'" if programs else ""
     parser.group(_WHICH).add_argument(
         "--wrapper",
         dest="wrappers",
@@ -88,7 +89,7 @@ def add_wrapper_option(parser: Parser) -> None:
         action="append",
         default=[],
         help="of a directory or a log: only these wrappers, by name, or forward, backward, "
-        "inference (may be repeated; default: all)",
+        f"inference{of_a_program} (may be repeated; default: all)",
     )
 
 
@@ -155,10 +156,10 @@ def add_output_options(parser: Parser, default: str) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def add_run_options(parser: Parser) -> None:
+def add_run_options(parser: Parser, *, programs: bool = False) -> None:
     """Add what says how an artifact is run, and where the record goes."""
     add_model_option(parser)
-    add_wrapper_option(parser)
+    add_wrapper_option(parser, programs=programs)
     group = parser.group("the run")
     group.add_argument(
         "--args",
@@ -217,14 +218,21 @@ def add_directory_option(parser: Parser) -> None:
     )
 
 
-def add_program_options(parser: Parser) -> None:
-    """Add what only concerns programs: which wrappers of which cache have probes."""
-    parser.group(WRAPPERS).add_argument(
-        "--wrappers",
-        dest="cached",
-        metavar="GLOB[,GLOB…]",
-        help="only wrappers of these names, such as 'c24mei*'",
-    )
+def add_program_options(parser: Parser, *, artifacts: bool = False) -> None:
+    """Add what only concerns programs: which wrappers of which cache have probes. A command that
+    runs `artifacts`, too, has `--wrapper` for both."""
+    group = parser.group(WRAPPERS)
+    if not artifacts:
+        group.add_argument(
+            "--wrapper",
+            dest="wrappers",
+            metavar="GLOB",
+            action="append",
+            default=[],
+            help="only wrappers of these names, such as 'c24mei*' (may be repeated; default: all)",
+        )
+    # The same, with several in one word: how it was written first.
+    group.add_argument("--wrappers", dest="wrappers", action="append", help=argparse.SUPPRESS)
     add_choice_options(parser)
     add_directory_option(parser)
 

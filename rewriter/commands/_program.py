@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rewriter.cache import location
 from rewriter.cache.run import Request, run
@@ -48,13 +48,14 @@ def no_program(words: Sequence[str]) -> RewriterError:
     )
 
 
-def refuse_options_of_artifacts(arguments: argparse.Namespace) -> None:
-    """Options that say how an artifact is run mean nothing for a program."""
+def refuse_options_of_artifacts(arguments: argparse.Namespace, names: Collection[str] = ()) -> None:
+    """Options that say how an artifact is run mean nothing for a program, nor do those in `names`
+    for a command that does not take them of one."""
     _refuse(
         arguments,
-        {"args", "constants", "imports", "seed", "models", "wrappers"},
+        {"args", "constants", "imports", "seed", "models", *names},
         "a program brings its own",
-        "Drop the option; --wrappers chooses among the wrappers of a program.",
+        "Drop the option; `rewriter run --wrapper` chooses among the wrappers of a program.",
     )
 
 
@@ -62,14 +63,14 @@ def refuse_options_of_programs(arguments: argparse.Namespace) -> None:
     """Options that choose wrappers in a cache mean nothing for an artifact."""
     _refuse(
         arguments,
-        {"cached", "since", "newest", "dir"},
+        {"since", "newest", "dir"},
         "there is no program",
         "Drop the option, or put the program behind --; --wrapper chooses one of a directory.",
     )
 
 
 def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str) -> None:
-    options = {"imports": "import", "models": "model", "wrappers": "wrapper", "cached": "wrappers"}
+    options = {"imports": "import", "models": "model", "wrappers": "wrapper"}
     given = {f"--{options.get(name, name)}": getattr(arguments, name) for name in names}
     refuse_idle(dict(sorted(given.items())), why, hint)
 
@@ -77,7 +78,7 @@ def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str)
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers of its cache, and say what was found."""
     selection = probes_for_cache(arguments)
-    globs = tuple(x for x in (arguments.cached or "").split(",") if x)
+    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
     request = Request(
         program=tuple(command),
         directory=location.directory(arguments.dir),

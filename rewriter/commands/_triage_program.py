@@ -33,7 +33,7 @@ from rewriter.instrumentation.select import select
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
-    _program.refuse_options_of_artifacts(arguments)
+    _program.refuse_options_of_artifacts(arguments, ["wrappers"])
     program.require(command)
     taken = Steps(quiet=arguments.json)
     given = StandardInput()

@@ -19,10 +19,10 @@ def add(parser: Parser) -> None:
         "more",
     )
     options.add_probe_options(parser)
-    options.add_run_options(parser)
+    options.add_run_options(parser, programs=True)
     options.add_blocking_option(parser)
     options.add_quiet_option(parser)
-    options.add_program_options(parser)
+    options.add_program_options(parser, artifacts=True)
     parser.add_examples(
         *options.examples(parser.prog),
         (

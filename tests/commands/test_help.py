@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import shlex
@@ -192,6 +193,8 @@ def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     text = script.read_text()
     for parser in EACH.values():
         for action in parser._actions:
+            if action.help is argparse.SUPPRESS:
+                continue  # another name of an option
             for option in (x for x in action.option_strings if x.startswith("--")):
                 assert (option.removeprefix("--") if shell == "fish" else option) in text, option
     if program := shutil.which(shell):

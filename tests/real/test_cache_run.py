@@ -329,6 +329,8 @@ def test_only_some_wrappers(directory: Path, python: Python) -> None:
         "print(*sorted(path.parent.name for path in cache.glob('*/*.orig')))\n"
     )
     assert run(directory, "--wrappers", "cab*,gh/*", *python(text)).stdout.split() == ["ab", "gh"]
+    two = ["--wrapper", "cab*", "--wrapper", "gh/*"]
+    assert run(directory, *two, *python(text)).stdout.split() == ["ab", "gh"]
     assert run(directory, "--kernels", "triton_*", *python(text)).stdout.split() == ["gh"]
     assert run(directory, "--newest", "2", *python(text)).stdout.split() == ["ef", "gh"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.dump import dataflow
-from rewriter.dump.reading import Dump, RunDump, Step
+from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
@@ -21,7 +21,7 @@ from rewriter.locate.vocabulary import vocabulary
 class Evidence:
     """Collects what is known of one step of a run."""
 
-    def __init__(self, dump: Dump, run: RunDump, step: Step) -> None:
+    def __init__(self, dump: Dump, run: RunDump, step: RunStep) -> None:
         self._dump, self._run, self._step = dump, run, step
         self.rows = run.rows(step)
         self.facts = run.launch_row(step.launch)
@@ -100,7 +100,7 @@ class Evidence:
                 return self._made(step, next((x for at, x in roots if at == root), None))
         return Producer(None) if root in self._inputs else None
 
-    def _writes(self, step: Step, rows: Sequence[EventRow]) -> set[str]:
+    def _writes(self, step: RunStep, rows: Sequence[EventRow]) -> set[str]:
         """The buffers that a launch writes."""
         assert step.launch is not None
         if (launch := self._static.get(step.launch)) is not None:
@@ -114,7 +114,7 @@ class Evidence:
         name = dataflow.variable(row.arg)
         return self.facts.buffers.get(name, name)
 
-    def _made(self, step: Step, row: ValueRow | None) -> Producer:
+    def _made(self, step: RunStep, row: ValueRow | None) -> Producer:
         if step.launch is None:
             return Producer(None, row=row)
         facts = self._run.launch_row(step.launch)
@@ -141,7 +141,7 @@ def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
         return {}, ()
 
 
-def unrecorded(run: RunDump, step: Step) -> tuple[str, ...]:
+def unrecorded(run: RunDump, step: RunStep) -> tuple[str, ...]:
     """The tensors that a launch was given and nobody recorded, as --roles and --tensors choose.
 
     Known of what the dump has a copy of the wrapper of; empty where nothing was recorded at all.

@@ -19,14 +19,7 @@ from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import StoppedState, Verdict
 from rewriter.dump.documents import LaunchRow
-from rewriter.dump.reading import (
-    EVENTS,
-    Dump,
-    RunDump,
-    Step,
-    is_recorded,
-    open_dump,
-)
+from rewriter.dump.reading import EVENTS, Dump, RunDump, RunStep, is_recorded, open_dump
 
 # In the text of an exception.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
@@ -73,7 +66,7 @@ class _Stop:
     """Where the record of one process ends. `time` is that of its last event."""
 
     run: RunDump
-    step: Step
+    step: RunStep
     state: StoppedState
     time: int
     error: str = ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from rewriter.core.align import Keys
-from rewriter.dump.reading import RunDump, Step, label
+from rewriter.dump.reading import RunDump, RunStep, label
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow, renamed
 from rewriter.locate.names import canonical, launch_keys
 
@@ -77,7 +77,7 @@ class FlowNode:
     `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event.
     """
 
-    step: Step
+    step: RunStep
     place: RecordedLaunch
     given: dict[str, tuple[ValueOrigin, ...]]
     slots: dict[str, int]
@@ -185,7 +185,7 @@ class _Tracer:
         self._near: dict[ValueOrigin, Hashable] = {}
         self._deep: dict[ValueOrigin, Hashable] = {}
 
-    def node(self, run: RunDump, step: Step, rows: list[EventRow]) -> FlowNode:
+    def node(self, run: RunDump, step: RunStep, rows: list[EventRow]) -> FlowNode:
         facts = run.launch_row(step.launch)
         place = RecordedLaunch(
             run.name,
@@ -231,7 +231,7 @@ class _Tracer:
                 rows.append(NoResult(f"{name}, which no recorded launch wrote", False))
             else:  # the text of the wrapper has no variable there
                 rows.append(NoResult("no tensor", True))
-        step = Step(len(nodes), None, 0, OUTPUTS, 0, 0)
+        step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
         return FlowNode(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
 

@@ -49,7 +49,7 @@ def label(launch: int, iteration: int) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """One launch as it ran. `position` counts the steps of the run, from 0.
 
     `launch` is the launch's index in its wrapper, `None` for the inputs of the call, which come
@@ -118,11 +118,11 @@ class RunDump:
             return file.read() not in (b"\n", b"")
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[RunStep, ...]:
         """Every launch in the order in which they ran, the inputs of the call first."""
         return tuple(step for step, _ in self.walk())
 
-    def rows(self, step: Step) -> list[EventRow]:
+    def rows(self, step: RunStep) -> list[EventRow]:
         """The events of a step: one row for each phase and argument."""
         path = self.path / EVENTS
         with path.open("rb") as file:
@@ -156,7 +156,7 @@ class RunDump:
         if f'"{field}"'.encode() in (self.path / EVENTS).read_bytes():
             yield from self.events()
 
-    def walk(self) -> Iterator[tuple[Step, list[EventRow]]]:
+    def walk(self) -> Iterator[tuple[RunStep, list[EventRow]]]:
         """Every step with its rows, in one pass over the file.
 
         Raises `RewriterError` at the first line that is not as a runtime writes it, after the rows
@@ -170,17 +170,17 @@ class RunDump:
                 if not isinstance(row, TimeRow):
                     if (which := (*row.which, row.kernel)) != current:
                         if current is not None:
-                            yield Step(position, *current, start, offset - start), rows
+                            yield RunStep(position, *current, start, offset - start), rows
                             position += 1
                         current, start, rows = which, offset, []
                     rows.append(row)
                 offset += size
         except RewriterError:
             if current is not None:
-                yield Step(position, *current, start, offset - start), rows
+                yield RunStep(position, *current, start, offset - start), rows
             raise
         if current is not None:
-            yield Step(position, *current, start, offset - start), rows
+            yield RunStep(position, *current, start, offset - start), rows
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
-from rewriter.dump.reading import InputRow, RunDump, Step, is_recorded, open_dump
+from rewriter.dump.reading import InputRow, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow
 
 Kind = Literal["nan", "inf", "unexpected"]
@@ -66,7 +66,7 @@ def _anomalies(rows: Sequence[EventRow]) -> Iterator[tuple[Kind, InputRow]]:
             yield "unexpected", row
 
 
-def _sound(run: RunDump) -> Iterator[tuple[Step, list[EventRow]]]:
+def _sound(run: RunDump) -> Iterator[tuple[RunStep, list[EventRow]]]:
     """Every step, up to the first line that is not as a runtime writes it."""
     with suppress(RewriterError):
         yield from run.walk()

@@ -14,7 +14,7 @@ from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite import Where, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
-from rewriter.dump.reading import Dump, RunDump, Step
+from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.report import findings, verdicts
 from rewriter.report.types import (
@@ -143,7 +143,7 @@ def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
 
 
 def launch(
-    dumped: RunDump, step: Step, histogram: Histogram | None, sources: Mapping[str, str]
+    dumped: RunDump, step: RunStep, histogram: Histogram | None, sources: Mapping[str, str]
 ) -> ReportedLaunch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.launch_row(step.launch)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -473,8 +473,6 @@ class Both:
         assert len(python) == len(native)
         for expected, found in zip(python, native, strict=True):
             same(expected, found)
-        for dump in self.dumps:
-            dump_schemas.check(dump, lines=10)
 
     def check_said(self, act: Callable[[Any], Any]) -> None:
         expected, found = self.each(act)
@@ -505,8 +503,12 @@ def same(expected: dict[str, Any], found: dict[str, Any]) -> None:
 @pytest.fixture
 def both(
     built: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> Callable[..., Both]:
-    """`both("print", values=True)`, with rows of the table after `rows=`."""
+) -> Iterator[Callable[..., Both]]:
+    """`both("print", values=True)`, with rows of the table after `rows=`.
+
+    Whatever they dump in a test is as the schemas say.
+    """
+    made = []
 
     def make(
         *names: str,
@@ -524,9 +526,12 @@ def both(
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
         native = Native(load(built(flags=flags)), options, rows)
         native.begin()
-        return Both(recorder, native, (python, cpp), capfd)
+        made.append(Both(recorder, native, (python, cpp), capfd))
+        return made[-1]
 
-    return make
+    yield make
+    for dump in {dump for runtimes in made for dump in runtimes.dumps}:
+        dump_schemas.check(dump, lines=10)
 
 
 def tensor_of(dtype: torch.dtype, count: int, seed: int = 0) -> torch.Tensor:

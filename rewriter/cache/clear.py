@@ -20,12 +20,12 @@ _GRAPHS = ("fxgraph", "aotautograd")
 def built(directory: Path, *, keep: Container[str] = ()) -> list[Path]:
     """The sources that Inductor built from instrumented C++, less those of the originals in `keep`,
     which are hashes. It names them by their text: only an instrumented wrapper finds them."""
-    found = []
+    sources = []
     for source in sorted(directory.glob("[!.][!.]/*.cpp")):
         header = markers.find_header(source.read_bytes())
         if header is not None and header.sha256 not in keep:
-            found.append(source)
-    return found
+            sources.append(source)
+    return sources
 
 
 def products(directory: Path, *, keep: Container[str] = ()) -> int:
@@ -35,8 +35,8 @@ def products(directory: Path, *, keep: Container[str] = ()) -> int:
     """
     count = 0
     with _reported():
-        found = built(directory, keep=keep)
-    for source in found:
+        sources = built(directory, keep=keep)
+    for source in sources:
         stem = source.name.partition(".")[0]
         lock = directory / _LOCKS / f"{stem}.lock"
         with _reported(), _free(lock) as is_free:

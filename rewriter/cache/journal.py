@@ -86,14 +86,14 @@ class Journal:
 
 def running(directory: Path) -> Running | None:
     """The run that is in progress, if there is one."""
-    found = _open(directory)
-    return found[0] if found and found[1] else None
+    entry = _open(directory)
+    return entry[0] if entry and entry[1] else None
 
 
 def interrupted(directory: Path) -> Running | None:
     """The run that died before it restored the wrappers, if there is one."""
-    found = _open(directory)
-    return found[0] if found and not found[1] else None
+    entry = _open(directory)
+    return entry[0] if entry and not entry[1] else None
 
 
 def remove(directory: Path) -> None:

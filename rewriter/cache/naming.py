@@ -37,10 +37,10 @@ def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
         if (about := traces.get(key)) is None:
             continue
         try:
-            found = of_wrapper(wrapper.located, about)
+            names_of_wrapper = of_wrapper(wrapper.located, about)
         except RewriterError:
             continue  # it was instrumented before, and cannot be located as it is
-        if found.nodes or found.inputs:
-            names[key] = found
+        if names_of_wrapper.nodes or names_of_wrapper.inputs:
+            names[key] = names_of_wrapper
     if names:
         dumped.write(dump, names)

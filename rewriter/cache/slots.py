@@ -88,12 +88,12 @@ def _scan(directory: Path) -> Cache:
     slots: list[Slot] = []
     foreign: list[str] = []
     kernels = 0
-    found = {*directory.glob(f"{_FOLDERS}/*.py")}
-    found |= {
+    paths = {*directory.glob(f"{_FOLDERS}/*.py")}
+    paths |= {
         file.with_name(file.name.removesuffix(BACKUP))
         for file in directory.glob(f"{_FOLDERS}/*.py{BACKUP}")
     }
-    for path in sorted(found):
+    for path in sorted(paths):
         name = str(path.relative_to(directory))
         data = _read(path)
         if (slot := _slot(path, name, data)) is not None:

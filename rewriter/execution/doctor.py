@@ -86,17 +86,17 @@ def _torch(*, importing: bool) -> Iterator[Check]:
     except Exception as error:
         yield Check("import torch", f"{type(error).__name__}: {error}", False, "reinstall torch")
         return
-    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    yield Check("GPU", found, None)
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    yield Check("GPU", name, None)
 
 
 def _builds() -> Check:
     """The libraries of packages that need not be compiled again."""
-    found = build_cache.usage()
-    if found is None:
+    usage = build_cache.usage()
+    if usage is None:
         return Check("cache of builds", f"off ({build_cache.VARIABLE})", None)
-    size = f"{found.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"
-    what = f"{counted(found.count, 'library')}, {size}, {found.directory}"
+    size = f"{usage.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"
+    what = f"{counted(usage.count, 'library')}, {size}, {usage.directory}"
     return Check("cache of builds", what, None)
 
 
@@ -193,7 +193,7 @@ def _devices(wrapper: OpenWrapper, text: str) -> Iterator[Check]:
         )
     if not wrapper.devices:
         yield Check("device", "cpu")
-    capabilities = {found[1] for _, found in spans(_PROPERTIES, _CAPABILITY, text)}
+    capabilities = {match[1] for _, match in spans(_PROPERTIES, _CAPABILITY, text)}
     if "cuda" in wrapper.devices and capabilities and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         if capabilities != {str(major * 10 + minor)}:

@@ -44,8 +44,8 @@ def _python(command: str) -> str:
     words = line[2:].split() if line.startswith("#!") else []
     if words and Path(words[0]).name == "env":
         words = words[1:]
-    found = shutil.which(words[0]) if words else None
-    return found if found is not None and _is_python(found) else ""
+    interpreter = shutil.which(words[0]) if words else None
+    return interpreter if interpreter is not None and _is_python(interpreter) else ""
 
 
 def _is_python(path: str) -> bool:
@@ -65,8 +65,8 @@ def _version_file(python: str) -> Path | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = Path(done.stdout.strip()).with_name("version.py") if done.stdout.strip() else None
-    return found if found is not None and found.is_file() else None
+    file = Path(done.stdout.strip()).with_name("version.py") if done.stdout.strip() else None
+    return file if file is not None and file.is_file() else None
 
 
 def _is_for_gpu(version: Path) -> bool:
@@ -75,7 +75,7 @@ def _is_for_gpu(version: Path) -> bool:
         tree = ast.parse(version.read_text("utf-8"))
     except (OSError, ValueError, SyntaxError):
         return True
-    said = {}
+    assigned = {}
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
@@ -84,5 +84,5 @@ def _is_for_gpu(version: Path) -> bool:
             if isinstance(target, ast.Name) and isinstance(
                 getattr(node, "value", None), ast.Constant
             ):
-                said[target.id] = node.value.value  # type: ignore[attr-defined]
-    return "cuda" not in said or bool(said["cuda"] or said.get("hip"))
+                assigned[target.id] = node.value.value  # type: ignore[attr-defined]
+    return "cuda" not in assigned or bool(assigned["cuda"] or assigned.get("hip"))

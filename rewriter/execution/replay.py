@@ -64,16 +64,16 @@ def open_call(path: str | Path) -> RecordedCall:
 
     Raises `RewriterError` where there are several, or where the record does not hold what it takes.
     """
-    found = open_dump(path)
-    if len(found.runs) > 1:
-        names = ", ".join(run.name for run in found.runs[:_LISTED])
-        more = ", …" if len(found.runs) > _LISTED else ""
+    dump = open_dump(path)
+    if len(dump.runs) > 1:
+        names = ", ".join(run.name for run in dump.runs[:_LISTED])
+        more = ", …" if len(dump.runs) > _LISTED else ""
         raise RewriterError(
             "several-calls",
-            f"{path} holds {len(found.runs)} calls: {names}{more}",
-            hint=f"Name one, such as {found.runs[0].path}.",
+            f"{path} holds {len(dump.runs)} calls: {names}{more}",
+            hint=f"Name one, such as {dump.runs[0].path}.",
         )
-    (run,) = found.runs
+    (run,) = dump.runs
     wrapper = _wrapper(run)
     entry = wrapper.located.entries[0] if wrapper.located.entries else None
     if entry is None or not wrapper.is_module:

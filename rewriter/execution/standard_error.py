@@ -26,7 +26,7 @@ def exception(text: str) -> str:
 
     Of a launcher and its workers, the one of a worker, which is the cause.
     """
-    found = {True: "", False: ""}
+    raised_by = {True: "", False: ""}
     lines = _ESCAPES.sub("", text).splitlines()
     for number, line in enumerate(lines):
         prefix = match[0] if (match := _RANK.match(line)) else ""
@@ -34,8 +34,8 @@ def exception(text: str) -> str:
             rest = (x[len(prefix) :] for x in lines[number + 1 :] if x.startswith(prefix))
             # The frames are indented.
             raised = next((x for x in rest if x and not x[0].isspace()), "")
-            found[bool(prefix)] = raised.strip()[:_LONGEST] or found[bool(prefix)]
-    return found[True] or found[False]
+            raised_by[bool(prefix)] = raised.strip()[:_LONGEST] or raised_by[bool(prefix)]
+    return raised_by[True] or raised_by[False]
 
 
 class StandardError:

@@ -103,8 +103,8 @@ def build(
         linking = link_step(job, folders[name])
         if build_cache.directory() is not None:
             key = _key(job, [*steps, linking], folders[name])
-            if (found := build_cache.find(key)) is not None:
-                (folders[name] / RESULT).write_bytes(found)
+            if (kept := build_cache.find(key)) is not None:
+                (folders[name] / RESULT).write_bytes(kept)
                 (folders[name] / RESULT).chmod(0o755)
                 report(f"{linking.about}: built before, nothing to compile")
                 continue
@@ -155,10 +155,12 @@ def _keep(key: str, folder: Path) -> None:
     """Keep a library that was just linked, if the compiler told what it is made of."""
     rules = [source.with_name(f"{source.name}.d") for source in folder.glob("*.cpp")]
     if rules and all(path.is_file() for path in rules):
-        found = [
+        headers_by_source = [
             build_cache.headers_in(path.read_text("utf-8", "replace"), folder) for path in rules
         ]
-        build_cache.keep(key, folder / RESULT, [path for headers in found for path in headers])
+        build_cache.keep(
+            key, folder / RESULT, [path for headers in headers_by_source for path in headers]
+        )
 
 
 def beside(model: Model) -> str:
@@ -238,14 +240,14 @@ def link_step(job: Job, folder: Path) -> BuildStep:
 
 def _write_constants(library: Library, folder: Path) -> Path:
     """A source that puts the constants of a library where a new one has them."""
-    found = library.constants
-    assert found is not None
+    constants = library.constants
+    assert constants is not None
     with library.path.open("rb") as file:
-        file.seek(found.offset)
-        (folder / "constants.bin").write_bytes(file.read(found.size))
+        file.seek(constants.offset)
+        (folder / "constants.bin").write_bytes(file.read(constants.size))
     source = folder / "constants.s"
     source.write_text(
-        f'.section {found.section},"a{"w" if found.writable else ""}",@progbits\n'
+        f'.section {constants.section},"a{"w" if constants.writable else ""}",@progbits\n'
         ".balign 64\n"
         f".globl {CONSTANTS}\n"
         f"{CONSTANTS}:\n"
@@ -259,10 +261,10 @@ def _write_constants(library: Library, folder: Path) -> Path:
 
 def _append_weights(library: Library, target: Path) -> None:
     """Put the weights that stand behind a library behind a new one, as the loader maps them."""
-    found = library.constants
-    assert found is not None
+    constants = library.constants
+    assert constants is not None
     with library.path.open("rb") as source, target.open("ab") as output:
-        source.seek(found.offset)
+        source.seek(constants.offset)
         size = int.from_bytes(source.read(8), "little")
         output.write(b" " * (-output.tell() % _ALIGNMENT))
         source.seek(library.path.stat().st_size - size)
@@ -324,20 +326,20 @@ def _execute(step: BuildStep, state: _Run) -> tuple[int, str]:
     return code, errors
 
 
-def _failed(step: BuildStep, code: int, said: str) -> RewriterError:
+def _failed(step: BuildStep, code: int, output: str) -> RewriterError:
     """The first errors of a compiler with the lines that they are about."""
     if step.source is None:
-        lines = [line for line in said.splitlines() if line.strip()]
+        lines = [line for line in output.splitlines() if line.strip()]
         return RewriterError(
             "link-failed",
             f"{step.about} does not link (exit code {code}):\n    " + "\n    ".join(lines[-_MORE:]),
             hint="Nothing was written. `rewriter doctor` compares the package with this machine.",
             code=FAILED,
         )
-    errors = list(_ERROR.finditer(said))
-    shown = [_shown(match, step, said) for match in errors[:_MORE]]
+    errors = list(_ERROR.finditer(output))
+    shown = [_shown(match, step, output) for match in errors[:_MORE]]
     if not shown:
-        shown = [line for line in said.splitlines() if line.strip()][-_MORE:] or ["(no message)"]
+        shown = [line for line in output.splitlines() if line.strip()][-_MORE:] or ["(no message)"]
     more = f"\n    and {len(errors) - _MORE} more" if len(errors) > _MORE else ""
     return RewriterError(
         "compile-failed",
@@ -348,14 +350,14 @@ def _failed(step: BuildStep, code: int, said: str) -> RewriterError:
     )
 
 
-def _shown(match: re.Match[str], step: BuildStep, said: str) -> str:
+def _shown(match: re.Match[str], step: BuildStep, output: str) -> str:
     """An error with the line of the source that it is about, or that it comes from."""
     assert step.source is not None
     file, number = match["file"], int(match["line"])
     text = f"{Path(file).name}:{number}: {match['what']}"
     if Path(file).name != step.source.name:
         # In a header: what of the source led there stands in front of it, if it is said at all.
-        before = said[: match.start()]
+        before = output[: match.start()]
         places = re.findall(rf"\b{re.escape(step.source.name)}:(\d+)", before)
         if not places:
             return text

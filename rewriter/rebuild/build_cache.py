@@ -104,14 +104,14 @@ def find(wanted: str) -> bytes | None:
             if any(sha256(Path(path)) != known for path, known in headers.items()):
                 continue
             file = place / f"{digest}.so"
-            found = file.read_bytes()
+            content = file.read_bytes()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RewriterError):
             continue  # damaged, or removed meanwhile: it is built again
-        if hashlib.sha256(found).hexdigest() != digest:
+        if hashlib.sha256(content).hexdigest() != digest:
             continue
         with contextlib.suppress(OSError):
             os.utime(file)  # the oldest go first
-        return found
+        return content
     return None
 
 

@@ -128,19 +128,19 @@ def load(
         raise
 
 
-def _judge(model: str, expected: ExpectedModel, said: Mapping[str, Any]) -> str:
+def _judge(model: str, expected: ExpectedModel, answer: Mapping[str, Any]) -> str:
     """Why a model was not loaded, if that is no fault of its own; raises if it is."""
-    if "lacking" in said:
-        return f"there is no {said['lacking']} here"
-    if "error" in said:
-        if _NO_OPERATOR.search(said["error"]):
-            found = said["error"].partition(". ")[0]
-            return f"{found}; --import MODULE registers custom operators"
-        raise _failed(f"the model {model} does not load: {said['error']}")
-    loaded = [Path(path).name for path in said["libraries"]]
+    if "lacking" in answer:
+        return f"there is no {answer['lacking']} here"
+    if "error" in answer:
+        if _NO_OPERATOR.search(answer["error"]):
+            reason = answer["error"].partition(". ")[0]
+            return f"{reason}; --import MODULE registers custom operators"
+        raise _failed(f"the model {model} does not load: {answer['error']}")
+    loaded = [Path(path).name for path in answer["libraries"]]
     if not loaded or (expected.library and expected.library not in loaded):
-        found = ", ".join(loaded) or "no library"
-        raise _failed(f"the model {model} runs {found}, not {expected.library or 'its own'}")
+        libraries = ", ".join(loaded) or "no library"
+        raise _failed(f"the model {model} runs {libraries}, not {expected.library or 'its own'}")
     return ""
 
 
@@ -157,10 +157,10 @@ def link_check(built: Library, original: Library, machine: Machine) -> None:
         raise _failed(f"nothing provides {', '.join(sorted(unknown)[:3])}")
 
 
-def _failed(found: str) -> RewriterError:
+def _failed(problem: str) -> RewriterError:
     return RewriterError(
         "check-failed",
-        f"the patched package is no good: {found}",
+        f"the patched package is no good: {problem}",
         hint="Nothing was written. `rewriter doctor` compares the package with this machine; "
         "--no-check writes it all the same.",
         code=FAILED,

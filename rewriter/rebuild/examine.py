@@ -45,9 +45,9 @@ def examine(artifact: Artifact) -> Iterator[Check]:
                     "unrecognised calls", f"line {lines}", None, "they are not instrumented"
                 )
             if operators := sorted({x.kernel for x in launches if x.kind == "custom_op"}):
-                found = ", ".join(operators)
+                names = ", ".join(operators)
                 hint = "whoever loads the package registers them; --import MODULE does it here"
-                yield Check("custom operators", found, None, hint)
+                yield Check("custom operators", names, None, hint)
             try:
                 library = patch.extract_library(
                     original.package, model, Path(scratch) / f"{number}.so"

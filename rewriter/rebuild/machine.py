@@ -96,8 +96,8 @@ def compiler(wanted: str = "") -> str:
 
 def _which(name: str) -> str:
     """The path of a program from wherever it is run, empty if there is none."""
-    found = shutil.which(name)
-    return os.path.abspath(found) if found else ""
+    path = shutil.which(name)
+    return os.path.abspath(path) if path else ""
 
 
 @cache
@@ -139,9 +139,9 @@ def installed_torch() -> Torch | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     root = Path(spec.submodule_search_locations[0])
-    said = _assigned(root / "version.py")
-    version = said.get("__version__", "")
-    return Torch(version, said.get("cuda", ""), root) if version else None
+    assigned = _assigned(root / "version.py")
+    version = assigned.get("__version__", "")
+    return Torch(version, assigned.get("cuda", ""), root) if version else None
 
 
 def _assigned(path: Path) -> dict[str, str]:
@@ -150,15 +150,15 @@ def _assigned(path: Path) -> dict[str, str]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return {}
-    found: dict[str, str] = {}
+    strings: dict[str, str] = {}
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
             targets = [node.target]
         value = getattr(node, "value", None)
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            found |= {one.id: value.value for one in targets if isinstance(one, ast.Name)}
-    return found
+            strings |= {one.id: value.value for one in targets if isinstance(one, ast.Name)}
+    return strings
 
 
 def _cuda_includes() -> Iterator[Path]:

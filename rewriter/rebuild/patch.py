@@ -226,8 +226,8 @@ def _plans(
     """How each model is built, with its library unpacked. Refuses before anything is compiled."""
     for number, one in enumerate(probed):
         original = extract_library(package, one.model, scratch / f"original{number}.so")
-        found = preflight.checks(one.model, original, machine, runs_here=runs_here)
-        preflight.require(found, package, one.model)
+        checks = preflight.checks(one.model, original, machine, runs_here=runs_here)
+        preflight.require(checks, package, one.model)
         yield _Plan(one, recipe.choose(one.model, original, machine, route), original)
 
 

@@ -43,9 +43,9 @@ def checks(
         yield from _features(model, machine, runs_here=runs_here)
 
 
-def require(found: Iterator[Check], package: Package, model: Model) -> None:
+def require(checks: Iterator[Check], package: Package, model: Model) -> None:
     """Go through checks; the first that fails is raised as the error of its name."""
-    for check in found:
+    for check in checks:
         if check.ok is False:
             raise RewriterError(
                 check.error,
@@ -59,11 +59,11 @@ _TOOLCHAIN = {"no-torch", "no-compiler", "bad-compiler", "no-cuda-headers"}
 
 
 def _system(model: Model, library: Library | None, machine: Machine) -> Iterator[Check]:
-    said: Mapping[str, str] = model.metadata
-    processor = said.get("AOTI_MACHINE", "")
+    metadata: Mapping[str, str] = model.metadata
+    processor = metadata.get("AOTI_MACHINE", "")
     if library is not None:
         processor = _PROCESSORS.get(library.machine, library.machine)
-    system = said.get("AOTI_PLATFORM", "linux")
+    system = metadata.get("AOTI_PLATFORM", "linux")
     there, here = f"{system} {processor}".strip(), f"{machine.system} {machine.processor}"
     if system != machine.system or (processor and processor != machine.processor):
         yield Check(

@@ -192,8 +192,8 @@ def compile_flags(
             else:
                 notes.append("dropped: the precompiled header")
         elif option in ("-I", "-isystem"):
-            found, note = place(value)
-            kept += [f"-I{found}" if option == "-I" else f"-isystem{found}"] if found else []
+            path, note = place(value)
+            kept += [f"-I{path}" if option == "-I" else f"-isystem{path}"] if path else []
             notes += [note] if note else []
         elif _RUNS.match(option):
             notes.append(f"dropped: {option}, which runs another program")
@@ -212,8 +212,8 @@ def link_flags(command: Sequence[str], place: Directory) -> Flags:
         if option == "-l":
             kept.append(option + value)
         elif option == "-L":
-            found, note = place(value)
-            kept += [option + found] if found else []
+            path, note = place(value)
+            kept += [option + path] if path else []
             notes += [note] if note else []
         elif (
             option.startswith(("-f", "-O", "-m"))

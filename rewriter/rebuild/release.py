@@ -125,10 +125,10 @@ def releases(
 
 def _consistent(signs: Iterable[_Sign]) -> list[_Sign]:
     """`signs`, or none of them where no release has them all."""
-    found = list(signs)
-    since = [sign.since for sign in found if sign.since]
-    until = [sign.until for sign in found if sign.until]
-    return [] if since and until and max(since) > min(until) else found
+    consistent = list(signs)
+    since = [sign.since for sign in consistent if sign.since]
+    until = [sign.until for sign in consistent if sign.until]
+    return [] if since and until and max(since) > min(until) else consistent
 
 
 def _interface(names: Collection[str], verb: str) -> Iterator[_Sign]:

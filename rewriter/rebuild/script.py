@@ -105,10 +105,10 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
     with tempfile.TemporaryDirectory(prefix="rewriter-") as scratch:
         library = patch.extract_library(package, model, Path(scratch) / "library.so")
     assert library is not None
-    if found := recipe.obstacle("link", model, library):
+    if obstacle := recipe.obstacle("link", model, library):
         raise RewriterError(
             "no-route",
-            f"{package.path}: model {model.name!r}: {found}",
+            f"{package.path}: model {model.name!r}: {obstacle}",
             hint="A build script only links. Where the package runs, `rewriter instrument FILE "
             "--route full` may build it.",
         )
@@ -134,5 +134,5 @@ def _quoted(part: str) -> str:
     """An argument for the shell, in which the script's own directories are expanded, no more."""
     if part.startswith("-ffile-prefix-map="):
         return '"-ffile-prefix-map=$PWD=."'
-    found = _DIRECTORY.match(part)
-    return f'"{found[0]}"{shlex.quote(part[found.end() :])}' if found else shlex.quote(part)
+    match = _DIRECTORY.match(part)
+    return f'"{match[0]}"{shlex.quote(part[match.end() :])}' if match else shlex.quote(part)

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; what was found is as it is.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(getattr(arguments, "found", OK))
+        return int(getattr(arguments, "exit_code", OK))
     except KeyboardInterrupt:
         message("rewriter: interrupted")
         return INTERRUPTED

@@ -98,12 +98,12 @@ def _running(cache: Cache) -> journal.Running | None:
 
 def _none_chosen(cache: Cache, chosen: Chosen | None = None) -> RewriterError:
     count = len(cache.slots)
-    found = f"{cache.directory} holds {counted(count, 'wrapper')}"
+    holds = f"{cache.directory} holds {counted(count, 'wrapper')}"
     if chosen is not None and chosen.broken:
-        found += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
+        holds += f", {len(chosen.broken)} of which cannot be read: {chosen.broken[0][1]}"
     return RewriterError(
         "no-wrapper-matches",
-        f"{found}, and none that was asked for" if count else found,
+        f"{holds}, and none that was asked for" if count else holds,
         hint="`rewriter cache list` shows them. A program makes them when it first compiles."
         if not count
         else "`rewriter cache list` shows them.",

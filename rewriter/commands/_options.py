@@ -130,10 +130,10 @@ def add_blocking_option(parser: Parser) -> None:
 
 def time_limit(text: str) -> float:
     """A number of seconds from the command line."""
-    found = float(text)
-    if not (math.isfinite(found) and found > 0):
+    seconds = float(text)
+    if not (math.isfinite(seconds) and seconds > 0):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
-    return found
+    return seconds
 
 
 def add_output_options(parser: Parser, default: str) -> None:

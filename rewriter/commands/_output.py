@@ -166,5 +166,5 @@ def verdict_lines(verdict: Verdict, next_command: str) -> list[Line]:
 
 def finite_style(row: int, column: int, cell: str) -> str:
     """The style of a cell in a table that ends in the counts of NaN and of infinity."""
-    found = row and column >= _COUNTS and cell not in ("", "0")
-    return level_style("error") if found else ""
+    is_bad = row and column >= _COUNTS and cell not in ("", "0")
+    return level_style("error") if is_bad else ""

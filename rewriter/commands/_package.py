@@ -243,8 +243,11 @@ def _tell(
                 message(f"  {note}")
         message(text)
     if built is not None:
-        said = {"loaded": "loaded, and runs what was built", "linked": f"not loaded: {built.note}"}
-        message(f"check: {said.get(built.check, built.check)}")
+        results = {
+            "loaded": "loaded, and runs what was built",
+            "linked": f"not loaded: {built.note}",
+        }
+        message(f"check: {results.get(built.check, built.check)}")
     where = delivered.tell(artifact.path)
     if arguments.no_rebuild and delivered.output:
         where += f"; sh {Path(delivered.output) / script.NAME} builds the package"

@@ -76,11 +76,11 @@ class Parser(argparse.ArgumentParser):
             # Nothing was asked for. The help is no result: standard error, as ruff, uv and click.
             sys.stderr.write(self.format_help())
             raise SystemExit(BAD_INPUT)
-        found, rest = super().parse_known_args(words, namespace)
+        parsed, rest = super().parse_known_args(words, namespace)
         if rest:
             # Here, as the usage of the parser above is another.
             self.error(f"unexpected argument {rest[0]!r}")
-        return found, rest
+        return parsed, rest
 
     def format_usage(self) -> str:
         """One line: the options have a list of their own."""

@@ -47,8 +47,8 @@ def show_replay(ran: RunResult, recorded: RecordedCall) -> None:
     if set(tensors.values()) == {"equal"}:
         say(f"replayed {name}: every output is what was recorded, bit for bit")
     else:
-        said = ", ".join(f"{n} {states[state]}" for n, state in tensors.items())
-        say(f"replayed {name}: of its outputs {said}" if said else f"replayed {name}")
+        listed = ", ".join(f"{n} {states[state]}" for n, state in tensors.items())
+        say(f"replayed {name}: of its outputs {listed}" if listed else f"replayed {name}")
     if recorded.random:
         message(
             f"note: {', '.join(recorded.random)} drew random numbers, and the state of the "

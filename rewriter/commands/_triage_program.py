@@ -115,16 +115,16 @@ def _start(
     """Run the program as it is; how it ended, `None` if it came to its end."""
     started = time.perf_counter()
     shown = not taken.crashed  # it is the same the second time
-    said = StandardError(shown=shown)
+    standard_error = StandardError(shown=shown)
     try:
-        with said.reading():
-            found = run_killable(
+        with standard_error.reading():
+            status = run_killable(
                 command,
                 {**os.environ, **added},
                 timeout=arguments.timeout,
                 stdin=given,
-                stdout=said.descriptor if shown else sys.stderr,
-                stderr=said.descriptor,
+                stdout=standard_error.descriptor if shown else sys.stderr,
+                stderr=standard_error.descriptor,
             )
     except OSError as error:
         raise RewriterError(
@@ -132,8 +132,8 @@ def _start(
             f"cannot start {command[0]}: {error.strerror}",
             hint="Write after -- what starts the program, such as python train.py.",
         ) from error
-    if found.code and not found.stopped:
-        found = replace(found, message=exception(said.text))
-    ended = None if found.code == 0 else found
+    if status.code and not status.stopped:
+        status = replace(status, message=exception(standard_error.text))
+    ended = None if status.code == 0 else status
     taken.add(name, ended, time.perf_counter() - started)
     return ended

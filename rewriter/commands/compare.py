@@ -125,7 +125,7 @@ def _act(arguments: argparse.Namespace) -> int:
         comparison = compare(arguments.a, arguments.b, progress=progress, **options)
     minded = arguments.strict and (_is_unmatched(comparison) or comparison.rounded)
     equal = comparison.equal and not minded
-    arguments.found = OK if equal else DIFFERS
+    arguments.exit_code = OK if equal else DIFFERS
     if arguments.html:
         _write_report(comparison, arguments)
     if arguments.json:
@@ -134,7 +134,7 @@ def _act(arguments: argparse.Namespace) -> int:
         emit(compare_document(comparison))
     else:
         _show(comparison, everything=arguments.all)
-    return int(arguments.found)
+    return int(arguments.exit_code)
 
 
 def _is_unmatched(comparison: Comparison) -> bool:
@@ -148,19 +148,21 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     options, ranks = _options(arguments), _ranks(arguments.ranks)
     data = None if arguments.data is None else arguments.data.split(",")
     with progress_bar() as progress:
-        found = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
-    apart = any(x.comparison is None or _is_unmatched(x.comparison) for x in found.replicas)
-    equal = not (found.first or (found.given and data is None) or (arguments.strict and apart))
-    arguments.found = OK if equal else DIFFERS
+        compared = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
+    apart = any(x.comparison is None or _is_unmatched(x.comparison) for x in compared.replicas)
+    equal = not (
+        compared.first or (compared.given and data is None) or (arguments.strict and apart)
+    )
+    arguments.exit_code = OK if equal else DIFFERS
     if arguments.html:
-        _write_report(found, arguments)
+        _write_report(compared, arguments)
     if arguments.json:
         from rewriter.commands._documents.ranking import ranks_document
 
-        emit(ranks_document(found))
+        emit(ranks_document(compared))
     else:
-        _show_ranks(found, data, everything=arguments.all)
-    return int(arguments.found)
+        _show_ranks(compared, data, everything=arguments.all)
+    return int(arguments.exit_code)
 
 
 def _ranks(text: str) -> list[int]:
@@ -183,38 +185,38 @@ def _of_interest(first: Divergence) -> LaunchComparison:
     return replace(first.launch, results=named, reasons=())
 
 
-def _show_ranks(found: Ranks, data: list[str] | None, *, everything: bool) -> None:
+def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> None:
     from rewriter.comparison.dumps import describe_ranks
 
-    say(describe_ranks.verdict(found), style=_style(equal=not found.first))
-    if hint := describe_ranks.own_data(found, data):
+    say(describe_ranks.verdict(ranks), style=_style(equal=not ranks.first))
+    if hint := describe_ranks.own_data(ranks, data):
         say(hint)
-    if found.parted and (first := found.first):
+    if ranks.parted and (first := ranks.first):
         say("")
-        say(f"A is rank {found.parted.rank}, B is rank {found.reference}")
+        say(f"A is rank {ranks.parted.rank}, B is rank {ranks.reference}")
         if why := describe_ranks.reason(first):
             say(why)
         if first.launch.matched:
             show_culprit(_of_interest(first))
-        assert found.parted.comparison is not None
-        runs = found.parted.comparison.runs
+        assert ranks.parted.comparison is not None
+        runs = ranks.parted.comparison.runs
         show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
     say("")
-    for replica in found.replicas:
+    for replica in ranks.replicas:
         say(describe_ranks.line(replica))
-    if said := describe_ranks.groups(found):
-        say(said)
+    if groups := describe_ranks.groups(ranks):
+        say(groups)
 
 
-def _write_report(found: Comparison | Ranks, arguments: argparse.Namespace) -> None:
+def _write_report(compared: Comparison | Ranks, arguments: argparse.Namespace) -> None:
     from rewriter.core import files
     from rewriter.report.page import comparison_page, ranks_page
 
     command = arguments.command_line
-    if isinstance(found, Comparison):
-        page = comparison_page(found, command=command)
+    if isinstance(compared, Comparison):
+        page = comparison_page(compared, command=command)
     else:
-        page = ranks_page(found, command=command)
+        page = ranks_page(compared, command=command)
     files.write(Path(arguments.html), page.encode(), overwrite=arguments.overwrite)
     message(f"report: {arguments.html}")
 

@@ -39,23 +39,23 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter.comparison.artifacts.compare import diff
     from rewriter.comparison.artifacts.text import lines
 
-    found = diff(arguments.a, arguments.b, models=arguments.models)
+    difference = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:
         from rewriter.commands._documents.differing import diff_document
 
-        text = "".join(_unified(found)) if arguments.unified else None
-        emit(diff_document(found, text))
+        text = "".join(_unified(difference)) if arguments.unified else None
+        emit(diff_document(difference, text))
     else:
-        for line in lines(found, everything=arguments.all):
+        for line in lines(difference, everything=arguments.all):
             say(line.text, style=line.style)
         if arguments.unified:
-            say_text("".join(_unified(found)), text_diff.style)
-    return DIFFERS if found.verdict in ("unverified", "different") else OK
+            say_text("".join(_unified(difference)), text_diff.style)
+    return DIFFERS if difference.verdict in ("unverified", "different") else OK
 
 
-def _unified(found: Difference) -> Iterator[str]:
+def _unified(difference: Difference) -> Iterator[str]:
     """The texts of wrappers without probes, and of kernels that stand elsewhere."""
-    for wrapper in found.wrappers:
+    for wrapper in difference.wrappers:
         if wrapper.verdict == "different":
             a, b = (data.decode("utf-8", "replace") for data in (wrapper.plain_a, wrapper.plain_b))
             yield text_diff.unified(a, b, f"a/{wrapper.name_a}", f"b/{wrapper.name_b}")

@@ -107,15 +107,15 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
 
         checks.append((artifact.path.name, built.check(artifact.package, artifact.wrappers)))
     worst = OK
-    for name, found in checks:
-        if found is None:
+    for name, result in checks:
+        if result is None:
             message(f"{name} has no probes")
-        elif found.state == "verified":
+        elif result.state == "verified":
             message(f"{name}: the probes are what instrument writes")
         else:
             worst = DIFFERS
             told = {"changed": "not what instrument writes", "unverified": "not checked"}
-            message(f"{name}: the probes are {told[found.state]}: {found.reason}")
+            message(f"{name}: the probes are {told[result.state]}: {result.reason}")
     if arguments.json:
         from rewriter.commands._documents.artifacts import (
             CheckedWrapperEntry,

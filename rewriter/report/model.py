@@ -15,7 +15,7 @@ from rewriter.diagnosis.nonfinite import Where, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
+from rewriter.dump.rows import EventRow, ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.report import findings, verdicts
 from rewriter.report.types import (
     Finding,
@@ -82,7 +82,8 @@ def read_run(
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    launches = [launch(dumped, step, histogram, sources or {}) for step in dumped.steps]
+    steps = dumped.walk()
+    launches = [launch(dumped, step, rows, histogram, sources or {}) for step, rows in steps]
     if launches and _is_unfinished(dumped, launches[-1]):
         launches[-1] = replace(launches[-1], unfinished=True)
     return ReportedRun(
@@ -143,7 +144,11 @@ def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
 
 
 def launch(
-    dumped: RunDump, step: RunStep, histogram: Histogram | None, sources: Mapping[str, str]
+    dumped: RunDump,
+    step: RunStep,
+    rows: Sequence[EventRow],
+    histogram: Histogram | None,
+    sources: Mapping[str, str],
 ) -> ReportedLaunch:
     """A step of a run with everything that was recorded of it."""
     facts = dumped.launch_row(step.launch)
@@ -153,7 +158,6 @@ def launch(
         for label in labels or ()
         if len(label) > 2
     }
-    rows = dumped.rows(step)
     readings = []
     for row in dataflow.values(rows):
         made = reading(row, expressions.get((row.phase, row.arg), ""))
@@ -187,28 +191,22 @@ def _is_drawn(reading: ReportedValue) -> bool:
 
 def reading(row: ValueRow, expr: str = "", dump: str = "") -> ReportedValue:
     """A row of an events file."""
-    made = ReportedValue(
+    tensor = row if isinstance(row, TensorRow) else None
+    scalar = row if isinstance(row, ScalarRow) else None
+    return ReportedValue(
         phase=row.phase,
         name=row.arg,
         expr=expr,
         role=row.role,
-        dtype="",
-        shape=None,
+        dtype=short_dtype(tensor.dtype) if tensor else scalar.type if scalar else "",
+        shape=tensor.shape if tensor else None,
+        device=tensor.device if tensor else "",
+        statistics=_statistics(tensor) if tensor else None,
+        value=(scalar.value or "") if scalar else "",
+        file=tensor.file if tensor else "",
+        sha256=tensor.sha256 if tensor else "",
         dump=dump,
     )
-    if isinstance(row, TensorRow):
-        return replace(
-            made,
-            dtype=short_dtype(row.dtype),
-            shape=row.shape,
-            device=row.device,
-            statistics=_statistics(row),
-            file=row.file,
-            sha256=row.sha256,
-        )
-    if isinstance(row, ScalarRow):
-        return replace(made, dtype=row.type, value=row.value or "")
-    return made
 
 
 def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str], ...]:

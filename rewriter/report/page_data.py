@@ -91,6 +91,7 @@ FIELDS: dict[str, dict[str, str]] = {
     ),
     "extreme": dict.fromkeys(("error", "a", "b", "index"), VALUE),
 }  # fmt: skip
+_ORDER = {kind: tuple(fields.items()) for kind, fields in FIELDS.items()}
 _EXACT = 2**53  # integers beyond are no numbers of JavaScript's
 
 
@@ -129,7 +130,7 @@ class Tables:
     def row(self, kind: str, /, **values: Any) -> list[Any]:
         """An object as the list of its values. Those that are left out come last."""
         made = []
-        for name, how in FIELDS[kind].items():
+        for name, how in _ORDER[kind]:
             if name not in values:
                 break
             value = values[name]

@@ -31,7 +31,7 @@ layers:  ## the rooms and the arrows between them
 
 check: lint types  ## all checks that run no test
 
-unit:  ## tests that compile nothing: under a minute on 2 cores
+unit:  ## tests that compile nothing and start few programs
 	$(PYTEST) -q $(NOT_UNIT:%=--ignore=tests/%)
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.package import pack
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
@@ -250,7 +251,7 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
 
     if package.is_folder:
         file = scratch / "package.pt2"
-        patch.copy_zip(package, file)
+        pack.write(file, [(name, package.path / name) for name in package.container.names])
         artifact = open_artifact(file, models=[package.models[0].name])
     if selection is None:
         return artifact.path, wrapper.source

@@ -388,14 +388,6 @@ def _strip_members(package: Package, output: Path) -> None:
             pack.write(output, members)
 
 
-def copy_zip(package: Package, output: Path) -> None:
-    """Write a package as a `.pt2` file, also one that was unpacked."""
-    if package.is_folder:
-        pack.write(output, [(name, package.path / name) for name in package.container.names])
-    else:
-        shutil.copyfile(package.path, output)
-
-
 def _package(artifact: Artifact) -> Package:
     if artifact.package is None:
         raise RewriterError(

@@ -419,7 +419,11 @@ def test_no_times_where_nobody_asked(directory: Path, python: Python) -> None:
 
 def test_a_dump_that_cannot_be_read(directory: Path, python: Python) -> None:
     """It is said, and the rest of the report is there."""
-    damage = "(dump / 'rank0/run0/events.jsonl').write_text('{}\\n\"time\"\\n')\n"
+    row = {"phase": "before", "launch": 0, "kernel": "k"}
+    damage = (
+        f"(dump / 'rank0/run0/events.jsonl').write_text({json.dumps(row) + chr(10)!r} "
+        "+ '\"time\"\\n')\n"
+    )
     before = content(directory)
     done = run(directory, "--json", "--probe", "time", *python(RECORD + damage + "os.abort()"))
     assert done.returncode == 1, done.stderr

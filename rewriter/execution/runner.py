@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
-from rewriter.artifact.package import pack
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
@@ -247,11 +246,11 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
             f"{artifact.path} holds sources, which are not built yet",
             hint="Build the package: the script in the directory does that.",
         )
-    from rewriter.rebuild import patch
+    from rewriter.rebuild import patch, script
 
     if package.is_folder:
         file = scratch / "package.pt2"
-        pack.write(file, [(name, package.path / name) for name in package.container.names])
+        script.copy_zip(package, file)
         artifact = open_artifact(file, models=[package.models[0].name])
     if selection is None:
         return artifact.path, wrapper.source

@@ -63,7 +63,7 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
     package = artifact.package
     assert package is not None
     folder.mkdir()
-    patch.copy_zip(package, folder / pack.ORIGINAL)
+    copy_zip(package, folder / pack.ORIGINAL)
     packer = Path(pack.__file__)
     shutil.copyfile(packer, folder / packer.name)
     name = shlex.quote(f"{artifact.path.stem}.instrumented.pt2")
@@ -136,3 +136,11 @@ def _quoted(part: str) -> str:
         return '"-ffile-prefix-map=$PWD=."'
     match = _DIRECTORY.match(part)
     return f'"{match[0]}"{shlex.quote(part[match.end() :])}' if match else shlex.quote(part)
+
+
+def copy_zip(package: Package, output: Path) -> None:
+    """Write a package as a `.pt2` file, also one that was unpacked."""
+    if package.is_folder:
+        pack.write(output, [(name, package.path / name) for name in package.container.names])
+    else:
+        shutil.copyfile(package.path, output)

@@ -12,7 +12,7 @@ from rewriter.cache.session import reading, writing
 from rewriter.cache.slots import Cache
 from rewriter.commands import _cache as text
 from rewriter.commands import _program
-from rewriter.commands._documents import caching as documents
+from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
 from rewriter.commands._program import choice

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from rewriter.core.documents import Entry
     from rewriter.diagnosis.verdict import Verdict
 
-_LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
-_KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
-ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
-_WHICH = "which wrappers"
 _COUNTS = 9  # the column of NaN in the table of `run`; that of infinity is the next
 
 

@@ -64,7 +64,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             delivered, built = _build(arguments, artifact, original, probed, diff)
     seconds = time.perf_counter() - started
     if arguments.json:
-        from rewriter.commands._documents.patching import package_document
+        from rewriter.commands._documents.instrument import package_document
 
         path = str(artifact.path)
         emit(package_document(path, selection, probed, delivered, built, seconds))
@@ -135,7 +135,7 @@ def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
             "the probes are gone, the changes stay"
         )
     if arguments.json:
-        from rewriter.commands._documents.artifacts import StripDocument
+        from rewriter.commands._documents.strip import StripDocument
 
         path = str(artifact.path)
         emit(StripDocument(artifact=path, removed=removed, exact=exact, **vars(delivered)))

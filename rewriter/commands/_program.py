@@ -11,7 +11,7 @@ from rewriter.cache.run import Request, run
 from rewriter.cache.select import Choice, seconds
 from rewriter.commands import _cache_run as report
 from rewriter.commands._cache_run import ProbedRun
-from rewriter.commands._documents.caching import run_document
+from rewriter.commands._documents.cache import run_document
 from rewriter.commands._output import emit
 from rewriter.commands._selection import names_probes, refuse_idle
 from rewriter.commands._selection import selection as choose_probes

@@ -13,7 +13,7 @@ from pathlib import Path
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _run_text as text
-from rewriter.commands._documents.running import run_document
+from rewriter.commands._documents.run import run_document
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
 from rewriter.commands._selection import refuse_idle, selection
 from rewriter.core.errors import RewriterError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rewriter.commands._documents.runs import EmptyTriageDocument, StepEntry
+from rewriter.commands._documents.triage import EmptyTriageDocument, StepEntry
 from rewriter.commands._output import emit
 from rewriter.core.errors import INTERRUPTED, OK
 from rewriter.core.exit_status import ExitStatus

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 from rewriter.commands import _triage
-from rewriter.commands._documents.runs import ArtifactTriageDocument
+from rewriter.commands._documents.triage import ArtifactTriageDocument
 from rewriter.commands._output import emit, from_here, steps, verdict_lines
 from rewriter.commands._run import again, judge, open_named, request_of
 from rewriter.commands._triage import Steps

@@ -16,8 +16,8 @@ from rewriter.cache.select import Choice
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
 from rewriter.commands._cache_run import ProbedRun
-from rewriter.commands._documents.caching import run_document
-from rewriter.commands._documents.runs import ProgramTriageDocument
+from rewriter.commands._documents.cache import run_document
+from rewriter.commands._documents.triage import ProgramTriageDocument
 from rewriter.commands._output import emit
 from rewriter.commands._program import run_probed
 from rewriter.commands._selection import environment_kernels

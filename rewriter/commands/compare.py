@@ -129,7 +129,7 @@ def _act(arguments: argparse.Namespace) -> int:
     if arguments.html:
         _write_report(comparison, arguments)
     if arguments.json:
-        from rewriter.commands._documents.comparing import compare_document
+        from rewriter.commands._documents.compare import compare_document
 
         emit(compare_document(comparison))
     else:
@@ -157,7 +157,7 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     if arguments.html:
         _write_report(compared, arguments)
     if arguments.json:
-        from rewriter.commands._documents.ranking import ranks_document
+        from rewriter.commands._documents.ranks import ranks_document
 
         emit(ranks_document(compared))
     else:

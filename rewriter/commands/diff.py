@@ -41,7 +41,7 @@ def act(arguments: argparse.Namespace) -> int:
 
     difference = diff(arguments.a, arguments.b, models=arguments.models)
     if arguments.json:
-        from rewriter.commands._documents.differing import diff_document
+        from rewriter.commands._documents.diff import diff_document
 
         text = "".join(_unified(difference)) if arguments.unified else None
         emit(diff_document(difference, text))

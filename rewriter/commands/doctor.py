@@ -29,9 +29,10 @@ def act(arguments: argparse.Namespace) -> int:
 
     checks = diagnose(arguments.artifact)
     if arguments.json:
-        from rewriter.commands._documents.artifacts import CheckEntry, DoctorDocument
+        from rewriter.commands._documents.doctor import CheckEntry, DoctorDocument
+        from rewriter.core.documents import entry
 
-        emit(DoctorDocument(checks=tuple(CheckEntry(**vars(check)) for check in checks)))
+        emit(DoctorDocument(checks=tuple(entry(CheckEntry, check) for check in checks)))
     else:
         width = max(len(escape(check.name)) for check in checks)
         for check in checks:

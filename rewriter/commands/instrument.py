@@ -96,9 +96,9 @@ def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen:
         plain=result.original,
     )
     if arguments.json:
-        from rewriter.commands._documents import patching
+        from rewriter.commands._documents import instrument as documents
 
-        emit(patching.instrument_document(result, delivered))
+        emit(documents.instrument_document(result, delivered))
     elif arguments.check or delivered.output:
         message(f"{_summary(result)}: {delivered.tell(wrapper.path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
@@ -131,15 +131,14 @@ def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: S
     )
     changed = any(one.changed for one in delivered)
     if arguments.json:
-        from rewriter.commands._documents import patching
-        from rewriter.commands._documents.artifacts import InstrumentDirectoryDocument
+        from rewriter.commands._documents import instrument as documents
 
         emit(
-            InstrumentDirectoryDocument(
+            documents.InstrumentDirectoryDocument(
                 artifact=str(artifact.path),
                 probes=chosen.probes,
                 wrappers=tuple(
-                    patching.instrumented_wrapper(one, made, where)
+                    documents.instrumented_wrapper(one, made, where)
                     for (one, made), where in zip(pairs, delivered, strict=True)
                 ),
                 changed=changed,

@@ -39,7 +39,7 @@ def act(arguments: argparse.Namespace) -> int:
     launches, unrecognised = artifact.launches, artifact.unrecognised
     names = of_artifact(artifact)
     if arguments.json:
-        from rewriter.commands._documents.listing import list_document
+        from rewriter.commands._documents.list import list_document
 
         emit(list_document(artifact, names))
     else:

@@ -94,7 +94,7 @@ def act(arguments: argparse.Namespace) -> int:
             files.write(output, text, overwrite=arguments.overwrite)
             message(f"report: {output} ({len(text) / 1e6:.1f} MB)")
     if arguments.json:
-        from rewriter.commands._documents.reporting import report_document
+        from rewriter.commands._documents.report import report_document
 
         emit(report_document(report))
     else:

@@ -67,7 +67,7 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
     if not result.removed and arguments.in_place:
         delivered = Delivered(changed=False)
     if arguments.json:
-        from rewriter.commands._documents.artifacts import StripDocument
+        from rewriter.commands._documents.strip import StripDocument
 
         emit(
             StripDocument(
@@ -117,7 +117,7 @@ def _check_probes(arguments: argparse.Namespace, artifact: Artifact) -> int:
             told = {"changed": "not what instrument writes", "unverified": "not checked"}
             message(f"{name}: the probes are {told[result.state]}: {result.reason}")
     if arguments.json:
-        from rewriter.commands._documents.artifacts import (
+        from rewriter.commands._documents.strip import (
             CheckedWrapperEntry,
             ProbeCheckEntry,
             StripCheckDocument,
@@ -149,7 +149,7 @@ def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
     removed = sum(result.removed for result in results)
     changed = any(one.changed for one in delivered)
     if arguments.json:
-        from rewriter.commands._documents.artifacts import (
+        from rewriter.commands._documents.strip import (
             StripDirectoryDocument,
             StrippedWrapperEntry,
         )

@@ -6,9 +6,9 @@ which they are printed; all are there, but those that may be unset.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, convert, to_builtins
 
 from rewriter.core.types import Json
 
@@ -29,6 +29,14 @@ class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     """One object on standard output. Its tag is its `format`."""
 
     version: Literal[1] = 1
+
+
+_E = TypeVar("_E", bound=Entry)
+
+
+def entry(into: type[_E], value: object) -> _E:
+    """The attributes of a value that an entry has by the same names, at every depth."""
+    return convert(value, into, from_attributes=True)
 
 
 def is_document(value: Entry) -> bool:

@@ -93,7 +93,7 @@ class NamesFile(Struct, frozen=True, kw_only=True):
 
 
 class EndedStatus(Struct, frozen=True, kw_only=True):
-    """How a program ended: see `rewriter.core.exit_status.ExitStatus.json`."""
+    """How a program ended: see `rewriter.core.exit_status.ExitStatus`."""
 
     code: int | None = None
     signal: str = ""

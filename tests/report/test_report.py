@@ -23,7 +23,7 @@ from msgspec import structs
 from artifacts import get
 from report_dumps import Row, beginnings, compared, entry, many, row, step, write_dump, write_run
 from rewriter import cli
-from rewriter.commands._documents.reporting import report_document
+from rewriter.commands._documents.report import report_document
 from rewriter.core.documents import as_json
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus

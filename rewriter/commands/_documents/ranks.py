@@ -6,11 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.commands._documents.comparing import (
-    ComparisonEntry,
-    ManifestEntry,
-    comparison_entry,
-)
+from rewriter.commands._documents.compare import ComparisonEntry, ManifestEntry, comparison_entry
 from rewriter.comparison.dumps import describe_ranks
 from rewriter.comparison.dumps.describe_ranks import RanksOutcome
 from rewriter.comparison.dumps.ranks import Ranks

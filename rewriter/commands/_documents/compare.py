@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -19,14 +18,13 @@ from rewriter.comparison.dumps.types import (
     State,
     TensorComparison,
 )
-from rewriter.core.documents import Count, Entry, Number
+from rewriter.core.documents import Count, Entry, Number, entry
 from rewriter.core.types import Json
 from rewriter.dump import rows
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import RowPhase, ValueRow
 
 _OF_LAUNCH = ("launch", "phase", "kernel", "iteration")  # fields of a row
-
 ManifestEntry = Annotated[dict[str, Any], Meta(description="The dump's manifest.json")]
 ComparedRow = Annotated[
     dict[str, Any],
@@ -279,10 +277,10 @@ def _fields(comparison: Comparison) -> Json:
         "limits": tuple(describe.limits(comparison)),
         "a": DumpEntry(path=str(comparison.a), manifest=rows.to_json(comparison.manifest_a)),
         "b": DumpEntry(path=str(comparison.b), manifest=rows.to_json(comparison.manifest_b)),
-        "counts": CountsEntry(**asdict(describe.count(comparison))),
+        "counts": entry(CountsEntry, describe.count(comparison)),
         "needed": None if needed is None else ToleranceEntry(**_numbers(vars(needed))),
         "culprits": tuple(positions[id(launch)] for launch in comparison.culprits),
-        "runs": tuple(RunPairEntry(a=run.a, b=run.b) for run in comparison.runs),
+        "runs": tuple(entry(RunPairEntry, run) for run in comparison.runs),
         "unpaired": tuple(comparison.unpaired),
         "launches": tuple(
             _launch(launch, number)
@@ -310,19 +308,7 @@ def _launch(launch: LaunchComparison, run: int) -> LaunchComparisonEntry:
 
 
 def _place(place: RecordedLaunch | None) -> PlaceEntry | None:
-    if place is None:
-        return None
-    return PlaceEntry(
-        step=place.step,
-        launch=place.launch,
-        iteration=place.iteration,
-        kernel=place.kernel,
-        kind=place.kind,
-        scope=place.scope,
-        line=place.line,
-        source_nodes=place.source_nodes,
-        origins=place.origins,
-    )
+    return None if place is None else entry(PlaceEntry, place)
 
 
 def _tensor(tensor: TensorComparison) -> TensorComparisonEntry:

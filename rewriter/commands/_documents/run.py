@@ -1,15 +1,20 @@
-"""The documents of `run` on an artifact, and of `triage`."""
+"""The document of `run` on an artifact."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from rewriter.commands._documents.cache import CacheRunDocument
-from rewriter.commands._documents.launch_times import LaunchTimeEntry
+from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
+from rewriter.commands._run_text import by_launch
 from rewriter.core.documents import Count, Document, Entry, LineNumber, Row
-from rewriter.diagnosis.documents import VerdictEntry
+from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump import timing
+from rewriter.execution.run_result import RunResult
 
 # The host process describes tensors, and whatever else a wrapper may return.
 OutputEntry = Annotated[
@@ -67,40 +72,45 @@ class RunDocument(Document, frozen=True, kw_only=True, tag="rewriter.run"):
     launches: tuple[RanLaunchEntry, ...]
 
 
-class StepEntry(Entry, frozen=True, kw_only=True):
-    """One of the runs, and how it ended."""
-
-    name: str
-    crashed: bool
-    how: str
-    seconds: float
-
-
-class EmptyTriageDocument(Document, frozen=True, kw_only=True, tag="rewriter.triage"):
-    """`rewriter triage --json` where nothing crashed, or which was interrupted."""
-
-    steps: tuple[StepEntry, ...]
-    verdict: None
-    next: Literal[""]
-    unexpected: Annotated[tuple[Row, ...], Meta(max_length=0)]
-    dump: None
-
-
-class ArtifactTriageDocument(Document, frozen=True, kw_only=True, tag="rewriter.triage"):
-    """`rewriter triage --json` of an artifact that crashed."""
-
-    artifact: str
-    steps: tuple[StepEntry, ...]
-    verdict: First
-    verdicts: tuple[VerdictEntry, ...]
-    next: Next
-    unexpected: tuple[Row, ...]
-    dump: str | None
-
-
-class ProgramTriageDocument(Document, frozen=True, kw_only=True, tag="rewriter.triage"):
-    """`rewriter triage --json` of a program that crashed; `run` is null where it could not be
-    probed."""
-
-    steps: tuple[StepEntry, ...]
-    run: CacheRunDocument | None
+def run_document(
+    result: RunResult,
+    command: str,
+    verdicts: Sequence[Verdict],
+    following: Sequence[str],
+    trace: Path | None,
+) -> RunDocument:
+    """`command` repeats the run, `following` tell more of the verdicts."""
+    entries = tuple(map(verdict_entry, verdicts))
+    times = timing.table(result.dump) if trace and result.dump else ()
+    return RunDocument(
+        artifact=str(result.path),
+        command=command,
+        dump=None if result.dump is None else str(result.dump),
+        exit=result.code,
+        signal=result.signal,
+        message=result.message,
+        timed_out=result.timed_out,
+        interrupted=result.interrupted != 0,
+        verdict=entries[0] if entries else None,
+        verdicts=entries,
+        next=following[0] if following else "",
+        unexpected=result.unexpected,
+        times=tuple(map(launch_time, times)),
+        trace=None if trace is None else str(trace),
+        seconds=round(result.seconds, 3),
+        inputs=result.inputs,
+        outputs=result.outputs,
+        replayed=result.replayed,
+        random_globals=result.random_globals,
+        launches=tuple(
+            RanLaunchEntry(
+                index=launch.index,
+                kernel=launch.kernel,
+                kind=launch.kind,
+                line=launch.line,
+                runs=runs,
+                writes=tuple(written),
+            )
+            for launch, runs, written in by_launch(result)
+        ),
+    )

@@ -6,19 +6,16 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from rewriter.commands._documents.artifacts import WrapperName
+from rewriter.commands._documents.fields import WrapperName
 from rewriter.comparison.artifacts.types import (
     ArtifactVerdict,
     Difference,
-    MemberChange,
-    PackageDifference,
     Probing,
     SideName,
     WrapperDifference,
 )
-from rewriter.core.documents import Count, Document, Entry, LineNumber, Sha256
-from rewriter.instrumentation.probe_check import CheckState, ProbeCheck
-from rewriter.locate.types import Launch
+from rewriter.core.documents import Count, Document, Entry, LineNumber, Sha256, entry
+from rewriter.instrumentation.probe_check import CheckState
 
 OneSided = Annotated[str | None, Meta(description="null: the other side alone has it")]
 VerdictField = Annotated[
@@ -218,27 +215,11 @@ def diff_document(difference: Difference, unified: str | None) -> DiffDocument:
         wrappers=tuple(map(_wrapper, difference.wrappers)),
         only_a=tuple(difference.only_a),
         only_b=tuple(difference.only_b),
-        package=None if package is None else _package(package),
-        files=tuple(map(_member, difference.files)),
+        package=None if package is None else entry(PackageDifferenceEntry, package),
+        files=tuple(entry(MemberChangeEntry, file) for file in difference.files),
         notes=tuple(difference.notes),
         unified=UNSET if unified is None else unified,
     )
-
-
-def _package(package: PackageDifference) -> PackageDifferenceEntry:
-    return PackageDifferenceEntry(
-        members=tuple(map(_member, package.members)),
-        values=tuple(ValueChangeEntry(**vars(one)) for one in package.values),
-        models_a=package.models_a,
-        models_b=package.models_b,
-        layout=package.layout,
-        built_a=None if package.built_a is None else _check(package.built_a),
-        built_b=None if package.built_b is None else _check(package.built_b),
-    )
-
-
-def _member(member: MemberChange) -> MemberChangeEntry:
-    return MemberChangeEntry(**vars(member), state=member.state)
 
 
 def _wrapper(wrapper: WrapperDifference) -> WrapperDifferenceEntry:
@@ -250,48 +231,15 @@ def _wrapper(wrapper: WrapperDifference) -> WrapperDifferenceEntry:
         probes_b=_probing(wrapper.probing_b),
         launches_a=wrapper.count_a,
         launches_b=wrapper.count_b,
-        launches=tuple(
-            LaunchChangeEntry(
-                a=None if change.a is None else _launch(change.a),
-                b=None if change.b is None else _launch(change.b),
-                changes=change.changes,
-                details=change.details,
-            )
-            for change in wrapper.launches
-        ),
-        renamed=tuple(
-            RenamedEntry(a=_launch(one), b=_launch(other)) for one, other in wrapper.renamed
-        ),
-        kernels=tuple(KernelChangeEntry(**vars(change)) for change in wrapper.kernels),
-        lines=tuple(UnmatchedLineEntry(**vars(line)) for line in wrapper.lines),
+        launches=tuple(entry(LaunchChangeEntry, change) for change in wrapper.launches),
+        renamed=tuple(entry(RenamedEntry, {"a": a, "b": b}) for a, b in wrapper.renamed),
+        kernels=tuple(entry(KernelChangeEntry, change) for change in wrapper.kernels),
+        lines=tuple(entry(UnmatchedLineEntry, line) for line in wrapper.lines),
         names=wrapper.names,
-        damage=None if wrapper.damage is None else DamageEntry(**vars(wrapper.damage)),
+        damage=None if wrapper.damage is None else entry(DamageEntry, wrapper.damage),
         notes=tuple(wrapper.notes),
     )
 
 
 def _probing(probing: Probing | None) -> ProbingEntry | None:
-    if probing is None:
-        return None
-    return ProbingEntry(
-        probes=probing.probes,
-        launches=probing.launches,
-        exact=probing.exact,
-        check=_check(probing.check),
-    )
-
-
-def _check(check: ProbeCheck) -> CheckStateEntry:
-    return CheckStateEntry(state=check.state, reason=check.reason)
-
-
-def _launch(launch: Launch) -> DiffLaunchEntry:
-    return DiffLaunchEntry(
-        index=launch.index,
-        kernel=launch.kernel,
-        kind=launch.kind,
-        scope=launch.scope,
-        line=launch.line,
-        source_nodes=launch.source_nodes,
-        origins=launch.origins,
-    )
+    return None if probing is None else entry(ProbingEntry, probing)

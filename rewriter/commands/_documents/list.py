@@ -1,0 +1,125 @@
+"""The document of `list`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from msgspec import Meta
+
+from rewriter.artifact.graphs import GraphKind
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.commands._documents.fields import WrapperName
+from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
+from rewriter.core.types import Role, Type
+from rewriter.dump.names import Names
+from rewriter.locate.types import Launch
+
+
+class ArgumentEntry(Entry, frozen=True, kw_only=True):
+    """One argument or result of a launch."""
+
+    name: Annotated[str, Meta(description="As prints and the names of files have it")]
+    expr: Annotated[str, Meta(description="The text in the source")]
+    buffer: Annotated[str, Meta(description="The variable that owns the memory")]
+    role: Role
+    type: Type
+
+
+class LaunchEntry(Entry, frozen=True, kw_only=True):
+    """A kernel launch."""
+
+    index: Annotated[Count, Meta(description="In its wrapper")]
+    scope: Annotated[str, Meta(description="The function that it stands in")]
+    kernel: str
+    kind: str
+    line: LineNumber
+    args: tuple[ArgumentEntry, ...]
+    origins: tuple[str, ...]
+    source_nodes: Annotated[
+        tuple[str, ...], Meta(description="The operations of the model that it computes")
+    ]
+    wrapper: WrapperName
+
+
+class UnrecognisedEntry(Entry, frozen=True, kw_only=True):
+    """A call that is neither a known launch nor known to be none."""
+
+    line: LineNumber
+    text: str
+
+
+class WrapperUnrecognisedEntry(UnrecognisedEntry, frozen=True, kw_only=True):
+    """An unrecognised call, with the wrapper that it stands in."""
+
+    wrapper: WrapperName
+
+
+class WrapperEntry(Entry, frozen=True, kw_only=True):
+    """A wrapper of an artifact."""
+
+    wrapper: WrapperName
+    graph: GraphKind
+    file: Annotated[str, Meta(description="The file, or the log, that holds it")]
+    launches: Count
+
+
+class InputEntry(Entry, frozen=True, kw_only=True):
+    """What an input of a wrapper is in the model."""
+
+    wrapper: WrapperName
+    input: str
+    name: Annotated[str, Meta(description="In the model; empty if it is not known")]
+    at: Annotated[str, Meta(description="The line of the model that uses it first")]
+
+
+class DamagedEntry(Entry, frozen=True, kw_only=True):
+    """What cannot be read as a wrapper."""
+
+    wrapper: WrapperName
+    error: Annotated[str, Meta(description="A name in docs/errors.md")]
+    message: str
+
+
+class ListDocument(Document, frozen=True, kw_only=True, tag="rewriter.launches"):
+    """`rewriter list --json`."""
+
+    launches: tuple[LaunchEntry, ...]
+    unrecognised: tuple[WrapperUnrecognisedEntry, ...]
+    wrappers: tuple[WrapperEntry, ...]
+    inputs: tuple[InputEntry, ...]
+    damaged: tuple[DamagedEntry, ...]
+
+
+def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocument:
+    """The launches of an artifact; `names` are those of the model, by wrapper."""
+    return ListDocument(
+        launches=tuple(launch_entry(one, names.get(one.wrapper)) for one in artifact.launches),
+        unrecognised=tuple(entry(WrapperUnrecognisedEntry, call) for call in artifact.unrecognised),
+        wrappers=tuple(_wrapper_entry(wrapper) for wrapper in artifact.wrappers),
+        inputs=tuple(
+            InputEntry(wrapper=wrapper, input=name, name=given.name, at=given.at)
+            for wrapper, known in names.items()
+            for name, given in known.inputs.items()
+        ),
+        damaged=tuple(
+            DamagedEntry(wrapper=name, error=error.slug, message=error.message)
+            for name, error in artifact.damaged
+        ),
+    )
+
+
+def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
+    """A launch; what the source does not say of its operators, the names do."""
+    nodes = launch.source_nodes or (names or Names()).nodes.get(launch.index, ())
+    return entry(LaunchEntry, replace(launch, source_nodes=nodes))
+
+
+def _wrapper_entry(wrapper: OpenWrapper) -> WrapperEntry:
+    return WrapperEntry(
+        wrapper=wrapper.name,
+        graph=wrapper.graph,
+        file=str(wrapper.inside or wrapper.path),
+        launches=len(wrapper.launches),
+    )

@@ -1,0 +1,69 @@
+"""The documents of `strip`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rewriter.commands._documents.fields import BackupPath, Diff, OutputPath, WrapperName
+from rewriter.core.documents import Count, Document, Entry, LineNumber
+
+Exact = Annotated[bool, Meta(description="false: edited since it was instrumented; the edits stay")]
+
+
+class StripDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):
+    """`rewriter strip --json` of one wrapper or a package."""
+
+    artifact: str
+    removed: Annotated[Count, Meta(description="Lines")]
+    exact: Exact
+    changed: bool
+    output: OutputPath
+    backup: BackupPath
+    diff: Diff
+
+
+class StrippedWrapperEntry(Entry, frozen=True, kw_only=True):
+    """One of several wrappers that were stripped."""
+
+    wrapper: WrapperName
+    removed: Count
+    exact: Exact
+    changed: bool
+    output: OutputPath
+    backup: BackupPath
+    diff: Diff
+
+
+class StripDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):
+    """`rewriter strip --json` of a directory."""
+
+    artifact: str
+    removed: Count
+    exact: Exact
+    wrappers: tuple[StrippedWrapperEntry, ...]
+    changed: bool
+    output: OutputPath
+
+
+class ProbeCheckEntry(Entry, frozen=True, kw_only=True):
+    """Whether every byte of the probes is what `instrument` writes."""
+
+    state: Literal["verified", "unverified", "changed"]
+    reason: Annotated[str, Meta(description="Empty if verified")]
+    line: Annotated[LineNumber | None, Meta(description="The first that differs")]
+
+
+class CheckedWrapperEntry(Entry, frozen=True, kw_only=True):
+    """A wrapper whose probes were checked, or a package as it is packed."""
+
+    wrapper: WrapperName
+    check: Annotated[ProbeCheckEntry | None, Meta(description="null: it has no probes")]
+
+
+class StripCheckDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip-check"):
+    """`rewriter strip --check-probes --json`."""
+
+    artifact: str
+    wrappers: tuple[CheckedWrapperEntry, ...]

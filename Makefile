@@ -1,13 +1,10 @@
 # Entry points for developing; `make setup` comes first. CI runs `setup`, `check` and `test`.
 
 BIN := .venv/bin
-WORKERS ?= 2
-# By file, since what is made for one is shared by its tests; in the order of tests/conftest.py,
-# which has those that take longest first.
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests that compile, need a device or a browser, or go over all real artifacts.
 NOT_UNIT := real gpu browser bench
 
-.PHONY: help setup format lint types layers check unit test exhaustive fuzz bench gpu docs
+.PHONY: help setup format layers check unit test exhaustive fuzz bench gpu docs
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,26 +16,20 @@ format:  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint:  ## format and style, as CI checks them
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-
-types:  ## mypy, strict
-	$(BIN)/mypy
+check:  ## format, style and types, as CI checks them
+	.ci/check
 
 layers:  ## the rooms and the arrows between them
 	$(BIN)/pytest -q -s tests/core/test_layers.py
 
-check: lint types  ## all checks that run no test
-
-unit:  ## tests that compile nothing and start few programs
-	$(PYTEST) -q $(NOT_UNIT:%=--ignore=tests/%)
+unit:  ## tests of single modules: under a minute on 2 cores
+	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not exhaustive and not benchmark and not fuzz"
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks
-	$(PYTEST) -q
+	.ci/test
 
 exhaustive:  ## what is sampled in `test`, in full
-	$(PYTEST) -q -m exhaustive
+	.ci/test -m exhaustive
 
 fuzz:  ## the fuzzers' long runs: half an hour and more each
 	$(BIN)/pytest -m fuzz

@@ -19,6 +19,8 @@ from artifacts import ARTIFACTS, get
 from fuzzing import Case
 from test_package_container import MODEL, STEM, WRAPPER, Entry, members, zipped
 
+pytestmark = pytest.mark.properties
+
 _REAL = (
     ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2",
     ARTIFACTS / "cuda-torch2.11/customop/package/model.pt2",

@@ -13,6 +13,8 @@ import fuzzing
 import mutators
 from fuzzing import Case
 
+pytestmark = pytest.mark.properties
+
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 _NUMBERS = ("0", "-1", "1" * 300, "1" * 5000, "null", "true", '"0"', '"../.."', "[0]", "{}",
             "1e999", '"' + "a" * 300 + '"', "0.5", '"\\u001b[31m"', '"\\ud800"')  # fmt: skip

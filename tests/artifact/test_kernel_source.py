@@ -10,6 +10,8 @@ from artifacts import CPP_FIXTURES, FIXTURES, Fixture
 from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
 from rewriter.artifact.opening import open_artifact
 
+pytestmark = pytest.mark.properties
+
 GENERATED = ("triton", "triton_user", "triton_template", "combo", "cpp", "cuda")
 
 

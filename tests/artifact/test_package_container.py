@@ -23,6 +23,8 @@ from rewriter.rebuild import build, patch
 from rewriter.rebuild.check import Loading
 from rewriter.rebuild.machine import Machine, Torch
 
+pytestmark = pytest.mark.properties
+
 MLP = ARTIFACTS / "cuda-torch2.11/mlp/package/model.pt2"
 REAL = [MLP, ARTIFACTS / "cuda-torch2.11/customop/package/model.pt2"]
 SOURCES = get("cpu-torch2.13/mlp aoti").path.parent

@@ -24,6 +24,8 @@ from rewriter.comparison.dumps.compare import compare
 from rewriter.comparison.dumps.types import Comparison
 from sampling import one_in
 
+pytestmark = pytest.mark.properties
+
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs/schemas/compare.json").read_text(encoding="utf-8")
 )

@@ -20,6 +20,8 @@ from rewriter.comparison.artifacts.types import Difference, WrapperDifference
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
 from sampling import one_in
 
+pytestmark = pytest.mark.properties
+
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "schemas" / "diff.json").read_text(encoding="utf-8")
 )

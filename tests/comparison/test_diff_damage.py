@@ -18,6 +18,8 @@ from rewriter.core import edit, markers
 from rewriter.core.errors import BAD_INPUT, DIFFERS, RewriterError
 from sampling import one_in
 
+pytestmark = pytest.mark.properties
+
 SMALL = tuple(fixture for fixture in FIXTURES + CPP_FIXTURES if len(fixture.data) < 50_000)
 
 

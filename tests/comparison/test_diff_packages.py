@@ -21,6 +21,8 @@ from rewriter.instrumentation.select import select
 from rewriter.rebuild import patch
 from test_diff import SCHEMA
 
+pytestmark = pytest.mark.properties
+
 MLP, CUSTOMOP = (
     ARTIFACTS / "cuda-torch2.11" / model / "package" / "model.pt2" for model in ("mlp", "customop")
 )

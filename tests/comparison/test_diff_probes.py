@@ -21,6 +21,8 @@ from rewriter.core.errors import BAD_INPUT, DIFFERS, OK
 from rewriter.instrumentation import probe_check
 from rewriter.version import __version__
 
+pytestmark = pytest.mark.properties
+
 # A Python wrapper, C++ in a raw and in another Python string, and C++.
 NAMES = (
     "cpu-torch2.13/mlp",

@@ -19,6 +19,8 @@ from rewriter.comparison.dumps.types import Extreme, Metrics, Tolerance
 from rewriter.core.errors import RewriterError
 from sampling import sampled
 
+pytestmark = pytest.mark.properties
+
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 FLOATS8 = [

@@ -18,6 +18,8 @@ from rewriter.diagnosis import triage
 from rewriter.dump import timing
 from rewriter.dump.summary import summarise
 
+pytestmark = pytest.mark.properties
+
 _PARTS = (*[""] * 12, "rank0", "rank0/run0", "rank1", "rank7")
 
 

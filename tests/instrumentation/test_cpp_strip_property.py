@@ -25,6 +25,8 @@ from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.cpp import embedded
 from rewriter.locate.types import Wrapper
 
+pytestmark = pytest.mark.properties
+
 PROBES = [
     *(
         ",".join(probes)

@@ -22,6 +22,8 @@ from rewriter.core.source import Source
 from rewriter.locate.cpp import embedded
 from sampling import one_in
 
+pytestmark = pytest.mark.properties
+
 upstream_fixtures = pytest.mark.parametrize("fixture", AOTI_UPSTREAM, ids=str)
 
 Style = Literal["text", "upstream"]

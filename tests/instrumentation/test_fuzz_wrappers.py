@@ -12,6 +12,8 @@ import mutators
 from artifacts import CPP_FIXTURES, FIXTURES
 from fuzzing import Case, Outcome
 
+pytestmark = pytest.mark.properties
+
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 # Small ones, so that many cases fit into a run.
 _LARGEST = {"python": 18_000, "cpp_wrapper": 16_000, "wrapper.cpp": 36_000}

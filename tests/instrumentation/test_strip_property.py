@@ -26,6 +26,8 @@ from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.types import Launch, Wrapper
 from sampling import one_in, sampled
 
+pytestmark = pytest.mark.properties
+
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
 PROBES = [

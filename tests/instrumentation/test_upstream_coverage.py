@@ -18,6 +18,8 @@ import rewriter
 from artifacts import FIXTURES, UPSTREAM, Fixture
 from sampling import one_in
 
+pytestmark = pytest.mark.properties
+
 CALL = "_print_debugging_tensor_value_info("
 PRINTED = re.compile(
     r"""\s*_print_debugging_tensor_value_info\("inductor: (before|after)_launch - (.+?) - (.+)", """

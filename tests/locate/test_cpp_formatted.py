@@ -13,6 +13,8 @@ from artifacts import CPP_FIXTURES, Fixture, get
 from rewriter.locate.types import Launch
 from sampling import sampled
 
+pytestmark = pytest.mark.properties
+
 STANDALONE = [fixture for fixture in CPP_FIXTURES if fixture.path.suffix == ".cpp"]
 
 

@@ -29,6 +29,8 @@ from rewriter.locate.types import Argument, Launch, Wrapper
 from rewriter.locate.vocabulary import vocabulary
 from sampling import one_in, sampled
 
+pytestmark = pytest.mark.properties
+
 all_fixtures = pytest.mark.parametrize("fixture", CPP_FIXTURES, ids=str)
 
 # How many launches of which kind each wrapper has.

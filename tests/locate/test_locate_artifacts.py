@@ -16,6 +16,8 @@ from rewriter.cli import main
 from rewriter.locate.types import Argument, Launch
 from rewriter.locate.vocabulary import vocabulary
 
+pytestmark = pytest.mark.properties
+
 all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
 # How many launches of which kind each wrapper has.

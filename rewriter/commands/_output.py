@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import Line, level_style, message, say, say_text
-from rewriter.instrumentation.types import Plan
+from rewriter.instrumentation.types import Instrumented, Plan
 
 if TYPE_CHECKING:
     from rewriter.core.documents import Entry
@@ -77,6 +77,19 @@ def warn_about(plan: Plan, name: str = "") -> None:
         )
 
 
+def summary(result: Instrumented) -> str:
+    """Which probes went around how many launches."""
+    from rewriter.instrumentation.probes import phases
+
+    plan, names = result.plan, ", ".join(result.selection.probes)
+    if not phases(result.selection):
+        return f"{names} at the start of each call"
+    total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
+    if not total:
+        return "0 launches, so no probes"
+    return f"{names} around {len(plan.probed)} of {total} launches"
+
+
 @dataclass(frozen=True)
 class Delivered:
     """Where a result went. `output` is a path, `-`, or `None` if nothing was written."""
@@ -118,7 +131,7 @@ def deliver(
             hint="Name a file with -o.",
         )
     changed = before != after
-    diff = unified(path, before, after) if arguments.diff else None
+    diff = unified(path.name, before, after) if arguments.diff else None
     if diff is not None and not arguments.json:
         say_text(diff, text_diff.style)
     if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
@@ -135,15 +148,15 @@ def deliver(
     return Delivered(changed, str(target), diff=diff)
 
 
-def unified(path: Path, before: bytes, after: bytes) -> str:
+def unified(name: str, before: bytes, after: bytes) -> str:
     """A unified diff of two versions of a file; a carriage return shows as it is."""
     from rewriter.core import text_diff
 
     return text_diff.unified(
         before.decode("utf-8", "replace"),
         after.decode("utf-8", "replace"),
-        f"a/{path.name}",
-        f"b/{path.name}",
+        f"a/{name}",
+        f"b/{name}",
     )
 
 

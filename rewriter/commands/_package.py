@@ -11,13 +11,12 @@ from pathlib import Path
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
-from rewriter.commands._output import Delivered, emit, steps, unified, warn_about
+from rewriter.commands._output import Delivered, emit, steps, summary, unified, warn_about
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say_text
 from rewriter.core.transaction import Transaction
-from rewriter.instrumentation.probes import phases
 from rewriter.instrumentation.types import Selection
 from rewriter.rebuild import patch, script
 from rewriter.rebuild.patch import Built, Probed
@@ -213,7 +212,7 @@ def _diff(arguments: argparse.Namespace, artifact: Artifact, after: dict[str, by
     if not arguments.diff:
         return None
     text = "".join(
-        unified(wrapper.path, wrapper.source, after.get(wrapper.name, wrapper.source))
+        unified(wrapper.path.name, wrapper.source, after.get(wrapper.name, wrapper.source))
         for wrapper in artifact.wrappers
     )
     if not arguments.json:
@@ -230,12 +229,7 @@ def _tell(
     seconds: float,
 ) -> None:
     for number, one in enumerate(probed):
-        plan = one.result.plan
-        total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
-        probes = ", ".join(one.result.selection.probes)
-        text = f"{one.model.name}: {probes} around {len(plan.probed)} of {total} launches"
-        if not phases(one.result.selection):
-            text = f"{one.model.name}: {probes} at the start of each call"
+        text = f"{one.model.name}: {summary(one.result)}"
         if built is not None:
             chosen = built.recipes[number]
             text += f"; route {chosen.route}: {chosen.why}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands._output import Delivered
+from rewriter.commands._output import Delivered, unified
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import Replacement, replace_all, write_folder
@@ -75,7 +75,10 @@ def among_others() -> Iterator[None]:
 
 def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[Delivered]:
     """Write results where the options say: all, or none if one cannot be written."""
-    diffs = [_unified(one) if arguments.diff else None for one in results]
+    diffs = [
+        unified(one.wrapper.name, one.wrapper.source, one.after) if arguments.diff else None
+        for one in results
+    ]
     if not arguments.json:
         say_text("".join(filter(None, diffs)), text_diff.style)
     changed = [one.wrapper.source != one.after for one in results]
@@ -141,11 +144,3 @@ def _require_apart(folder: Path, results: Sequence[Result]) -> None:
                 f"-o {folder} is the directory that {one.wrapper.name} comes from",
                 hint="Pass another directory, or --in-place, which keeps the originals.",
             )
-
-
-def _unified(result: Result) -> str:
-    name = result.wrapper.name
-    before, after = (
-        data.decode("utf-8", "replace") for data in (result.wrapper.source, result.after)
-    )
-    return text_diff.unified(before, after, f"a/{name}", f"b/{name}")

@@ -14,7 +14,7 @@ from rewriter.commands._options import (
     add_probe_options,
     add_wrapper_option,
 )
-from rewriter.commands._output import deliver, emit, warn_about
+from rewriter.commands._output import deliver, emit, summary, warn_about
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import selection
 from rewriter.core import files
@@ -22,9 +22,8 @@ from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
 from rewriter.instrumentation.instrument import instrument_wrapper
-from rewriter.instrumentation.probes import phases
 from rewriter.instrumentation.select import no_probes
-from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.instrumentation.types import Selection
 
 
 def add(parser: Parser) -> None:
@@ -100,7 +99,7 @@ def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen:
 
         emit(documents.instrument_document(result, delivered))
     elif arguments.check or delivered.output:
-        message(f"{_summary(result)}: {delivered.tell(wrapper.path)}")
+        message(f"{summary(result)}: {delivered.tell(wrapper.path)}")
     return DIFFERS if arguments.check and delivered.changed else OK
 
 
@@ -147,16 +146,6 @@ def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: S
         )
     elif arguments.check or delivered[0].output:
         for one, made in pairs:
-            message(f"{one.name}: {_summary(made)}")
+            message(f"{one.name}: {summary(made)}")
         message(_several.where(arguments, delivered))
     return DIFFERS if arguments.check and changed else OK
-
-
-def _summary(result: Instrumented) -> str:
-    plan, names = result.plan, ", ".join(result.selection.probes)
-    if not phases(result.selection):
-        return f"{names} at the start of each call"
-    total = len({*plan.probed, *(skipped.launch for skipped in plan.skipped)})
-    if not total:
-        return "0 launches, so no probes"
-    return f"{names} around {len(plan.probed)} of {total} launches"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.comparison.dumps.blame import worst
-from rewriter.comparison.dumps.compare import compare, compare_runs, count_launches
+from rewriter.comparison.dumps.compare import Progress, compare, compare_runs, count_launches
 from rewriter.comparison.dumps.replica import Divergence, Replica, examine
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
@@ -15,8 +15,6 @@ from rewriter.core.errors import RewriterError
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
-
-Progress = Callable[[int, int], None]
 
 _APART = ("nothing-in-common", "nothing-to-compare")
 

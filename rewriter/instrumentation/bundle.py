@@ -90,7 +90,7 @@ def text(probes: Sequence[str], format: str) -> str:
                 "probe-invalid",
                 f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
                 "cannot have it",
-                hint="See CONTRIBUTING.md for what a probe's file holds.",
+                hint="See docs/project/extending.md for what a probe's file holds.",
                 code=FAILED,
             )
         _collect(path, parts, format)
@@ -138,7 +138,7 @@ def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]
             "probe-invalid",
             f"rewriter/runtime/cpp/{path.relative_to(SOURCES)} does not open and close its "
             "namespaces as the files that it is put together with",
-            hint="See CONTRIBUTING.md for what a probe's file holds.",
+            hint="See docs/project/extending.md for what a probe's file holds.",
             code=FAILED,
         )
     parts[path.resolve()] = part

@@ -37,7 +37,7 @@ def registry() -> dict[str, type[Probe]]:
             raise RewriterError(
                 "probe-invalid",
                 f"rewriter/runtime/probes/{module.name}.py has no class PROBE with a summary",
-                hint="See CONTRIBUTING.md for what a probe's file holds.",
+                hint="See docs/project/extending.md for what a probe's file holds.",
                 code=FAILED,
             )
         classes[module.name] = probe

@@ -36,6 +36,6 @@ def invalid(file: Path, error: Exception) -> RewriterError:
     return RewriterError(
         "grammar-invalid",
         f"{file}: {type(error).__name__}: {error}",
-        hint="See CONTRIBUTING.md for what a declaration holds.",
+        hint="See docs/project/extending.md for what a declaration holds.",
         code=FAILED,
     )

@@ -251,7 +251,7 @@ def test_a_wrong_declaration_is_named(case: str, declarations: Path) -> None:
     assert caught.value.code == FAILED
     assert str(file) in caught.value.message
     assert named in caught.value.message
-    assert "CONTRIBUTING" in caught.value.hint
+    assert "extending.md" in caught.value.hint
 
 
 def test_not_utf_8(declarations: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rewriter.artifact.gathered import Opened, gather
-from rewriter.artifact.graphs import graph_of
+from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.recognise import read
 from rewriter.artifact.trace import log, page
 from rewriter.artifact.trace.types import TracedSource

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 
-from rewriter.artifact.graphs import GraphKind, graph_in, graph_of
+from rewriter.artifact.graph_kind import GraphKind, graph_in, graph_of
 from rewriter.artifact.package.model import Package
 from rewriter.core import edit, markers
 from rewriter.core.edit import Restored

@@ -54,7 +54,7 @@ def report(
 ) -> Report:
     """The report of a comparison. `sides` know the wrappers that the two dumps' runs called.
 
-    `verdict` is said instead of what the comparison comes to by itself.
+    `verdict` replaces that of the comparison.
     """
     runs = tuple(_run(run, sides) for run in comparison.runs)
     findings = tuple(finding for run in runs for finding in run.findings)
@@ -136,7 +136,7 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
 
 
 def _blamed(launch: ReportedLaunch, how: LaunchDifference) -> str:
-    """What is said of a launch that went wrong, or of the inputs or outputs of the call."""
+    """A sentence about a launch that went wrong, or about the inputs or outputs of the call."""
     if launch.index is None:
         differ = f"{launch} of the call differ"
         why = "; ".join(reason for reason in how.reasons if reason != differ)

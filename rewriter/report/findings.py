@@ -53,7 +53,7 @@ def of_run(
 
 
 def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
-    """The findings of several runs: what is the same in many is said once, with its number."""
+    """The findings of several runs: one that many share is there once, with their number."""
     first: dict[tuple[object, ...], Finding] = {}
     for findings in per_run:
         for finding in findings:
@@ -173,7 +173,7 @@ def _is_constant(finding: Finding) -> bool:
 def _begins(
     launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str
 ) -> tuple[str, str]:
-    """What is said of the first launch that writes NaN or infinities, short and in full."""
+    """The text about the first launch that writes NaN or infinities, short and in full."""
     word, tensors = _WORDS[what], _holding(first.results, what)
     if first.index is None:
         short = f"{word} is in the inputs of the call"

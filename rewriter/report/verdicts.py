@@ -1,4 +1,4 @@
-"""What the terminal said of a program, said again from its dump: of a crash, and of NaN."""
+"""The verdicts of a dump, as the terminal showed them: of a crash, and of the first NaN."""
 
 from __future__ import annotations
 

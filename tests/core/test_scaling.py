@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from artifacts import get
-from rewriter.artifact import graphs
+from rewriter.artifact import graph_kind
 from rewriter.artifact.kernel_sources import find_kernels
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
@@ -72,7 +72,7 @@ def _text(text: str) -> Callable[[int], str]:
 
 
 def _python(data: bytes) -> object:
-    return languages.recognise(".py", data), graphs.graph_of(data), markers.find_header(data)
+    return languages.recognise(".py", data), graph_kind.graph_of(data), markers.find_header(data)
 
 
 def _strip(data: bytes) -> object:

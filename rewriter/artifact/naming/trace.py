@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rewriter.artifact.graphs import graph_of
+from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.naming.graph import MOST_BYTES
 from rewriter.artifact.trace.log import ENTRY
 from rewriter.core import edit, json_text

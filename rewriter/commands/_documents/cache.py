@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, structs
 
-from rewriter.artifact.graphs import GraphKind
+from rewriter.artifact.graph_kind import GraphKind
 from rewriter.cache.journal import Running
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Chosen

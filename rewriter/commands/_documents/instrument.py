@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.artifact.graphs import GraphKind
+from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import OpenWrapper
 from rewriter.commands._documents.fields import BackupPath, Diff, OutputPath, WrapperName
 from rewriter.commands._documents.list import UnrecognisedEntry

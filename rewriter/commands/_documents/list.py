@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rewriter.artifact.graphs import GraphKind
+from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._documents.fields import WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry

@@ -108,14 +108,14 @@ def test_numbers_that_are_not_finite_are_strings() -> None:
 def test_events_with_infinite_numbers_compare(tmp_path: Path) -> None:
     for name, mean in (("a", 1.0), ("b", 3.0)):
         # Numbers that are not finite are text; a field that nobody knows may hold anything.
-        wrote = value("y", "out", mean, min="-inf", unknown="@")
+        wrote = value("y", "out", mean, std="inf", unknown="@")
         events = write(tmp_path / name, [launch(0, "k", [value("x")], [wrote])])
         path = events / "rank0/run0/events.jsonl"
         path.write_text(path.read_text().replace('"@"', "1e999"))
     done = invoke(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
     assert done.code == 1, done.errors
     row = json_text.parse_object(done.output)["launches"][0]["results"][-1]["a"]
-    assert row["min"] == "-inf"
+    assert row["std"] == "inf"
     assert "unknown" not in row
 
 

@@ -1,4 +1,4 @@
-"""The text of `rewriter cache run`."""
+"""What the dump of a program that ran with probes tells, and the text of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProbedRun:
 def analyse(request: Request, run: CacheRun) -> ProbedRun:
     """Read the dump of a run, and write its trace if launches were timed.
 
-    What cannot be read is said: the rest of the report does not depend on it.
+    A dump that cannot be read is a warning: the rest of the report does not depend on it.
     """
     if run.dump is None:
         return ProbedRun(request, run)

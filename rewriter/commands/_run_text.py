@@ -77,7 +77,7 @@ def tell(ran: RunResult, command: str, trace: Path | None) -> None:
 
 
 def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]:
-    """What is said of a crash beside the verdicts; `probed` is a command that would give one."""
+    """The text about a crash beside the verdicts; `probed` is a command that would give one."""
     how = "was stopped" if ran.interrupted else "did not end" if ran.timed_out else "crashed"
     lines = [f"{ran.path}: the wrapper {how}: {ran.ended}"]
     if not verdicts:

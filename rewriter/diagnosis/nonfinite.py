@@ -291,7 +291,7 @@ class _Witness:
 
 
 def _constant(argument: VerdictArgument, row: TensorRow) -> str:
-    """What is said of infinities that nobody computed."""
+    """The note about infinities that nobody computed."""
     made = argument.producer
     whence = "of unknown origin" if made is None else str(made)
     return (

@@ -56,7 +56,7 @@ def outcome(result: Ranks) -> RanksOutcome:
 
 
 def line(replica: Replica) -> str:
-    """What is said of one rank."""
+    """The line about one rank."""
     if replica.comparison is None:
         return f"rank {replica.rank}: not compared: {replica.why}"
     parts = [_given(divergence) for divergence in replica.given]
@@ -82,7 +82,7 @@ def line(replica: Replica) -> str:
 
 
 def sentence(divergence: Divergence, rank: int) -> str:
-    """What is said of one place where a rank differs: which rank, where, and why."""
+    """A sentence about one place where a rank differs: which rank, where, and why."""
     given = divergence.reason in ("data", "random", "received")
     text = _given(divergence) if given else _own(divergence, rank)
     why = "" if given else reason(divergence) or "; ".join(divergence.launch.reasons)

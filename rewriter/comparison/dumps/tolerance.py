@@ -98,7 +98,7 @@ class Tolerances:
     overrides: tuple[Override, ...] = ()
 
     def is_asked(self, kernel: str) -> bool:
-        """Whether somebody said what launches of this kernel may differ by."""
+        """Whether a tolerance was given for launches of this kernel."""
         given = self.rtol is not None or self.atol is not None
         return given or any(matches(kernel, [one.kernels]) for one in self.overrides)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -38,6 +38,8 @@ from rewriter.dump.rows import (
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
+# What of `run.json` is shown at most: no reader depends on it.
+_SHOWN_OF_RUN = ("format", "version", "label", "call")
 _S = TypeVar("_S", bound=Struct)
 # Rows that may say what is wrong with an input.
 InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
@@ -244,7 +246,8 @@ def _open_run(events: Path) -> RunDump:
         raise _corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    return RunDump(path, rank, number, _document(path / RUN, _read_json(path / RUN), RunFacts))
+    content = _without_unsound(_read_json(path / RUN), RunFacts, _SHOWN_OF_RUN)
+    return RunDump(path, rank, number, _document(path / RUN, content, RunFacts))
 
 
 def _manifest(path: Path) -> Manifest:
@@ -253,8 +256,30 @@ def _manifest(path: Path) -> Manifest:
             content = _read_json(directory / MANIFEST)
             # Other programs have files of that name, and a part of a dump may lie below one.
             if content.get("format") in (None, "rewriter.dump"):
+                # Nothing of it is needed to read the runs: it only says what they are of.
+                content = _without_unsound(content, Manifest, content)
                 return _document(directory / MANIFEST, content, Manifest)
     return Manifest()
+
+
+def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:
+    """`content` less those of the named fields that another version, or a person, wrote otherwise.
+
+    All fields of `kind` have defaults.
+    """
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in names or _is_sound({name: value}, kind)
+    }
+
+
+def _is_sound(content: Json, kind: type[Struct]) -> bool:
+    try:
+        read(content, kind)
+    except SchemaError:
+        return False
+    return True
 
 
 def _document(path: Path, content: Json, kind: type[_S]) -> _S:

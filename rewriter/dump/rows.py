@@ -17,7 +17,17 @@ import re
 import sys
 from typing import Annotated, Literal, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs, to_builtins
+from msgspec import (
+    UNSET,
+    Meta,
+    Struct,
+    UnsetType,
+    ValidationError,
+    convert,
+    defstruct,
+    structs,
+    to_builtins,
+)
 
 from rewriter.core.dtypes import is_floating
 from rewriter.core.types import Json, Role
@@ -188,13 +198,30 @@ ROWS: tuple[type[EventRow], ...] = (
 )  # fmt: skip
 
 
+_FIELDS = {kind: frozenset(kind.__struct_fields__) for kind in ROWS}
+# Each field of a row by itself: its type does not depend on the type of the row.
+_ANYWHERE: dict[str, type[Struct]] = {
+    field.name: defstruct(f"Only_{field.name}", [(field.name, field.type)])
+    for kind in ROWS
+    for field in structs.fields(kind)
+    if field.name not in ("value", "of")  # texts that only rows of their own type show
+}
+
+
 class SchemaError(ValueError):
     """Some JSON is not what a probed program writes: its message says which value of it."""
 
 
 def read_row(data: Json) -> EventRow:
-    """The row that a line holds. Unknown fields are ignored. Raises `SchemaError`."""
-    return read(data, row_type(data))
+    """The row that a line holds. Unknown fields are ignored. Raises `SchemaError`.
+
+    A field of another type of row is ignored, too, but what it holds has to be sound.
+    """
+    kind = row_type(data)
+    for name in data.keys() - _FIELDS[kind]:
+        if name in _ANYWHERE:
+            read({name: data[name]}, _ANYWHERE[name])
+    return read(data, kind)
 
 
 def row_type(data: Json) -> type[EventRow]:

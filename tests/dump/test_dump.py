@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,34 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path, damaged: str) ->
     file.write_text("[1, 2]\n{\n")
     with pytest.raises(RewriterError, match=damaged) as error:
         _ = [run.steps for run in open_dump(tmp_path).runs]
+    assert error.value.slug == "corrupt-dump"
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [
+        ("manifest.json", {"torch": 1, "seed": "", "inputs": "others", "probes": {}}),
+        ("manifest.json", {"version": "2", "command": ["rewriter"], "device": None}),
+        ("rank0/run0/run.json", {"format": "other", "version": "2", "label": 1, "call": -1}),
+    ],
+)
+def test_what_is_only_shown_of_a_dump_is_no_damage(
+    tmp_path: Path, file: str, fields: dict[str, object]
+) -> None:
+    path = two_launches(tmp_path) / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    dump = open_dump(tmp_path)
+    assert [str(step) for step in dump.runs[0].steps]
+    assert dump.manifest.artifact
+
+
+@pytest.mark.parametrize("field", [{"time": [1]}, {"error": 1}, {"type": 1}])
+def test_a_field_of_another_row_has_to_be_sound(tmp_path: Path, field: dict[str, object]) -> None:
+    events = two_launches(tmp_path) / "rank0/run0/events.jsonl"
+    first, *rest = events.read_text().splitlines()
+    events.write_text("\n".join([json.dumps(json.loads(first) | field), *rest]) + "\n")
+    with pytest.raises(RewriterError, match=f"line 1: {next(iter(field))} ") as error:
+        _ = open_dump(tmp_path).runs[0].steps
     assert error.value.slug == "corrupt-dump"
 
 

@@ -7,6 +7,7 @@ first run traced, and are a file of their own, so that probes are the same with 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -74,14 +75,18 @@ def read(dump: Path) -> Mapping[str, Names]:
 def _read(path: Path, changed: int) -> Mapping[str, Names]:
     """`changed` is the time of the last change: each run of a dump asks for the same."""
     # `list` has names without a dump, and does not pay for the types of one.
-    from rewriter.dump.documents import NamesFile
+    from rewriter.dump.documents import WrapperNames
     from rewriter.dump.rows import SchemaError, read
 
     try:
-        content = read(json_text.parse_object(path.read_bytes()), NamesFile)
-    except (OSError, JsonError, SchemaError):
+        wrappers = json_text.parse_object(path.read_bytes()).get("wrappers")
+    except (OSError, JsonError):
         return {}
-    return {sha256: _names(one) for sha256, one in content.wrappers.items()}
+    names: dict[str, Names] = {}
+    for sha256, one in wrappers.items() if isinstance(wrappers, dict) else ():
+        with suppress(SchemaError):  # the names of the other wrappers are sound
+            names[sha256] = _names(read(one, WrapperNames))
+    return names
 
 
 def _names(one: WrapperNames) -> Names:

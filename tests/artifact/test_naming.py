@@ -255,3 +255,13 @@ def test_damaged_names_of_a_dump(text: str, named_dump: Path) -> None:
     (run,) = open_dump(named_dump).runs
     assert not run.table[2].source_nodes
     assert not run.names.inputs
+
+
+def test_damage_of_one_wrappers_names_leaves_those_of_the_others(tmp_path: Path) -> None:
+    sound = {"source_nodes": {"0": ["linear"]}, "inputs": {"arg0_1": ["x", "model.py:1"]}}
+    damaged = {"source_nodes": {"0": "linear"}, "inputs": {}}
+    content = {"format": "rewriter.names", "version": 1, "wrappers": {"a": damaged, "b": sound}}
+    (tmp_path / dumped.FILE).write_text(json.dumps(content))
+    names = dumped.read(tmp_path)
+    assert [*names] == ["b"]
+    assert names["b"].nodes == {0: ("linear",)}

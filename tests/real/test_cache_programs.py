@@ -58,7 +58,7 @@ class Trained:
 
     program: Path
     cache: Path
-    reading: Path
+    dump: Path
     done: subprocess.CompletedProcess[str]
 
     @property

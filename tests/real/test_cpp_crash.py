@@ -59,6 +59,7 @@ def test_names_survive_an_abort(compiled_cpp: Callable[[str], Compiled], tmp_pat
     assert f"the program ended in or after launch #{culprit.index} {culprit.kernel}" in ran.stdout
 
 
+@pytest.mark.exhaustive
 def test_upstream_loses_its_names(tmp_path: Path) -> None:
     """The comparison that the README makes: PyTorch's printer at level 3, the same abort."""
     printer = {"aot_inductor.debug_intermediate_value_printer": "3"}

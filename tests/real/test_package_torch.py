@@ -146,7 +146,7 @@ def is_eager(outcome: Outcome, case: Case) -> bool:
         # The package of two methods has this model, too.
         pytest.param("add", "model", add, 1, marks=pytest.mark.exhaustive),
         ("linear", "model", scaled, 2),
-        ("on disk", "model", scaled, 2),
+        pytest.param("on disk", "model", scaled, 2, marks=pytest.mark.exhaustive),
         ("methods", "prefill", add, 1),
         ("methods", "decode", scaled, 2),
     ],

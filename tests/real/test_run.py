@@ -340,6 +340,7 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@exhaustive
 def test_demo_tells_the_whole_tour(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     output = capfd.readouterr()

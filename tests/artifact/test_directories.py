@@ -18,6 +18,8 @@ from rewriter.core import files as write
 from rewriter.core.errors import BAD_INPUT, DIFFERS, OK, RewriterError
 from rewriter.core.transaction import Transaction
 
+pytestmark = pytest.mark.properties
+
 TRACES = ARTIFACTS.parent / "traces"
 DEBUG = TRACES / "debug"
 LOG = TRACES / "log-python"

@@ -27,6 +27,8 @@ from rewriter.cache.journal import Journal
 from rewriter.cache.slots import TEMPORARY, scan
 from rewriter.core.errors import RewriterError
 
+pytestmark = pytest.mark.properties
+
 HEAVY = ("torch", "numpy", "triton")
 
 

@@ -31,6 +31,8 @@ from rewriter.locate.cpp.outline import CppOutline
 from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
 
+pytestmark = pytest.mark.properties
+
 AOTI = get("cpu-torch2.13/mlp aoti").data
 _COMMAND = b"\n// Compile cmd\n// "
 _ROUNDS = 2

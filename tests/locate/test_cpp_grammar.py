@@ -377,6 +377,7 @@ def test_kinds_by_source_and_by_name(declarations: Path) -> None:
     assert shape.kind_of("add_k_0", "") == "triton_user"
 
 
+@pytest.mark.properties
 def test_queries_may_be_freed() -> None:
     """py-tree-sitter 0.26.1 corrupts memory for some, and dies a while later."""
     code = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rewriter.artifact import traces
+from rewriter.artifact import traced_wrappers
 from rewriter.artifact.gathered import Opened, gather
 from rewriter.artifact.recognise import SUFFIXES, other_form, read
 from rewriter.artifact.trace import log, page
@@ -14,7 +14,7 @@ from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
 
-_SEARCHED = (*SUFFIXES, *traces.SUFFIXES)
+_SEARCHED = (*SUFFIXES, *traced_wrappers.SUFFIXES)
 
 
 def open_directory(path: Path) -> Artifact | None:
@@ -47,8 +47,8 @@ def open_directory(path: Path) -> Artifact | None:
                     opened.append(wrapper)
             except RewriterError as error:
                 opened.append((name, error))
-    traced = [*traces.read_pages(pages), *traces.read_logs(logs, pages)]
+    traced = [*traced_wrappers.read_pages(pages), *traced_wrappers.read_logs(logs, pages)]
     # TORCH_COMPILE_DEBUG leaves a log, too, of what is there as files.
     files = {one.restored.source for one in opened if isinstance(one, OpenWrapper)}
-    opened += traces.wrappers(path, [one for one in traced if one.text not in files])
+    opened += traced_wrappers.wrappers(path, [one for one in traced if one.text not in files])
     return gather(path, opened, unread)

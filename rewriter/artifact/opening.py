@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rewriter.artifact.directory import open_directory
-from rewriter.artifact.packages import open_unpacked, open_zip
+from rewriter.artifact.packaged_wrappers import open_unpacked, open_zip
 from rewriter.artifact.recognise import unreadable
-from rewriter.artifact.traces import open_trace
+from rewriter.artifact.traced_wrappers import open_trace
 from rewriter.artifact.types import Artifact
 from rewriter.artifact.wrapper_files import open_wrapper_file
 

@@ -1,4 +1,4 @@
-"""Opens a package of AOTInductor as an artifact: a `.pt2` file, or what one was unpacked to."""
+"""The wrappers of a package of AOTInductor: of a `.pt2` file, or of what one was unpacked to."""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ class DialectModule(Protocol):
     """What a module of `dialects/` provides."""
 
     OWN_LINE: re.Pattern[bytes]  # fits how each marked line that it writes begins
+    AT_LAUNCH: re.Pattern[bytes]  # fits the line before or after a launch; the group is its index
     CARRIED: bytes  # stands in a marked line where such lines carry the runtime; empty if none do
 
     def dialect(self, source: Source, *, standalone: bool) -> Dialect:

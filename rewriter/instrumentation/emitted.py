@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import markers
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.dialect import module_of
 
-# As the dialects write the line before or after a launch.
-_AT_LAUNCH = re.compile(rb"\b_?\w*\.(?:before|after)\((\d{1,9})[,)]")
-
 
 def probed_launches(wrapper: OpenWrapper) -> frozenset[int]:
     """The indices of the launches that have a line before or after them."""
-    calls = map(_AT_LAUNCH.search, _marked(wrapper))
+    calls = map(module_of(wrapper.language).AT_LAUNCH.match, _marked(wrapper))
     return frozenset(int(match[1]) for match in calls if match)
 
 

@@ -16,6 +16,7 @@ from rewriter.locate.types import Argument
 
 _SPACE = "inductor_rewriter"
 OWN_LINE = re.compile(rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()")
+AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 CARRIED = b""  # the runtime stands in a block, whose lines have no marks
 _VIEW = re.compile(
     r"wrap_with_raii_handle_if_needed\(reinterpret_tensor_wrapper\("

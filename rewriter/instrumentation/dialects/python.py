@@ -18,6 +18,7 @@ RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
     rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
+AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
 CARRIED = _PACKAGE.encode()
 # What a standalone wrapper packs its runtime into: as `_embedded` writes it.

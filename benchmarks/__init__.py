@@ -1,0 +1,6 @@
+"""What probes and commands cost, as ratios against something measured in the same run.
+
+    python -m benchmarks.probes           models with probes, against plain and upstream's printer
+
+Each module prints a table and writes JSON with `--json FILE`; README.md has the results.
+"""

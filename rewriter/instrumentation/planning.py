@@ -17,7 +17,7 @@ from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.inputs import row as table_row
-from rewriter.locate.types import Argument, Entry, InputSpec, Launch, Located
+from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located
 from rewriter.version import __version__
 
 
@@ -231,11 +231,11 @@ class _Lines:
                 hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
             )
 
-    def begin(self, entry: Entry, *, checks: bool) -> None:
+    def begin(self, entry: EntryPoint, *, checks: bool) -> None:
         line = self._dialect.begin(self._variable, checks=checks)
         self._add(entry.start, entry.indent, line, "begin")
 
-    def inputs(self, entry: Entry, names: Sequence[str]) -> None:
+    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
         assert entry.inputs_at is not None
         line = self._dialect.inputs(self._variable, names)
         self._add(entry.inputs_at, entry.indent, line, "inputs")

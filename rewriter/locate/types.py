@@ -92,7 +92,7 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryPoint:
     """A function that a caller of the wrapper runs.
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
@@ -120,7 +120,7 @@ class Located:
 
     launches: tuple[Launch, ...]
     unrecognised: tuple[Unrecognised, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[EntryPoint, ...]
     header: int
     loader_globals: tuple[str, ...] = ()
 

@@ -22,7 +22,7 @@ from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
 from rewriter.instrumentation.bundle import text
 from rewriter.locate.inputs import dimension, row
-from rewriter.locate.types import Entry
+from rewriter.locate.types import EntryPoint
 from rewriter.runtime import attach
 from rewriter.runtime.expected import ExpectedInput, Symbols, compare
 from rewriter.runtime.host.harness import HARNESSES
@@ -117,7 +117,7 @@ TELLS = {
 }
 
 
-def entries(fixture: Fixture) -> list[Entry]:
+def entries(fixture: Fixture) -> list[EntryPoint]:
     (wrapper,) = rewriter.open(fixture.path).wrappers
     return [entry for entry in wrapper.located.entries if entry.inputs]
 
@@ -437,7 +437,7 @@ def test_python_wrappers_are_checked_before_they_assert(
     ]
 
 
-def entries_of(path: Path) -> list[Entry]:
+def entries_of(path: Path) -> list[EntryPoint]:
     (wrapper,) = rewriter.open(path).wrappers
     return [entry for entry in wrapper.located.entries if entry.inputs]
 

@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.locate.names import canonical
-from rewriter.locate.types import Entry, Launch
+from rewriter.locate.types import EntryPoint, Launch
 
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
 
 
 def attribute(
-    launches: Sequence[Launch], entry: Entry, graph: FxGraph
+    launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
     """The nodes of the graph that launches compute, by index, in the order of the graph."""
     return _Attribution(launches, entry, graph).nodes()
 
 
 class _Attribution:
-    def __init__(self, launches: Sequence[Launch], entry: Entry, graph: FxGraph) -> None:
+    def __init__(self, launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph) -> None:
         self._graph = graph
         self._launches = [one for one in launches if not one.repeats]
         self._order = {name: number for number, name in enumerate(graph.nodes)}

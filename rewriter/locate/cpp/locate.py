@@ -25,7 +25,7 @@ from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python
-from rewriter.locate.types import Argument, Entry, InputSpec, Launch, Located, Unrecognised
+from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located, Unrecognised
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
@@ -50,7 +50,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     outline = CppOutline(source, text, shapes)
     kernels = KernelTable(outline, sources)
     launches: list[Launch] = []
-    entries: list[Entry] = []
+    entries: list[EntryPoint] = []
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
     for body in outline.bodies:
@@ -200,7 +200,9 @@ class _Builder:
         return name
 
 
-def _entry(outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow) -> Entry | None:
+def _entry(
+    outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
+) -> EntryPoint | None:
     """The entry that a body is; `flow` are its variables at its end."""
     source = outline.source
     statements = [node for node in body.node.named_children if node.type != "comment"]
@@ -217,7 +219,7 @@ def _entry(outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow)
         if outline.is_continued(inputs_at):
             inputs_at = None
     inputs, outputs = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
-    return Entry(body.name, start, indent, inputs, inputs_at, outputs)
+    return EntryPoint(body.name, start, indent, inputs, inputs_at, outputs)
 
 
 def _unreachable(launch: Launch) -> Launch:

@@ -285,9 +285,9 @@ def _arguments(call: ClassifiedCall) -> list[tree_sitter.Node]:
     return [node for node in call.arguments.named_children if node.type != "comment"]
 
 
-Resolver = Callable[[CppLaunch, Context], ResolvedCall]
+CppResolver = Callable[[CppLaunch, Context], ResolvedCall]
 
-RESOLVERS: dict[str, Resolver] = {
+RESOLVERS: dict[str, CppResolver] = {
     "signature": by_signature,
     "shim": by_shim,
     "proxy": by_proxy,

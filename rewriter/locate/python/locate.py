@@ -41,7 +41,7 @@ from rewriter.locate.python.launch_finder import (
 from rewriter.locate.python.outline import PythonOutline, head
 from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
-from rewriter.locate.types import Argument, Entry, Launch, Located
+from rewriter.locate.types import Argument, EntryPoint, Launch, Located
 
 
 def locate(source: Source) -> Located:
@@ -160,7 +160,7 @@ def _results(candidate: PythonLaunch) -> Iterator[Argument]:
 
 def _entries(
     outline: PythonOutline, source: Source, returned: Mapping[str, tuple[str, ...]]
-) -> Iterator[Entry]:
+) -> Iterator[EntryPoint]:
     for scope in outline.scopes:
         if scope.entry:
             first = scope.function.body[0]
@@ -173,7 +173,7 @@ def _entries(
                 inputs, inputs_at = _inputs(scope.function, source)
                 outputs = returned.get(scope.name, ())
                 known = input_specs(outline.module, scope.function, inputs, outline.harness)
-                yield Entry(scope.name, start, indent, inputs, inputs_at, outputs, known)
+                yield EntryPoint(scope.name, start, indent, inputs, inputs_at, outputs, known)
             return
 
 

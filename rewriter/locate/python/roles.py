@@ -89,9 +89,9 @@ def _is_written(written: Sequence[int | str], position: int, argument: WrittenAr
     return (argument.keyword or position) in written
 
 
-Resolver = Callable[[KernelCall, Signatures], list[DeclaredArgument]]
+PythonResolver = Callable[[KernelCall, Signatures], list[DeclaredArgument]]
 
-RESOLVERS: dict[str, Resolver] = {
+RESOLVERS: dict[str, PythonResolver] = {
     "signature": by_signature,
     "out": by_out,
     "schema": by_schema,

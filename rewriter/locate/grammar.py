@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 from rewriter.core import toml
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.locate.declarations import check_keys, folder, invalid, texts
-from rewriter.locate.vocabulary import DEVICES, check_kind, check_placeholders, expand
+from rewriter.locate.vocabulary import PLACEHOLDERS, check_kind, check_placeholders, expand
 
 KNOWN_CALLS = "known_calls.toml"
 
-_SPECIAL = re.compile(rf"(\*\*|\*|{re.escape(DEVICES)})")
+_SPECIAL = re.compile(rf"(\*\*|\*|{'|'.join(map(re.escape, PLACEHOLDERS))})")
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def common_fields(
 def compile_glob(*patterns: str) -> re.Pattern[str]:
     """One regular expression for any of `patterns`.
 
-    `*` is any text without a dot, also none, `**` any text at all, and `{devices}` the name of a
-    device. Raises `ValueError` for another placeholder.
+    `*` is any text without a dot, also none, `**` any text at all, `{devices}` the name of a device
+    and `{libraries}` that of a library of templates. Raises `ValueError` for another placeholder.
     """
-    pieces = {"**": ".+", "*": "[^.]*", DEVICES: f"(?:{expand(DEVICES)})"}
+    pieces = {"**": ".+", "*": "[^.]*", **{one: f"(?:{expand(one)})" for one in PLACEHOLDERS}}
     for pattern in patterns:
         check_placeholders(pattern)
     return re.compile(

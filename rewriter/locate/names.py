@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from functools import cache
 
 from rewriter.core.align import Keys
-from rewriter.locate.vocabulary import vocabulary
+from rewriter.locate.vocabulary import DEVICES, LIBRARIES, expand, vocabulary
 
 _SUFFIX = re.compile(r"_\d+$")
 _NUMBER = re.compile(r"(?:^|_)\d+$")
@@ -17,8 +17,8 @@ _OPERATOR = re.compile(r"^(?:torch\.ops\.|aten\.|extern_kernels\.)+(?:aten\.)?")
 
 @cache
 def _generated() -> re.Pattern[str]:
-    devices = vocabulary().any_device
-    return re.compile(rf"^(?:triton_\w+?|cpp|combo|cutlass|rocm|{devices})_fused_")
+    makers = expand(f"{LIBRARIES}|{DEVICES}")
+    return re.compile(rf"^(?:triton_\w+?|cpp|combo|{makers})_fused_")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Devices and kinds of launches by the names that wrappers have for them: `grammars/names.toml`."""
+"""Devices, libraries and kinds of launches by their names in wrappers: `grammars/names.toml`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from rewriter.core import toml
-from rewriter.locate.declarations import check_keys, folder, invalid
+from rewriter.locate.declarations import check_keys, folder, invalid, texts
 
-DEVICES = "{devices}"
-"""What stands in a pattern or a query for the name of any device."""
+# What stands in a pattern or a query for any of these names.
+DEVICES, LIBRARIES = PLACEHOLDERS = ("{devices}", "{libraries}")
 
 _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
 _WHERE = ("gpu", "cpu", "any")
@@ -20,11 +20,13 @@ _WHERE = ("gpu", "cpu", "any")
 @dataclass(frozen=True)
 class Vocabulary:
     """`devices` are numbers of devices (c10::DeviceType) by name. `kinds` say where launches of a
-    kind run: on a "gpu", on the "cpu", or, as "any", where their arguments are.
+    kind run: on a "gpu", on the "cpu", or, as "any", where their arguments are. `libraries` make
+    kernels from templates.
     """
 
     devices: Mapping[str, int]
     kinds: Mapping[str, str]
+    libraries: tuple[str, ...]
 
     @cached_property
     def gpu_kinds(self) -> frozenset[str]:
@@ -47,8 +49,9 @@ def vocabulary() -> Vocabulary:
     file = folder() / "names.toml"
     try:
         declared = toml.read(file)
-        check_keys(declared, required={"devices", "kinds"}, optional=set())
+        check_keys(declared, required={"devices", "kinds", "libraries"}, optional=set())
         devices, kinds = dict(declared["devices"]), dict(declared["kinds"])
+        libraries = texts(declared, "libraries")
         for name, number in devices.items():
             if not isinstance(number, int):
                 raise TypeError(f"devices: {name} = {number!r} is no whole number")
@@ -57,13 +60,14 @@ def vocabulary() -> Vocabulary:
                 raise ValueError(f"kinds: {name} = {where!r} is none of {', '.join(_WHERE)}")
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise invalid(file, error) from error
-    return Vocabulary(devices, kinds)
+    return Vocabulary(devices, kinds, libraries)
 
 
 def check_placeholders(text: str) -> None:
     """Raise `ValueError` for a placeholder that there is not."""
-    if unknown := set(_PLACEHOLDER.findall(text)) - {DEVICES}:
-        raise ValueError(f"unknown placeholder {', '.join(sorted(unknown))}; there is {DEVICES}")
+    if unknown := set(_PLACEHOLDER.findall(text)) - {*PLACEHOLDERS}:
+        there = ", ".join(PLACEHOLDERS)
+        raise ValueError(f"unknown placeholder {', '.join(sorted(unknown))}; there is {there}")
 
 
 def expand(text: str) -> str:
@@ -72,7 +76,9 @@ def expand(text: str) -> str:
     Raises `ValueError` for a placeholder that there is not.
     """
     check_placeholders(text)
-    return text.replace(DEVICES, vocabulary().any_device)
+    words = vocabulary()
+    text = text.replace(DEVICES, words.any_device)
+    return text.replace(LIBRARIES, "|".join(map(re.escape, words.libraries)))
 
 
 def check_kind(kind: str) -> None:

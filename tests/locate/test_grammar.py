@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rewriter.locate.declarations import folder
 from rewriter.locate.python import grammar as python_grammar
 from rewriter.locate.python.locate import locate
 from rewriter.locate.types import Located
-from rewriter.locate.vocabulary import vocabulary
+from rewriter.locate.vocabulary import PLACEHOLDERS, vocabulary
 
 FILES = sorted((folder() / "python").glob("*.toml"))
 SHAPES = [file for file in FILES if file.stem != "known_calls"]
@@ -138,9 +139,11 @@ def test_every_pattern_compiles_and_matches_itself(file: Path) -> None:
     for pattern in patterns:
         compiled = grammar.compile_glob(pattern)
         callee = pattern.replace("**", "a.b").replace("*", "a")
-        for device in vocabulary().devices:
-            assert compiled.fullmatch(callee.replace("{devices}", device))
-        assert ("{devices}" in callee) == (compiled.fullmatch(callee) is None)
+        for device, library in product(vocabulary().devices, vocabulary().libraries):
+            named = callee.replace("{devices}", device).replace("{libraries}", library)
+            assert compiled.fullmatch(named)
+        has_one = any(one in callee for one in PLACEHOLDERS)
+        assert has_one == (compiled.fullmatch(callee) is None)
 
 
 GLOBS = [

@@ -21,6 +21,7 @@ WRONG = {
     "no TOML": ("devices = ", "TOMLDecodeError"),
     "no devices": (NAMES.replace("[devices]", "[divices]"), "missing devices"),
     "a device without a number": (NAMES.replace("cuda = 1\n", 'cuda = "one"\n'), "cuda"),
+    "libraries by number": (NAMES.replace('"rocm"', "7"), "libraries"),
     "a kind that runs elsewhere": (NAMES.replace('cpp = "cpu"', 'cpp = "mars"'), "mars"),
 }
 

@@ -13,6 +13,32 @@ LARGEST = {
     "float8_e5m2": 57344.0,
 }
 
+# Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
+ROUNDING = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e4m3fnuz": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "float8_e5m2fnuz": 2.0**-3,
+}
+
+# What C++ calls them, without a namespace: torch/csrc/inductor/cpp_prefix.h, c10/util.
+IN_CPP = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "bool": "bool",
+    "complex<float>": "complex64",
+    "complex<double>": "complex128",
+    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
 
 def is_floating(dtype: object) -> bool:
     """Whether elements of a dtype may be NaN or infinite: floating-point and complex ones."""

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rewriter.comparison.dumps.precision import UNITS
 from rewriter.comparison.dumps.types import LaunchComparison, TensorComparison
+from rewriter.core.dtypes import ROUNDING
 from rewriter.dump.dataflow import FlowNode
 from rewriter.dump.rows import TensorRow
 
@@ -95,4 +95,4 @@ def _error(tensors: Iterable[TensorComparison]) -> float | None:
 
 
 def _rounding(tensor: TensorComparison) -> float:
-    return max((UNITS.get(dtype, 2.0**-53) for dtype in tensor.dtypes), default=2.0**-53)
+    return max((ROUNDING.get(dtype, 2.0**-53) for dtype in tensor.dtypes), default=2.0**-53)

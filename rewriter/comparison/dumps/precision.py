@@ -46,20 +46,9 @@ from rewriter.comparison.dumps.types import (
     State,
     TensorComparison,
 )
+from rewriter.core.dtypes import ROUNDING
 from rewriter.dump.dataflow import OUTPUTS, FlowNode, RecordedLaunch, ValueOrigin
 from rewriter.dump.rows import TensorRow, ValueRow, finite
-
-# Half a step from 1 to the next number: what rounding to nearest leaves at most, relatively.
-UNITS = {
-    "float64": 2.0**-53,
-    "float32": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float8_e4m3fn": 2.0**-4,
-    "float8_e4m3fnuz": 2.0**-4,
-    "float8_e5m2": 2.0**-3,
-    "float8_e5m2fnuz": 2.0**-3,
-}
 
 _HALF = 0.5  # of the error without a direction
 _SIGMAS = 3.0
@@ -98,7 +87,7 @@ def lower(launches: Iterable[LaunchComparison]) -> str:
         if len(set(tensor.dtypes)) > 1
         for dtype in tensor.dtypes
     }
-    return max(dtypes & UNITS.keys(), key=UNITS.__getitem__, default="")
+    return max(dtypes & ROUNDING.keys(), key=ROUNDING.__getitem__, default="")
 
 
 def explain(
@@ -109,7 +98,7 @@ def explain(
     `nodes` are the steps of dump A. Saved values are judged; of the others not enough is known, and
     where somebody said what is allowed, that counts.
     """
-    coarsest = UNITS.get(lower(launches), 0.0)
+    coarsest = ROUNDING.get(lower(launches), 0.0)
     if not coarsest or tolerances.rtol is not None or tolerances.atol is not None:
         return list(launches)
     judge = _Judge(nodes, coarsest, tolerances)
@@ -308,7 +297,7 @@ def _error(tensor: TensorComparison) -> Error | None:
     metrics = tensor.metrics
     if metrics is None or tensor.state == "non-finite":
         return None
-    if not any(dtype in UNITS for dtype in tensor.dtypes):
+    if not any(dtype in ROUNDING for dtype in tensor.dtypes):
         return None
     if not (metrics.rms_b > 0 and math.isfinite(metrics.rms_b)) or not math.isfinite(metrics.rms):
         return None
@@ -333,4 +322,4 @@ def _peak(row: ValueRow, metrics: Metrics) -> float:
 
 
 def _unit(tensor: TensorComparison) -> float:
-    return max((UNITS.get(dtype, 0.0) for dtype in tensor.dtypes), default=0.0)
+    return max((ROUNDING.get(dtype, 0.0) for dtype in tensor.dtypes), default=0.0)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from rewriter.core.dtypes import IN_CPP
 from rewriter.locate.inputs import SYMBOL, combine, dimension
 from rewriter.locate.types import InputSpec
 from rewriter.locate.vocabulary import vocabulary
@@ -35,19 +36,6 @@ _BOUND = re.compile(
 _DTYPE = re.compile(r"\b(?P<name>\w+)_expected_dtype = aoti_torch_dtype_(?P<dtype>\w+)\(\);")
 _DEVICE = re.compile(r"\b(?P<name>\w+)_expected_device_type = (?P<number>\d+);")
 
-_TYPES = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "bool": "bool",
-    "complex<float>": "complex64",
-    "complex<double>": "complex128",
-    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
-
 
 def input_specs(
     checks: str, body: str, names: Sequence[str], example: Mapping[str, InputSpec]
@@ -62,7 +50,7 @@ def input_specs(
     for known in (*_asserted(body, inputs), *_numbers(body)):
         asserted[known.name] = _merged(asserted.get(known.name), known)
     for pointer in _POINTER.finditer(body):
-        name, dtype = pointer["name"], _TYPES.get(pointer["type"].rpartition("::")[2], "")
+        name, dtype = pointer["name"], IN_CPP.get(pointer["type"].rpartition("::")[2], "")
         if name not in inputs:
             continue
         known = asserted.get(name, InputSpec(name, "tensor"))

@@ -115,10 +115,7 @@ class Evidence:
         return self.facts.buffers.get(name, name)
 
     def _made(self, step: RunStep, row: ValueRow | None) -> Producer:
-        if step.launch is None:
-            return Producer(None, row=row)
-        facts = self._run.launch_row(step.launch)
-        return Producer(step.launch, step.iteration, step.kernel, facts.kind, facts.line, row)
+        return Producer.of(dataflow.recorded(self._run, step), row)
 
 
 def in_model(run: RunDump, name: str) -> str:

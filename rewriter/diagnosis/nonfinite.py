@@ -177,36 +177,21 @@ class _Witness:
         made = self._verdict(origin.node, origin.state, origin.rows, "nan")
         if origin.overflow is None:
             return (replace(made, notes=tuple(self._notes(made))),)
-        cause = self._producer(origin.overflow, origin.overflow_rows)
+        cause = Producer.of(origin.overflow.place, next(iter(origin.overflow_rows), None))
         made = replace(made, cause=cause)
         first = self._verdict(origin.overflow, "overflowed", origin.overflow_rows, "inf")
-        first = replace(first, effect=self._producer(origin.node, origin.rows))
+        first = replace(first, effect=Producer.of(origin.node.place, next(iter(origin.rows), None)))
         first = replace(first, notes=tuple(_overflow(origin.overflow_rows)))
         return first, replace(made, notes=tuple(self._notes(made)))
 
     def _verdict(
         self, node: FlowNode, state: NonFiniteState, rows: Sequence[TensorRow], what: What
     ) -> Verdict:
-        run, step, place = self._run, node.step, node.place
-        evidence = Evidence(self._dump, run, step)
+        run = self._run
+        evidence = Evidence(self._dump, run, node.step)
         arguments = tuple(self._arguments(evidence, node, rows))
-        return Verdict(
-            rank=run.rank,
-            run=run.name,
-            pid=run.facts.pid or 0,
-            artifact=run.artifact,
-            state=state,
-            ended=None,
-            launch=step.launch,
-            iteration=step.iteration,
-            kernel=step.kernel,
-            kind=place.kind,
-            scope=place.scope,
-            line=place.line,
-            arguments=arguments,
-            source_nodes=place.source_nodes,
-            origins=place.origins,
-            probes=self._dump.manifest.probes or (),
+        return replace(
+            Verdict.of(self._dump, run, node.place, state, arguments),
             on_gpu=evidence.on_gpu(arguments),
             call=self._calls.words(run),
             number=self._calls.number(run),
@@ -243,11 +228,6 @@ class _Witness:
         if step.launch is not None:
             for name, row in written.items():
                 yield VerdictArgument(name, row.role, row)
-
-    def _producer(self, node: FlowNode, rows: Sequence[TensorRow]) -> Producer:
-        step, place = node.step, node.place
-        row = rows[0] if rows else None
-        return Producer(step.launch, step.iteration, step.kernel, place.kind, place.line, row)
 
     def _notes(self, verdict: Verdict) -> Iterator[str]:
         """Whether the NaN was made or came in, and what catches the eye in what was read."""

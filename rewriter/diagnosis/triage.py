@@ -18,6 +18,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import StoppedState, Verdict
+from rewriter.dump import dataflow
 from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import EVENTS, Dump, RunDump, RunStep, is_recorded, open_dump
 
@@ -162,32 +163,16 @@ def _verdict(
 ) -> Verdict:
     """What is known of the launch where a process stopped."""
     evidence = Evidence(dump, stop.run, stop.step)
-    facts, step = stop.facts, stop.step
-    assert step.launch is not None
     arguments = tuple(evidence.arguments())
-    probes = dump.manifest.probes or ()
+    made = Verdict.of(dump, stop.run, dataflow.recorded(stop.run, stop.step), stop.state, arguments)
     on_gpu = evidence.on_gpu(arguments)
-    pinned = "sync" in probes or stop.state in ("faulted", "waiting")
+    pinned = "sync" in made.probes or stop.state in ("faulted", "waiting")
     # What was read before a launch stays on the device until it is over: after a fault, the
     # record may lack the launch that was running.
     pinned = pinned or (blocking and stop.state in ("running", "begun"))
-    made = Verdict(
-        rank=stop.run.rank,
-        run=stop.run.name,
-        pid=stop.run.facts.pid or 0,
-        artifact=stop.run.artifact,
-        state=stop.state,
+    made = replace(
+        made,
         ended=ended,
-        launch=step.launch,
-        iteration=step.iteration,
-        kernel=step.kernel,
-        kind=facts.kind,
-        scope=facts.scope,
-        line=facts.line,
-        arguments=arguments,
-        source_nodes=facts.source_nodes,
-        origins=facts.origins,
-        probes=probes,
         error=stop.error,
         asynchronous=on_gpu and not pinned and not ended.stopped,
         on_gpu=on_gpu,

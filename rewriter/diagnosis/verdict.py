@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
-from rewriter.dump.reading import label
+from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Producer:
     kind: str = ""
     line: int = 0
     row: ValueRow | None = None
+
+    @classmethod
+    def of(cls, launch: RecordedLaunch, row: ValueRow | None) -> Producer:
+        """The launch that wrote a value."""
+        return cls(launch.launch, launch.iteration, launch.kernel, launch.kind, launch.line, row)
 
     def __str__(self) -> str:
         return "an input of the call" if self.launch is None else f"written by {self.place}"
@@ -139,6 +145,35 @@ class Verdict:
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
+
+    @classmethod
+    def of(
+        cls,
+        dump: Dump,
+        run: RunDump,
+        launch: RecordedLaunch,
+        state: VerdictState,
+        arguments: tuple[VerdictArgument, ...],
+    ) -> Verdict:
+        """What the dump says of a launch that ran, and of the process that ran it."""
+        return cls(
+            rank=run.rank,
+            run=run.name,
+            pid=run.facts.pid or 0,
+            artifact=run.artifact,
+            state=state,
+            ended=None,
+            launch=launch.launch,
+            iteration=launch.iteration,
+            kernel=launch.kernel,
+            kind=launch.kind,
+            scope=launch.scope,
+            line=launch.line,
+            arguments=arguments,
+            source_nodes=launch.source_nodes,
+            origins=launch.origins,
+            probes=dump.manifest.probes or (),
+        )
 
     @property
     def label(self) -> str:

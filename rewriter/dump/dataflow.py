@@ -51,6 +51,23 @@ class RecordedLaunch:
         return f"{label(self.launch, self.iteration)} {self.kernel}"
 
 
+def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
+    """A step of a run, with what the table of launches says of it."""
+    facts = run.launch_row(step.launch)
+    return RecordedLaunch(
+        run.name,
+        step.position,
+        step.launch,
+        step.iteration,
+        step.kernel,
+        facts.kind,
+        facts.scope,
+        facts.line,
+        facts.source_nodes,
+        facts.origins,
+    )
+
+
 @dataclass(frozen=True)
 class ValueOrigin:
     """A value by its origin: the `slot`-th result of a step of the same run."""
@@ -187,18 +204,7 @@ class _Tracer:
 
     def node(self, run: RunDump, step: RunStep, rows: list[EventRow]) -> FlowNode:
         facts = run.launch_row(step.launch)
-        place = RecordedLaunch(
-            run.name,
-            step.position,
-            step.launch,
-            step.iteration,
-            step.kernel,
-            facts.kind,
-            facts.scope,
-            facts.line,
-            facts.source_nodes,
-            facts.origins,
-        )
+        place = recorded(run, step)
         memory = facts.buffers
         got, written = given(rows), tensors(results(rows))
         # In what runs again and again, a name of the last time says nothing.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import get_args
 
 from rewriter.cache import location
 from rewriter.commands._parser import Parser
+from rewriter.core.types import Which
 from rewriter.instrumentation import probes
 from rewriter.rebuild.types import ROUTES
 
@@ -14,11 +16,23 @@ ARTIFACT = "a wrapper, a .pt2 package, a directory or a log of them"
 WRAPPERS = "wrappers of the cache"
 LEVEL_VARIABLE = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 KERNELS_VARIABLE = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+WHICH: tuple[Which, ...] = get_args(Which)
 _WHICH = "which wrappers"
+_ARGS = (
+    "what print, hash and save show of launches: written (what they write, after them, and the "
+    "inputs of each call; default) or all (all arguments, before and after)"
+)
+_INPUTS = (
+    "inputs: a list saved by torch.save, for a package also a dict of keyword arguments (default: "
+    "the wrapper's own get_args())"
+)
 
 
-def add_probe_options(parser: Parser) -> None:
-    """Add PROBES, the same for every command that takes them."""
+def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
+    """Add PROBES, the same for every command that takes them.
+
+    One that `runs` artifacts has `--args` for their inputs, too: `add_run_options` adds it.
+    """
     group = parser.group("probes")
     known = "; ".join(f"{name}: {probe.summary}" for name, probe in probes.registry().items())
     group.add_argument("--probe", metavar="NAME[,NAME…]", action="append", help=known)
@@ -34,7 +48,16 @@ def add_probe_options(parser: Parser) -> None:
     )
     group.add_argument("--launches", metavar="N[,N-M…]", help="only launches of these indices")
     group.add_argument(
-        "--when", choices=("before", "after", "both"), help="where to act (default: the probe's)"
+        "--when",
+        choices=("before", "after", "both"),
+        help="where to act (default: after launches; names before, sync and time on both sides)",
+    )
+    if not runs:
+        group.add_argument("--args", dest="which", choices=WHICH, help=_ARGS)
+    group.add_argument(
+        "--recheck",
+        action="store_true",
+        help="read again what is known not to have been written since it was measured",
     )
     group.add_argument(
         "--roles",
@@ -66,6 +89,19 @@ def add_probe_options(parser: Parser) -> None:
     group.add_argument(
         "--values", action="store_true", help="print up to 64 values of each tensor, too"
     )
+
+
+class _InputsOrWhich(argparse.Action):
+    """`--args` of a command that runs artifacts: a file of inputs, or which arguments are read."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, "which" if values in WHICH else "args", values)
 
 
 def add_model_option(parser: Parser) -> None:
@@ -156,17 +192,22 @@ def add_output_options(parser: Parser, default: str) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def add_run_options(parser: Parser, *, programs: bool = False) -> None:
-    """Add what says how an artifact is run, and where the record goes."""
+def add_run_options(parser: Parser, *, programs: bool = False, probes: bool = False) -> None:
+    """Add what says how an artifact is run, and where the record goes; with `probes`, also which
+    arguments of launches they read."""
     add_model_option(parser)
     add_wrapper_option(parser, programs=programs)
     group = parser.group("the run")
-    group.add_argument(
-        "--args",
-        metavar="FILE.pt",
-        help="inputs: a list saved by torch.save, for a package also a dict of keyword arguments "
-        "(default: the wrapper's own get_args())",
-    )
+    if probes:
+        parser.set_defaults(which=None)
+        group.add_argument(
+            "--args",
+            metavar="FILE.pt|written|all",
+            action=_InputsOrWhich,
+            help=f"{_INPUTS}; or {_ARGS}; may be given for each",
+        )
+    else:
+        group.add_argument("--args", metavar="FILE.pt", help=_INPUTS)
     group.add_argument(
         "--constants",
         metavar="FILE.pt",

@@ -45,6 +45,8 @@ def selection(
         tensors=arguments.tensors,
         calls=_calls(arguments),
         last=0 if arguments.last is None else check_number("--last", arguments.last),
+        args=arguments.which,
+        recheck=arguments.recheck,
     )
 
 
@@ -86,6 +88,8 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--kernels": arguments.kernels,
         "--launches": arguments.launches,
         "--when": arguments.when,
+        "--args": arguments.which,
+        "--recheck": arguments.recheck,
         "--values": arguments.values,
         "--roles": arguments.roles,
         "--tensors": arguments.tensors,

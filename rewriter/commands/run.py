@@ -18,8 +18,8 @@ def add(parser: Parser) -> None:
         "type it; or a call that a dump recorded with its inputs, DUMP/rank0/run3: it is run once "
         "more",
     )
-    options.add_probe_options(parser)
-    options.add_run_options(parser, programs=True)
+    options.add_probe_options(parser, runs=True)
+    options.add_run_options(parser, programs=True, probes=True)
     options.add_blocking_option(parser)
     options.add_quiet_option(parser)
     options.add_program_options(parser, artifacts=True)

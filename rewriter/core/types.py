@@ -8,6 +8,7 @@ Role = Literal["in", "out", "inout"]
 Type = Literal["tensor", "scalar", "other"]
 Phase = Literal["before", "after"]
 When = Literal["before", "after", "both"]
+Which = Literal["written", "all"]  # of the arguments of launches
 Format = Literal["text", "upstream"]
 Language = Literal["python", "cpp"]
 Json = dict[str, Any]

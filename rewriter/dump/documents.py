@@ -39,7 +39,7 @@ class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `repeats` says that it may run several times in a call. `buffers` has the memory behind the
     names that are views of it. `before` and `after` are what the line there hands over, unset where
-    there is no such line.
+    there is no such line; `reads` are the tensors that it is given and no line hands over.
     """
 
     launch: Count
@@ -53,6 +53,7 @@ class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     buffers: dict[str, str] = {}
     before: tuple[Label, ...] | UnsetType = UNSET
     after: tuple[Label, ...] | UnsetType = UNSET
+    reads: tuple[Label, ...] = ()
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -200,7 +200,8 @@ def _declared(probes: Sequence[str]) -> str:
 
 def _factory(name: str) -> str:
     probe = registry()[name]
-    flags = {"spans": probe.spans, "measures": probe.measures, "saves": probe.saves}
+    names = ("spans", "of_results", "measures", "saves")
+    flags = {name: getattr(probe, name) for name in names}
     lines = [
         f"probe = std::make_unique<{name.title().replace('_', '')}>();",
         f'probe->when = "{probe.when}";',

@@ -70,6 +70,12 @@ def is_asked(argument: Argument, phase: Phase, selection: Selection) -> bool:
     return argument.role == "inout" and ("in" if phase == "before" else "out") in selection.roles
 
 
+def may_be_written(launch: Launch, argument: Argument) -> bool:
+    """Whether a launch writes an argument, or may: what a custom operator changes in place, and
+    returns something else, nobody says."""
+    return argument.role != "in" or (launch.kind == "custom_op" and argument.type == "tensor")
+
+
 def asks_for_inputs(selection: Selection) -> bool:
     """Whether a selection has the inputs of a call among the values that it asks for.
 
@@ -94,6 +100,7 @@ def chosen_text(selection: Selection) -> str:
         "--launches": ranges,
         "--roles": selection.roles,
         "--tensors": selection.tensors,
+        "--args": None if selection.args is None else (selection.args,),
     }
     words = [(name, ",".join(value)) for name, value in given.items() if value is not None]
     return shlex.join(word for pair in words for word in pair)

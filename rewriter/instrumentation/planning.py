@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from rewriter.core import markers
@@ -82,7 +83,7 @@ class _Launches:
 def _plan_entries(lines: _Lines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
-    reads = choosing.asks_for_inputs(selection) and probes.phases(selection).get("before", False)
+    reads = choosing.asks_for_inputs(selection) and probes.reads_inputs(selection)
     if checks and selection.tensors is not None:
         reads = False  # all of them are handed over to be checked
     inputs = _Inputs(reads, checks)
@@ -115,7 +116,7 @@ def _plan_launches(lines: _Lines, chosen: Sequence[Launch], selection: Selection
             continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
-        facts.append(_facts(launch, values))
+        facts.append(_facts(launch, values, reads=any(phases.values())))
         probed.append(launch)
     return _Launches(tuple(probed), tuple(skipped), tuple(facts))
 
@@ -142,6 +143,7 @@ def _values(
     """
     chooses = selection.roles is not None or selection.tensors is not None
     needed = probes.needed(selection)
+    written = probes.which(selection) == "written"
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
         if phase == "after" and launch.insertion_point.open_ended:
@@ -151,6 +153,7 @@ def _values(
             for argument in launch.args
             if reads
             and _is_read(argument, phase, selection.format)
+            and (not written or choosing.may_be_written(launch, argument))
             and choosing.is_asked(argument, phase, selection)
         )
         values = tuple({argument.expr: argument for argument in readable}.values())
@@ -168,8 +171,12 @@ def _is_read(argument: Argument, phase: Phase, style: Format) -> bool:
     return argument.type == "tensor" or bool(argument.buffer) or style == "upstream"
 
 
-def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> Json:
-    """The row of a launch in the wrapper's table: what is known of it without running it."""
+def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]], *, reads: bool) -> Json:
+    """The row of a launch in the wrapper's table: what is known of it without running it.
+
+    With `reads`, what it is given and no line hands over is named: data flow tells its value.
+    """
+    given = _left_out(launch, values) if reads else ()
     row: Json = {
         "launch": launch.index,
         "kernel": launch.kernel,
@@ -180,14 +187,28 @@ def _facts(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> Json:
         "origins": list(launch.origins),
         "repeats": launch.repeats,
     }
-    memory = {a.name: a.buffer for arguments in values.values() for a in arguments if _is_alias(a)}
+    known = (*chain.from_iterable(values.values()), *given)
+    memory = {a.name: a.buffer for a in known if _is_alias(a)}
     if memory:
         row["buffers"] = memory
     for phase, arguments in values.items():
-        row[phase] = [
-            [a.role, a.name] if a.name == a.expr else [a.role, a.name, a.expr] for a in arguments
-        ]
+        row[phase] = list(map(_label, arguments))
+    if given:
+        row["reads"] = list(map(_label, given))
     return row
+
+
+def _label(argument: Argument) -> list[str]:
+    named = [argument.role, argument.name]
+    return named if argument.name == argument.expr else [*named, argument.expr]
+
+
+def _left_out(launch: Launch, values: dict[Phase, tuple[Argument, ...]]) -> tuple[Argument, ...]:
+    """The tensors that a launch is given and that no line of its hands over as they were then."""
+    shown = {a.expr for a in values.get("before", ())}
+    shown |= {a.expr for a in values.get("after", ()) if a.role == "in"}
+    given = (a for a in launch.args if a.type == "tensor" and a.role != "out")
+    return tuple({a.expr: a for a in given if a.expr not in shown}.values())
 
 
 def _is_alias(argument: Argument) -> bool:
@@ -270,6 +291,8 @@ class _Lines:
             "label": record.label,
             "calls": selection.calls,
             "last": selection.last,
+            "args": probes.which(selection),
+            "recheck": selection.recheck,
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
         }
         if inputs.checks:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 from rewriter.core.errors import FAILED, RewriterError
-from rewriter.core.types import Phase
+from rewriter.core.types import Phase, Which
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import probes as package
 from rewriter.runtime.probes import Probe
@@ -72,16 +72,42 @@ def needed(selection: Selection) -> frozenset[Phase]:
     return frozenset(phase for probe, phase in _acting(selection) if not probe.idle)
 
 
+def which(selection: Selection) -> Which:
+    """Which arguments of launches are read.
+
+    Unless the selection says so: what they write, but all of them where it asks for more than one
+    side of a launch, chooses among its arguments itself, or has a probe that waits for the device,
+    which hunts a crash: what a launch was given is known only before that.
+    """
+    if selection.args is not None:
+        return selection.args
+    chooses = selection.roles is not None or selection.tensors is not None
+    hunts = any(probe.reads_values and not probe.of_results for probe in _classes(selection))
+    return "all" if chooses or hunts or selection.when in ("before", "both") else "written"
+
+
+def reads_inputs(selection: Selection) -> bool:
+    """Whether a selected probe reads the inputs of a call: before all launches, each once."""
+    if which(selection) == "written" and any(probe.of_results for probe in _classes(selection)):
+        return True
+    return phases(selection).get("before", False)
+
+
+def _classes(selection: Selection) -> Iterator[type[Probe]]:
+    return (registry()[name] for name in selection.probes)
+
+
 def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
-    for name in selection.probes:
-        probe = registry()[name]
+    written = which(selection) == "written"
+    for probe in _classes(selection):
         if probe.when == "inputs":
             continue
-        when = probe.when if probe.spans else selection.when or probe.when
+        own = "after" if written and probe.of_results else probe.when
+        when = probe.when if probe.spans else selection.when or own
         both: tuple[Phase, ...] = ("before", "after")
         yield from ((probe, phase) for phase in both if when in (phase, "both"))
 
 
 def checks_inputs(selection: Selection) -> bool:
     """Whether a selected probe looks at the inputs of a call, whatever launches are chosen."""
-    return any(registry()[name].when == "inputs" for name in selection.probes)
+    return any(probe.when == "inputs" for probe in _classes(selection))

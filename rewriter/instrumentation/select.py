@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Format, Role, When
+from rewriter.core.types import Format, Role, When, Which
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.calls import Calls
@@ -26,11 +26,16 @@ def select(
     tensors: str | Iterable[str] | None = None,
     calls: str = "",
     last: int = 0,
+    args: Which | None = None,
+    recheck: bool = False,
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
 
-    `roles` and `tensors` choose among the arguments of launches; `calls`, such as `"3-5,9,20-"`,
-    which calls of the wrapper are recorded, counted from 0; of those the dump keeps the `last`.
+    `print`, `hash` and `save` show what launches write, after them, and the inputs of each call;
+    with `args="all"` or `when="both"` all arguments of launches, before and after.
+    `roles` and `tensors` choose among these arguments; `calls`, such as `"3-5,9,20-"`, which calls
+    of the wrapper are recorded, counted from 0; of those the dump keeps the `last`. `recheck` reads
+    also what is known not to have been written since it was measured.
 
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
@@ -50,6 +55,8 @@ def select(
         None if tensors is None else tuple(_listed(tensors)),
         check_calls(calls),
         check_number("--last", last) if last else 0,
+        args,
+        recheck,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core.edit import Insertion
-from rewriter.core.types import Format, Role, When
+from rewriter.core.types import Format, Role, When, Which
 from rewriter.locate.types import Launch, Unrecognised
 
 
@@ -15,10 +15,12 @@ class Selection:
     """Which probes go where: what the command line's PROBES options say.
 
     `kernels` are glob patterns over kernel names, `launches` ranges of indices; `None` is all.
-    `when` of `None` leaves it to each probe. `roles` are those of `--roles`, `tensors` patterns
-    over names and buffers of arguments; `None` is all. `calls` says which calls of the wrapper are
-    recorded, as `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps;
-    an empty text and 0 are all.
+    `when` of `None` leaves it to each probe, `args` of `None` to the rest of the selection (see
+    `probes.which`). `roles` are those of `--roles`, `tensors` patterns over names and buffers of
+    arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
+    `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
+    and 0 are all. With `recheck`, a value that is known not to have been written since it was
+    measured is read again.
     """
 
     probes: tuple[str, ...]
@@ -31,6 +33,8 @@ class Selection:
     tensors: tuple[str, ...] | None = None
     calls: str = ""
     last: int = 0
+    args: Which | None = None
+    recheck: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rewriter.core import edit, files, limits
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
-from rewriter.instrumentation import bundle
+from rewriter.instrumentation import bundle, probes
 from rewriter.instrumentation.choosing import NO_MATCH, chosen_text
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
@@ -290,6 +290,8 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "values": selection.values,
         "calls": selection.calls,
         "last": selection.last,
+        "args": probes.which(selection),
+        "recheck": selection.recheck,
         "chosen": chosen_text(selection),
         "models": {
             one.model.name: {

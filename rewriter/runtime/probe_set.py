@@ -18,13 +18,25 @@ class ProbeSet:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.names: tuple[str, ...] = tuple(options["probes"])
-        self._acting: dict[str, list[Probe]] = {"inputs": [], "before": [], "after": []}
+        self._acting: dict[str, list[Probe]] = {
+            "given": [],
+            "inputs": [],
+            "before": [],
+            "after": [],
+        }
+        # A file that was instrumented by an earlier version has all arguments.
+        written = options.get("args") == "written"
         for name in self.names:
             probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
             is_fixed = probe.spans or probe.when == "inputs"
-            when = probe.when if is_fixed else options["when"] or probe.when
-            for phase in ("before", "after") if when == "both" else (when,):
+            own = "after" if written and probe.of_results else probe.when
+            when = probe.when if is_fixed else options["when"] or own
+            phases = ("before", "after") if when == "both" else (when,)
+            for phase in phases:
                 self._acting[phase].append(probe)
+            # The inputs of a call come before everything.
+            if "before" in phases or (written and probe.of_results):
+                self._acting["given"].append(probe)
         # Most probes have none of these, and launches are many.
         self.starts = _own(self._acting["before"], "start")
         self.stops = _own(self._acting["after"], "stop")[::-1]
@@ -41,7 +53,7 @@ class ProbeSet:
         return any(probe.saves for probes in self._acting.values() for probe in probes)
 
     def acting(self, event: Event) -> list[Probe]:
-        """The probes that an event concerns; inputs are what comes before everything."""
+        """The probes that an event concerns."""
         return self._acting[_phase(event)]
 
     def readers(self, event: Event) -> list[Probe]:
@@ -59,7 +71,7 @@ class ProbeSet:
 
 
 def _phase(event: Event) -> str:
-    return "before" if event.launch is None else event.phase
+    return "given" if event.launch is None else event.phase
 
 
 def _own(probes: list[Probe], method: str) -> list[Hook]:

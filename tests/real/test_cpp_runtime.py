@@ -158,9 +158,10 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0};
+    "", "", 0, "all", false};
 const Row rows[] = {
-    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr},
+    {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
+     nullptr},
 };
 Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);
 void test_static() {
@@ -173,7 +174,8 @@ const char* test_probe(const char* name) {
   static std::string facts;
   auto probe = make_probe(name);
   facts = probe->when;
-  for (bool flag : {probe->spans, probe->values != nullptr, probe->measures, probe->saves}) {
+  for (bool flag : {probe->spans, probe->of_results, probe->values != nullptr, probe->measures,
+                    probe->saves}) {
     facts += flag ? " 1" : " 0";
   }
   return facts.c_str();
@@ -205,6 +207,8 @@ class Options(ctypes.Structure):
         ("label", ctypes.c_char_p),
         ("calls", ctypes.c_char_p),
         ("last", ctypes.c_int),
+        ("args", ctypes.c_char_p),
+        ("recheck", ctypes.c_bool),
     ]
 
 
@@ -221,6 +225,7 @@ class Row(ctypes.Structure):
         ("buffers", ctypes.c_char_p),
         ("before", ctypes.c_char_p),
         ("after", ctypes.c_char_p),
+        ("reads", ctypes.c_char_p),
     ]
 
 
@@ -269,6 +274,8 @@ class Native:
             self.options.get("reads_inputs", True),
             *(self.options.get(name, "").encode() for name in ("label", "calls")),
             self.options.get("last", 0),
+            self.options.get("args", "all").encode(),
+            self.options.get("recheck", False),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -284,6 +291,7 @@ class Native:
                     joined(list(row["buffers"].items())) if "buffers" in row else None,
                     joined(row.get("before")),
                     joined(row.get("after")),
+                    joined(row.get("reads")),
                 )
                 for row in self.rows
             )
@@ -1510,8 +1518,9 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0};\n'
-        'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, ""}};\n'
+        'true, "", "", 0, "all", false};\n'
+        'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, "", '
+        "nullptr}};\n"
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"
         "void run(AtenTensorHandle x) {\n"
@@ -1638,10 +1647,11 @@ def test_every_probe_has_a_file_in_both_languages() -> None:
 @pytest.mark.parametrize("name", PROBES)
 def test_a_probe_in_cpp_is_as_its_class_in_python_declares(name: str, library: ctypes.CDLL) -> None:
     probe = registry()[name]
-    facts = (probe.when, probe.spans, probe.reads_values, probe.measures, probe.saves)
+    flags = ("spans", "of_results", "reads_values", "measures", "saves")
+    facts = (probe.when, *(getattr(probe, flag) for flag in flags))
     library.test_probe.restype = ctypes.c_char_p
-    when, *flags = library.test_probe(name.encode()).decode().split()
-    assert (when, *(flag == "1" for flag in flags)) == facts
+    when, *declared = library.test_probe(name.encode()).decode().split()
+    assert (when, *(flag == "1" for flag in declared)) == facts
 
 
 def test_the_gpu_kinds_are_those_of_the_grammar(library: ctypes.CDLL) -> None:

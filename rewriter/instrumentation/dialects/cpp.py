@@ -98,7 +98,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     )
     yield "; ".join(options.get("expected", ())) or None
     yield options.get("reads_inputs", True)
-    for key in ("label", "calls", "last"):
+    for key in ("label", "calls", "last", "args", "recheck"):
         yield options[key]
 
 
@@ -112,6 +112,7 @@ def _row(row: Json) -> Iterator[str | int | None]:
     yield "; ".join(" ".join(alias) for alias in row.get("buffers", {}).items()) or None
     for phase in ("before", "after"):
         yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
+    yield "; ".join(" ".join(label) for label in row.get("reads", ())) or None
 
 
 def _literal(value: str | bool | int | None) -> str:

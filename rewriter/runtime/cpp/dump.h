@@ -167,6 +167,7 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
   if (row.buffers) write_buffers(json, row.buffers);
   if (row.before) write_labels(json, "before", launch.before);
   if (row.after) write_labels(json, "after", launch.after);
+  if (row.reads) write_labels(json, "reads", read_labels(row.reads));
   json.close('}');
 }
 

@@ -35,10 +35,13 @@ struct Options {
   const char* label;  // which of several wrappers it is, in a print; empty for one alone
   const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
   int last;           // how many calls the dump keeps, the last ones; 0 for all
+  const char* args;   // which arguments probes show that leave it to the user: written or all
+  bool recheck;       // read again what is known not to have been written since it was measured
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
-// injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name.
+// injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name;
+// `reads` are labels of what the launch is given and no line hands over.
 struct Row {
   int launch;
   const char* kernel;
@@ -51,6 +54,7 @@ struct Row {
   const char* buffers;
   const char* before;
   const char* after;
+  const char* reads;
 };
 
 // A wrapper's table. Initialised by the compiler; the first call makes what it needs at run time.

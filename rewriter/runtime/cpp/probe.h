@@ -30,6 +30,7 @@ class Probe {
   // What its class in Python declares; set where it is made.
   const char* when = "both";
   bool spans = false;
+  bool of_results = false;
   const Values* values = nullptr;  // how it reads them, if it does
   bool measures = false;
   bool saves = false;

@@ -243,7 +243,8 @@ class Recorder : public Printer {
       if (auto probe = make_probe(names.substr(start, end - start))) {
         bool checks = !std::strcmp(probe->when, "inputs");
         bool fixed = checks || probe->spans || wanted.empty();
-        std::string when = fixed ? probe->when : wanted;
+        const bool after = probe->of_results && options_.args && !std::strcmp(options_.args, "written");
+        std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
         if (checks) checkers_.push_back(probe.get());
         if (when == "before" || when == "both") before_.push_back(probe.get());
         if (when == "after" || when == "both") after_.push_back(probe.get());

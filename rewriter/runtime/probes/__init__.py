@@ -60,8 +60,10 @@ class Probe:
 
     `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
     a call does so whatever launches and phases the user chose; one that `spans` a launch acts on
-    both sides of it. `reads_values` asks for the values to be handed over at all, `measures` for
-    their statistics. One that is `idle` does nothing at a launch of which the user wants no values.
+    both sides of it. One that is `of_results` shows what launches write, after them alone, and the
+    inputs of each call, unless the user wants all arguments. `reads_values` asks for the values to
+    be handed over at all, `measures` for their statistics. One that is `idle` does nothing at a
+    launch of which the user wants no values.
     `saves` makes a dump directory a must; without it one is written only where `REWRITER_DUMP` says
     so. `prompt` keeps statistics from waiting for those of the other side of the launch. What
     `copies` values to the host in `at` has to be left out where a CUDA graph is captured.
@@ -70,6 +72,7 @@ class Probe:
     summary: ClassVar[str]
     when: ClassVar[Literal["before", "after", "both", "inputs"]] = "both"
     spans: ClassVar[bool] = False
+    of_results: ClassVar[bool] = False
     reads_values: ClassVar[bool] = False
     idle: ClassVar[bool] = False
     measures: ClassVar[bool] = False

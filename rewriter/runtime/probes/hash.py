@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 class HashProbe(Probe):
     summary = "print and record a SHA-256 of every tensor's elements"
+    of_results = True
     reads_values = True
     idle = True
     copies = True

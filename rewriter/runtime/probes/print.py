@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 class PrintProbe(Probe):
     summary = "print statistics of every tensor and the value of every scalar"
+    of_results = True
     reads_values = True
     idle = True
     measures = True

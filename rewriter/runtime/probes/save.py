@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 class SaveProbe(Probe):
     summary = "save every tensor to the dump, loadable by torch.load(weights_only=True)"
+    of_results = True
     reads_values = True
     idle = True
     saves = True

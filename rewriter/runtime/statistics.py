@@ -54,19 +54,25 @@ class Statistics:
     mean: float | None
     std: float | None
     nan: int
-    inf: int  # +inf and -inf together
+    positive_inf: int
+    negative_inf: int
     of: str = "value"
+
+    @property
+    def inf(self) -> int:
+        """Of both signs."""
+        return self.positive_inf + self.negative_inf
 
 
 @dataclass(frozen=True)
 class Record:
     """The statistics of one tensor, still on its device and perhaps not computed yet.
 
-    ``values`` has shape (7,) and dtype int64: the numbers of finite, NaN and infinite elements,
-    then minimum, maximum, mean and population standard deviation, meaningless without a finite
-    element. The mean is relative to ``_centre`` of the extremes, so that a large offset costs no
-    precision. These last four are the bits of float64, except the extremes of int64 and uint64:
-    those are int64 keys, the value itself, or for uint64 the value - 2**63.
+    ``values`` has shape (8,) and dtype int64: the numbers of finite, NaN, positive and negative
+    infinite elements, then minimum, maximum, mean and population standard deviation, meaningless
+    without a finite element. The mean is relative to ``_centre`` of the extremes, so that a large
+    offset costs no precision. These last four are the bits of float64, except the extremes of
+    int64 and uint64: those are int64 keys, the value itself, or for uint64 the value - 2**63.
 
     ``numel`` is that of the tensor; ``values`` counts each element that an expanded dimension
     repeats once instead of ``repeat`` times.
@@ -91,7 +97,7 @@ def measure(tensor: Tensor) -> Record | None:
             return None
         view, repeat = _distinct(tensor)
         if view.numel() == 0:
-            values = torch.zeros(7, dtype=torch.int64, device=tensor.device)
+            values = torch.zeros(8, dtype=torch.int64, device=tensor.device)
         else:
             rows = [_reduce(block) for block in blocks(view)]
             values = rows[0] if len(rows) == 1 else _merge(torch.stack(rows), tensor.dtype)
@@ -187,16 +193,18 @@ def _reduce(block: Tensor) -> Tensor:
     """The ``values`` of a Record for a non-empty ``block`` of at most BLOCK elements."""
     values = _comparable(block)
     finite = block.dtype in _EXACT or block.dtype in _WIDE
-    nan = inf = torch.zeros((), dtype=torch.int64, device=block.device)
+    nan = positive = negative = torch.zeros((), dtype=torch.int64, device=block.device)
     if finite or block.device.type == "cpu":
         low, high = torch.aminmax(values)  # both are NaN if a value is
         # On the CPU there is no device to wait for, and finite values need fewer passes.
         finite = finite or all(map(math.isfinite, torch.stack([low, high]).tolist()))
     if not finite:
-        nan, inf = values.isnan().sum(), values.isinf().sum()
+        nan = values.isnan().sum()
+        positive, negative = values.isposinf().sum(), values.isneginf().sum()
         low = torch.nan_to_num(values, _INF, _INF, _INF).amin()
         high = torch.nan_to_num(values, -_INF, -_INF, -_INF).amax()
-    counts = torch.stack([values.numel() - nan - inf, nan, inf])
+    finite_ones = values.numel() - nan - positive - negative
+    counts = torch.stack([finite_ones, nan, positive, negative])
     if block.dtype in _HUGE:
         scale = _scale(low, high)
         offsets = values * scale - _centre(low * scale, high * scale)
@@ -221,12 +229,12 @@ def _comparable(block: Tensor) -> Tensor:
 
 
 def _merge(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Combine the ``values`` of several blocks, shape (blocks, 7), into one."""
-    counts = rows[:, :3].sum(0)
-    extremes = rows[:, 3:5] if dtype in _WIDE else rows[:, 3:5].view(torch.float64)
+    """Combine the ``values`` of several blocks, shape (blocks, 8), into one."""
+    counts = rows[:, :4].sum(0)
+    extremes = rows[:, 4:6] if dtype in _WIDE else rows[:, 4:6].view(torch.float64)
     low, high = extremes[:, 0].amin(), extremes[:, 1].amax()
     scale = _scale(low, high) if dtype in _HUGE else 1
-    means, deviations = (rows[:, 5:].view(torch.float64) * scale).unbind(1)
+    means, deviations = (rows[:, 6:].view(torch.float64) * scale).unbind(1)
     centres = _centre(extremes[:, 0] * scale, extremes[:, 1] * scale)
     shifts = (centres - _centre(low * scale, high * scale)).to(torch.float64)
     # A block without finite values has no centre; nor does it count.
@@ -286,16 +294,16 @@ def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor) -> Tensor:
 
 def _decode(record: Record, row: list[int]) -> Statistics:
     """The statistics in ``row``, the ``values`` of ``record`` on the host."""
-    count, nan, inf = (number * record.repeat for number in row[:3])
+    count, nan, positive, negative = (number * record.repeat for number in row[:4])
     of = "magnitude" if record.dtype in _COMPLEX else "value"
     if count == 0:
-        return Statistics(record.numel, None, None, None, None, nan, inf, of)
+        return Statistics(record.numel, None, None, None, None, nan, positive, negative, of)
     low: int | float
     high: int | float
-    low, high, offset, deviation = struct.unpack("4d", struct.pack("4q", *row[3:]))
+    low, high, offset, deviation = struct.unpack("4d", struct.pack("4q", *row[4:]))
     if record.dtype in _WIDE:
         lift = 0 if record.dtype == torch.int64 else -_INT64_MIN
-        low, high = row[3] + lift, row[4] + lift
+        low, high = row[4] + lift, row[5] + lift
         centre = float((low + high + 1) // 2)
     else:
         centre = low + (high / 2 - low / 2)
@@ -304,4 +312,13 @@ def _decode(record: Record, row: list[int]) -> Statistics:
     mean = min(max(centre + offset, float(low)), float(high))  # rounding may have led outside
     # The deviation of values further apart than float64 reaches may itself be infinite.
     std = deviation * math.sqrt(count / (count - 1)) if count > 1 else None
-    return Statistics(record.numel, low, high, mean, std, nan, inf, of)
+    return Statistics(record.numel, low, high, mean, std, nan, positive, negative, of)
+
+
+def decode_extremes(dtype: torch.dtype, low: int, high: int) -> tuple[int | float, int | float]:
+    """The extremes that the engine gives as 64 bits each: of float64, or a 64-bit integer."""
+    if dtype in _WIDE:
+        lift = 1 << 64 if dtype == torch.int64 else 0
+        return (low - lift if low >> 63 else low), (high - lift if high >> 63 else high)
+    numbers = struct.unpack("2d", struct.pack("2Q", low, high))
+    return (int(numbers[0]), int(numbers[1])) if dtype in _EXACT else numbers

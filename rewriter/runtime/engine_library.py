@@ -1,0 +1,154 @@
+"""The measuring engine of `cpp/engine/` as a library: built once per machine, then found again.
+
+Where it cannot be had, because there is no compiler or the sources did not travel (`--standalone`),
+torch's operators measure (`statistics.py`, `fingerprint.py`), slower, to the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .cache_directory import cache_directory
+
+INTERFACE = 1
+_SOURCE = Path(__file__).resolve().parent / "cpp" / "engine" / "library.cpp"
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
+_THREADS = ("-fopenmp",)
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+_PATIENCE = 120  # seconds for a compiler
+
+
+class EngineUnavailable(Exception):  # noqa: N818 - it is no error: torch's operators measure
+    """Why there is no library, in a few words."""
+
+
+@dataclass(frozen=True)
+class EngineLibrary:
+    """The library as it was loaded, and what built it."""
+
+    functions: ctypes.CDLL
+    path: Path
+    compiler: str
+
+
+@cache
+def load() -> EngineLibrary | EngineUnavailable:
+    """The library, built if it is not kept; or why there is none. Once per process."""
+    try:
+        return _load()
+    except EngineUnavailable as problem:
+        return problem
+    except (OSError, subprocess.SubprocessError) as error:
+        return EngineUnavailable(f"{type(error).__name__}: {error}")
+
+
+def compiler() -> str:
+    """The C++ compiler that Inductor would take, empty if there is none."""
+    if named := os.environ.get("CXX"):
+        return shutil.which(named) or ""
+    return next(filter(None, map(shutil.which, ("g++", "clang++"))), "")
+
+
+def _load() -> EngineLibrary:
+    if not _SOURCE.is_file():
+        raise EngineUnavailable("its sources are not here: the wrapper has the runtime in it")
+    if sys.platform != "linux":
+        raise EngineUnavailable(f"it was not tried on {sys.platform}")
+    path = compiler()
+    if not path:
+        raise EngineUnavailable("no C++ compiler: install g++, or name one in CXX")
+    name = f"engine-{_key(path)}.so"
+    directory = cache_directory("engine")
+    if directory is not None and (directory / name).is_file():
+        with contextlib.suppress(OSError, EngineUnavailable):
+            return _open(directory / name, path)  # else it is damaged, and built again
+    if directory is not None:
+        with contextlib.suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
+            return _open(_build(path, directory, name), path)
+    # It stays loaded when its file is gone.
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+        return _open(_build(path, Path(folder), name), path)
+
+
+def _open(library: Path, compiler: str) -> EngineLibrary:
+    functions = ctypes.CDLL(str(library))
+    interface = getattr(functions, "inductor_rewriter_interface", None)
+    if interface is None or interface() != INTERFACE:
+        raise EngineUnavailable(f"{library} has another interface")
+    measure = functions.inductor_rewriter_measure
+    measure.restype = ctypes.c_int32
+    pointers, number = ctypes.c_void_p, ctypes.c_int32
+    measure.argtypes = [pointers, pointers, number, number, pointers]
+    return EngineLibrary(functions, library, compiler)
+
+
+def _build(compiler: str, directory: Path, name: str) -> Path:
+    """Compile into a file of the directory: others that do so at the same time write the same."""
+    handle, made = tempfile.mkstemp(dir=directory, suffix=".so.part")
+    os.close(handle)
+    try:
+        problem = ""
+        for flags in ((*_FLAGS, *_THREADS), _FLAGS):
+            command = [compiler, *flags, str(_SOURCE), "-o", made]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+            if run.returncode == 0:
+                os.chmod(made, 0o755)
+                os.replace(made, directory / name)
+                return directory / name
+            problem = problem or run.stderr
+        lines = [line for line in problem.splitlines() if "error" in line] or [problem]
+        raise EngineUnavailable(f"{compiler} failed: {lines[0][:200]}")
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)
+
+
+def _key(compiler: str) -> str:
+    """What a library is known by: sources, compiler, flags, and the processor that it is for."""
+    about = os.stat(os.path.realpath(compiler))
+    facts: Sequence[object] = (
+        *_FLAGS,
+        *_THREADS,
+        os.path.realpath(compiler),
+        about.st_size,
+        about.st_mtime_ns,
+        platform.machine(),
+        _processor(),
+    )
+    known = hashlib.sha256(repr(facts).encode())
+    for path, text in sorted(_sources(_SOURCE, {}).items()):
+        known.update(f"{path.name} {len(text)}\n{text}".encode())
+    return known.hexdigest()[:32]
+
+
+def _sources(path: Path, texts: dict[Path, str]) -> dict[Path, str]:
+    """A file and what it includes of ours."""
+    path = path.resolve()
+    if path not in texts:
+        texts[path] = path.read_text(encoding="utf-8")
+        for name in _INCLUDE.findall(texts[path]):
+            _sources(path.parent / name, texts)
+    return texts
+
+
+def _processor() -> str:
+    """What `-march=native` depends on: a home directory may be that of several machines."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+        wanted = ("model name", "flags", "Features", "CPU part")
+        return "\n".join(line for line in lines.splitlines() if line.startswith(wanted))
+    return platform.processor()

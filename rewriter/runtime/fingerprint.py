@@ -1,0 +1,105 @@
+"""The fingerprint "nh128" in torch's operators: what `cpp/engine/fingerprint.h` says, number for
+number, where the engine cannot be had. Nothing waits for the device before `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+from torch import Tensor
+
+NAME = "nh128"
+VERSION = 1
+_VECTOR = 16  # bytes
+_TILE = 1 << 16  # bytes
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = (1 << 64) - 1
+_LOW = 0xFFFFFFFF
+
+
+def text(total: Tensor | list[int], size: int) -> str:
+    """The fingerprint in hexadecimal, from the total of all tiles and the number of bytes."""
+    low, high = total.tolist() if isinstance(total, Tensor) else total
+    first = _mix((low + size * _GOLDEN) & _MASK)
+    second = _mix((high & _MASK) ^ first)
+    return f"{_mix((first + second) & _MASK):016x}{second:016x}"
+
+
+def total(pieces: Iterator[Tensor], device: torch.device) -> Tensor:
+    """The total of the tiles, an int64 tensor of two elements on the device of ``pieces``: the
+    elements in row-major order, as contiguous tensors of any size."""
+    result = torch.zeros(2, dtype=torch.int64, device=device)
+    rest = torch.empty(0, dtype=torch.uint8, device=device)
+    tile = 0
+    for piece in pieces:
+        data = _bytes(piece)
+        data = torch.cat([rest, data]) if rest.numel() else data
+        whole = data.numel() // _TILE
+        if whole:
+            result += _tiles(data[: whole * _TILE].view(whole, -1), tile)
+            tile += whole
+        rest = data[whole * _TILE :]
+    if rest.numel():
+        padding = torch.zeros(-rest.numel() % _VECTOR, dtype=torch.uint8, device=device)
+        result += _tiles(torch.cat([rest, padding]).view(1, -1), tile)
+    return result
+
+
+def _bytes(piece: Tensor) -> Tensor:
+    flat = torch.view_as_real(piece) if piece.is_complex() else piece
+    flat = flat.reshape(-1).view(torch.uint8)
+    return flat if flat.storage_offset() % 8 == 0 else flat.clone()  # for the view as int64
+
+
+def _tiles(data: Tensor, number: int) -> Tensor:
+    """What these tiles add to the total; one row of bytes for each, from ``number`` on."""
+    if data.storage_offset() % 8:
+        data = data.clone()
+    words = data.view(torch.int64).view(data.shape[0], -1, 2)
+    place = torch.arange(words.shape[1], device=data.device)
+    column, row = place % 64, place // 64
+    tables = _tables(data.device)
+    a = words[..., 0] + (tables[0][column] ^ tables[2][row])
+    b = words[..., 1] + (tables[1][column] ^ tables[3][row])
+    low = (a * b).sum(1)
+    high = _upper(a, b).sum(1)
+    numbers = torch.arange(number + 1, number + 1 + data.shape[0], device=data.device)
+    first = _mixed(low + numbers * _signed(_GOLDEN))
+    second = _mixed(high ^ first)
+    return torch.stack([second.sum(), _mixed(first + second).sum()])
+
+
+def _upper(a: Tensor, b: Tensor) -> Tensor:
+    """The upper 64 bits of the products of what int64 has the bits of."""
+    a_low, b_low = a & _LOW, b & _LOW
+    a_high, b_high = a >> 32 & _LOW, b >> 32 & _LOW
+    middle = a_high * b_low + (a_low * b_low >> 32 & _LOW)
+    other = a_low * b_high + (middle & _LOW)
+    return a_high * b_high + (middle >> 32 & _LOW) + (other >> 32 & _LOW)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    x = (x ^ (x >> 30 & (1 << 34) - 1)) * _signed(_FIRST)
+    x = (x ^ (x >> 27 & (1 << 37) - 1)) * _signed(_SECOND)
+    return x ^ (x >> 31 & (1 << 33) - 1)
+
+
+def _mix(x: int) -> int:
+    x = (x ^ x >> 30) * _FIRST & _MASK
+    x = (x ^ x >> 27) * _SECOND & _MASK
+    return x ^ x >> 31
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+@cache
+def _tables(device: torch.device) -> Tensor:
+    """A0, A1, B0, B1, shape (4, 64)."""
+    seeds = [_mix(table + 1) for table in range(4)]
+    words = [[_mix((seed + (i + 1) * _GOLDEN) & _MASK) for i in range(64)] for seed in seeds]
+    signed = [[_signed(word) for word in row] for row in words]
+    return torch.tensor(signed, dtype=torch.int64, device=device)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import shutil
 import sys
@@ -27,8 +26,9 @@ from typing import Any
 import torch
 
 from .event import Event, Value
+from .events_file import EventsFile, write_all
+from .rows import event_rows, note_row
 from .saved import Saved, saved_in
-from .statistics import Statistics
 
 DEFAULT = "rewriter_dump"
 _NAME_MAX = 255  # bytes, on every file system in use
@@ -39,9 +39,10 @@ class DumpWriter:
 
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         self._root = root
-        self._rank = rank
+        self._ranked = root / f"rank{rank}"
         self._options = options
         self._table = table
+        self._constant: tuple[str, str] | None = None
         self._next = 0  # the first run that may be free
         self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
         self._finished: deque[Path] = deque()
@@ -49,24 +50,19 @@ class DumpWriter:
     def start(self, call: int) -> CallDirectory:
         """A new directory for one call of the wrapper; they are numbered as its calls are, or on
         from there where others have those numbers."""
-        self._write_manifest()
+        if self._constant is None:
+            self._write_manifest()
+            self._constant = self._constant_members()
         path = self._make_directory(call)
-        facts = {
-            "format": "rewriter.run",
-            "version": 1,
-            "artifact": self._options["artifact"],
-            # Of the wrapper without probes: others may have the same name.
-            "sha256": self._options["sha256"],
-            "label": self._options.get("label", ""),
+        changing = {
             "call": call,
             "pid": os.getpid(),
             "thread": threading.get_ident(),
             "started": time.time(),
-            # A file that was instrumented by an earlier version does not say.
-            "outputs": self._options.get("outputs", {}),
-            "launches": self._table,
         }
-        _write_json(path / "run.json", facts)
+        head, tail = self._constant
+        text = f"{{\n{head},\n{_members(changing)},\n{tail}\n}}\n"
+        _write_whole(path / "run.json", text.encode())
         return CallDirectory(path, saved_in(self._root))
 
     def finish(self, run: CallDirectory) -> None:
@@ -81,17 +77,34 @@ class DumpWriter:
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._finished.popleft())
 
+    def _constant_members(self) -> tuple[str, str]:
+        """What is the same in each `run.json`: the table of launches may be long."""
+        head = {
+            "format": "rewriter.run",
+            "version": 1,
+            "artifact": self._options["artifact"],
+            # Of the wrapper without probes: others may have the same name.
+            "sha256": self._options["sha256"],
+            "label": self._options.get("label", ""),
+        }
+        # A file that was instrumented by an earlier version does not say what is returned.
+        tail = {"outputs": self._options.get("outputs", {}), "launches": self._table}
+        return _members(head), _members(tail)
+
     def _make_directory(self, call: int) -> Path:
-        ranked = self._root / f"rank{self._rank}"
-        ranked.mkdir(parents=True, exist_ok=True)
         self._next = max(self._next, call)
         while True:
-            path = ranked / f"run{self._next}"
-            self._next += 1
+            path = self._ranked / f"run{self._next}"
             try:
                 path.mkdir()
-            except FileExistsError:
+            except FileNotFoundError:
+                self._write_manifest()
+                self._ranked.mkdir(parents=True, exist_ok=True)
                 continue
+            except FileExistsError:
+                self._next += 1
+                continue
+            self._next += 1
             return path
 
     def _write_manifest(self) -> None:
@@ -110,7 +123,7 @@ class DumpWriter:
             "device": _device(),
             "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
         }
-        _write_json(path, facts)
+        _write_whole(path, f"{json.dumps(facts, indent=1)}\n".encode())
 
 
 class CallDirectory:
@@ -119,23 +132,16 @@ class CallDirectory:
     def __init__(self, path: Path, saved: Saved) -> None:
         self.path = path
         self._saved = saved
-        self._events = (path / "events.jsonl").open("x", encoding="utf-8")
+        self._events = EventsFile(path / "events.jsonl")
+        self.append = self._events.append
 
     def write(self, event: Event) -> None:
-        """Append an event: one line per value, or one line if no value was read. Flushed."""
-        base = _base(event)
-        last = {"captured": True} if event.captured else {}
-        rows = [
-            {**base, **_described(value), **_unexpected(event, value), **last}
-            for value in event.values
-        ] or [base]
-        self._events.write("".join(json.dumps(row) + "\n" for row in rows))
-        self._events.flush()
+        """Append an event."""
+        self.append(event_rows(event).encode())
 
     def note(self, event: Event, facts: dict[str, Any]) -> None:
-        """Append a row of its own about an event. Flushed."""
-        self._events.write(json.dumps({**_base(event), **facts}) + "\n")
-        self._events.flush()
+        """Append a row of its own about an event."""
+        self.append(note_row(event, facts).encode())
 
     def save(self, event: Event, value: Value) -> str:
         """Save a tensor; the path of the file, relative to the directory of this call."""
@@ -153,57 +159,6 @@ class CallDirectory:
 
     def close(self) -> None:
         self._events.close()
-
-
-def _base(event: Event) -> dict[str, Any]:
-    base: dict[str, Any] = {"phase": event.phase}
-    if event.launch is not None:
-        base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
-        if event.launch.repeats or event.iteration:
-            base["iteration"] = event.iteration
-    return base
-
-
-def _unexpected(event: Event, value: Value) -> dict[str, str]:
-    problem = event.unexpected.get(value.label.name)
-    return {"unexpected": problem} if problem else {}
-
-
-def _described(value: Value) -> dict[str, Any]:
-    row: dict[str, Any] = {"arg": value.label.name, "role": value.label.role}
-    if not value.is_tensor:
-        return {**row, "type": value.kind, "value": value.text}
-    row |= {
-        "dtype": str(value.dtype).removeprefix("torch."),
-        "shape": list(value.shape),
-        "stride": list(value.stride),
-        "device": value.device,
-    }
-    if value.statistics is not None:
-        row |= _statistics(value.statistics)
-    if value.sha256:
-        row["sha256"] = value.sha256
-    if value.file:
-        row["file"] = value.file
-    return row
-
-
-def _statistics(statistics: Statistics) -> dict[str, Any]:
-    row = {
-        "numel": statistics.numel,
-        "min": _finite(statistics.minimum),
-        "max": _finite(statistics.maximum),
-        "mean": _finite(statistics.mean),
-        "std": _finite(statistics.std),
-        "nan": statistics.nan,
-        "inf": statistics.inf,
-    }
-    return row if statistics.of == "value" else {**row, "of": statistics.of}
-
-
-def _finite(value: int | float | None) -> int | float | str | None:
-    """JSON has no infinity; the contract writes it as a string."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _file_name(event: Event, value: Value) -> str:
@@ -226,8 +181,17 @@ def _device() -> str:
     return "cpu"
 
 
-def _write_json(path: Path, facts: dict[str, Any]) -> None:
+def _members(facts: dict[str, Any]) -> str:
+    """The members of a JSON object, without its brackets."""
+    return json.dumps(facts, indent=1)[2:-2]
+
+
+def _write_whole(path: Path, data: bytes) -> None:
     """Whole or not at all; whoever comes second writes the same."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    temporary = f"{path.parent}/.{path.name}.{os.getpid()}.{threading.get_ident()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)

@@ -80,6 +80,6 @@ def replaying_call(capture: Capture, ended: Sequence[RunningCall]) -> RunningCal
         if call.capture is capture:
             return call
     for call in reversed(ended):
-        if not capture.launches & {index for index, _ in call.runs}:
+        if not any(capture.launches & runs.keys() for runs in call.runs.values()):
             return call
     return None

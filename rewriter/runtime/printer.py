@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .event import Event
 from .process import read_rank, say
 from .text import Text, Upstream, start
+
+
+@dataclass(frozen=True)
+class Stdout:
+    """Standard output as a file: its descriptor, -1 where nothing is to be printed, and what gets
+    out first that the program printed itself."""
+
+    descriptor: int
+    flush: Callable[[], None]
 
 
 class Printer:
@@ -25,6 +37,23 @@ class Printer:
         )
         self._is_quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
         self._warned: set[str] = set()
+
+    def file(self) -> Stdout | None:
+        """Standard output as a file; `None` where the program has its own idea of it, such as a
+        notebook has, and has to be asked to write."""
+        if self._is_quiet:
+            return Stdout(-1, lambda: None)
+        stream = sys.stdout
+        if (
+            not isinstance(stream, io.TextIOWrapper)
+            or type(stream).write is not io.TextIOWrapper.write
+            or stream.encoding.lower() != "utf-8"
+        ):
+            return None
+        try:
+            return Stdout(stream.fileno(), stream.flush)
+        except (OSError, ValueError):
+            return None
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from .event import Event
 from .probes import Probe, ProbeRecorder
+from .probes.names import NamesProbe
 from .running_call import RunningCall
 
 Hook = Callable[[Event, RunningCall, ProbeRecorder], None]
@@ -51,6 +52,12 @@ class ProbeSet:
     def saves(self) -> bool:
         """Whether one of them saves, so that there has to be a dump."""
         return any(probe.saves for probes in self._acting.values() for probe in probes)
+
+    def has_names_alone(self, phase: str) -> bool:
+        """Whether at this phase of a launch `names` acts and no other probe."""
+        return [type(x) for x in self._acting[phase]] == [NamesProbe] and not (
+            self.starts if phase == "before" else self.stops
+        )
 
     def acting(self, event: Event) -> list[Probe]:
         """The probes that an event concerns."""

@@ -9,6 +9,7 @@ transfer, and are reported at once.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ import torch
 from . import device
 from .calls import Calls
 from .capture import Capture
+from .direct_names import announce
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
 from .expected import ExpectedInput
@@ -75,7 +77,26 @@ class Recorder:
         self._is_silent = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self.before = self._before
+        self.after = self._after
+        for phase in ("before", "after"):
+            if self._probes.has_names_alone(phase):
+                self._announce(phase)
+        # What is forked is not the program that is probed: `_guarded` sees to the rest.
+        os.register_at_fork(after_in_child=self._calls.clear)
         atexit.register(self._finish)
+
+    def _announce(self, phase: str) -> None:
+        """At this phase, take the way of `direct_names.py`."""
+        otherwise = self._before if phase == "before" else self._after
+        with contextlib.suppress(UnicodeError):  # nor can such names be encoded at once
+            act = announce(
+                phase, self._launches.values(), self.style, self._calls, otherwise, self._failed
+            )
+            setattr(self, phase, act)
+
+    def _failed(self, about: str, error: Exception) -> None:
+        self.warn(about, f"{type(error).__name__}: {error}")
 
     def begin(self, values: Sequence[Any] | None = None) -> None:
         """A call of the wrapper starts in this thread; `values` are what it was called with."""
@@ -89,14 +110,14 @@ class Recorder:
             return
         self._guarded("inputs", self._at_inputs, values)
 
-    def before(self, launch: int, *values: Any) -> None:
+    def _before(self, launch: int, *values: Any) -> None:
         """The launch comes next; `values` are what the table says it reads."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "before", values)
             return
         self._guarded(f"#{launch}", self._at, launch, "before", values)
 
-    def after(self, launch: int, *values: Any) -> None:
+    def _after(self, launch: int, *values: Any) -> None:
         """The launch was issued; `values` are what the table says it read and wrote."""
         if self._wanted is not None and get_ident() not in self._calls:
             self._pass(launch, "after", values)
@@ -182,6 +203,9 @@ class Recorder:
 
     def _start(self, thread: int, number: int) -> RunningCall:
         call = self._calls[thread] = RunningCall(number)
+        call.stdout = self._printer.file()
+        call.start = self.style.start(number).encode()
+        call.uses_cuda = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
@@ -331,6 +355,8 @@ class Recorder:
         if event.launch is None:
             return  # the first launch meets it, too
         self._is_silent = True
+        for running in self._calls.values():
+            running.stdout = None
         call.note(event, {"error": event.error})
         earlier = " (of something before this launch)" if event.phase == "before" else ""
         say(f"{self.about(event)}: {event.error}{earlier}\n")

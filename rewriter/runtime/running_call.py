@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -14,6 +13,7 @@ from .statistics import has_memory
 if TYPE_CHECKING:
     from .capture import Capture
     from .dump import CallDirectory
+    from .printer import Stdout
 
 
 @dataclass(eq=False)
@@ -21,28 +21,34 @@ class RunningCall:
     """One call of the wrapper in one thread; `number` counts them from 0, in this process.
 
     `directory` is where it dumps, if it does. `started` is a reading of `perf_counter_ns`. `runs`
-    counts how often each phase of each launch came, `pending` are the events whose statistics are
+    counts by phase how often each launch came, `pending` are the events whose statistics are
     still on their device, `later` is what waits for the end of the call. `states` is what each
     probe keeps for as long as the call runs. `capture` is the CUDA graph that the call goes into.
+    `stdout` is where lines can be written directly, `start` what each begins with, and `uses_cuda`
+    whether a CUDA graph may be captured meanwhile.
     """
 
     number: int
     directory: CallDirectory | None = None
     is_wanted: bool = True
     started: int = field(default_factory=perf_counter_ns)
-    runs: Counter[tuple[int, str]] = field(default_factory=Counter)
+    runs: dict[str, dict[int, int]] = field(default_factory=lambda: {"before": {}, "after": {}})
     pending: list[Pending] = field(default_factory=list)
     later: list[tuple[Event, Callable[[], None]]] = field(default_factory=list)
     states: dict[object, Any] = field(default_factory=dict)
     capture: Capture | None = None
+    stdout: Stdout | None = None
+    start: bytes = b""
+    uses_cuda: bool = False
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
 
     def event(self, launch: ProbedLaunch, phase: str) -> Event:
         """The next event of this phase of the launch, as yet without values."""
-        event = Event(launch, phase, self.runs[launch.index, phase], self.number)
-        self.runs[launch.index, phase] += 1
-        return event
+        runs = self.runs[phase]
+        iteration = runs.get(launch.index, 0)
+        runs[launch.index] = iteration + 1
+        return Event(launch, phase, iteration, self.number)
 
     def inputs(self) -> Event:
         """The event of the call's inputs, as yet without values."""

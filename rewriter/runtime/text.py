@@ -60,6 +60,10 @@ class Text:
     def name(self, event: Event) -> str:
         return f"{self._start(event)}\n"
 
+    def start(self, call: int) -> str:
+        """What every line of a call begins with."""
+        return start(self._rank, self._label, call)
+
     def value(self, event: Event, value: Value) -> str:
         line = self._about(event, value)
         if not value.is_tensor:
@@ -85,7 +89,7 @@ class Text:
         return f"{line}{short_dtype(value.dtype)}{list(value.shape)}  {value.device}"
 
     def _start(self, event: Event) -> str:
-        begin = start(self._rank, self._label, event.call)
+        begin = self.start(event.call)
         if event.launch is None:
             return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
@@ -114,6 +118,9 @@ class Upstream:
     def name(self, event: Event) -> str:
         kernel = event.launch.kernel if event.launch else ""
         return f"[ {event.phase}_launch: {kernel} ]\n"
+
+    def start(self, call: int) -> str:
+        return ""
 
     def value(self, event: Event, value: Value) -> str:
         lines = [self._title(event, value)]

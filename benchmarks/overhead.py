@@ -1,0 +1,171 @@
+"""What one launch costs in Python: the methods that an instrumented wrapper calls, on the CPU.
+
+    python -m benchmarks.overhead [--launches N] [--json FILE] [--check]
+
+A launch has one input of the wrapper and one result, of 64 elements each, so that what is measured
+is what a launch costs and not what its values do. The reference is an empty Python method that is
+called the same way. Everything in CPU time of this process, all threads of it: the best of several
+rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.rows import Row, options, report
+from rewriter.runtime import attach
+
+ROUNDS = 7
+
+
+class Empty:
+    """Takes the calls of a wrapper and does nothing."""
+
+    def begin(self, values: Any = None) -> None:
+        pass
+
+    def before(self, launch: int, *values: Any) -> None:
+        pass
+
+    def after(self, launch: int, *values: Any) -> None:
+        pass
+
+
+def main() -> int:
+    parser = options(__doc__)
+    parser.add_argument("--launches", type=int, default=168, help="launches of a call")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [
+        Row(f"{name}, {phases}", measured, reference, None, "us")
+        for name, phases, probes, target, environment in _cases()
+        for measured, reference in [_case(probes, phases, args.launches, target, environment)]
+    ]
+    return report(rows, args, torch=torch.__version__, launches=args.launches)
+
+
+def _cases() -> Iterator[tuple[str, str, list[str], str, dict[str, str]]]:
+    quiet = {"REWRITER_QUIET": "1"}
+    yield "names, to a file", "before", ["names"], "file", {}
+    yield "names, to a pipe", "before", ["names"], "pipe", {}
+    yield "names, into a dump", "before", ["names"], "file", {"REWRITER_DUMP": "dump"}
+    yield "print, to a pipe", "after", ["print"], "pipe", {}
+    yield "print, to a pipe", "both", ["print"], "pipe", {}
+    yield "statistics, into a dump", "after", ["print"], "file", {**quiet, "REWRITER_DUMP": "dump"}
+    yield "fingerprint, into a dump", "after", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
+    yield "fingerprint, into a dump", "both", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
+
+
+def _case(
+    probes: list[str], phases: str, launches: int, target: str, environment: dict[str, str]
+) -> tuple[float, float]:
+    """Microseconds per launch: with these probes, and with an empty method."""
+    with tempfile.TemporaryDirectory() as folder, _environment(folder, environment):
+        recorder = attach(_table_options(probes, phases), _table(launches, probes, phases))
+        with _stdout(target, Path(folder)):
+            measured = _measure(recorder, launches, probes, phases)
+            recorder._finish()  # type: ignore[union-attr]
+    return measured, _measure(Empty(), launches, probes, phases)
+
+
+def _measure(recorder: Any, launches: int, probes: list[str], phases: str) -> float:
+    given, result = torch.ones(8, 8), torch.zeros(8, 8)
+    values = [] if probes == ["names"] else [given]
+    results = [] if probes == ["names"] else [given, result]
+    has_before, has_after = phases != "after", phases != "before"
+
+    def call() -> None:
+        recorder.begin()
+        for launch in range(launches):
+            if has_before:
+                recorder.before(launch, *values)
+            if has_after:
+                recorder.after(launch, *results)
+
+    call()
+    return min(_cpu_time(call) for _ in range(ROUNDS)) / launches * 1e6
+
+
+def _cpu_time(act: Callable[[], None]) -> float:
+    started = time.process_time()
+    act()
+    return time.process_time() - started
+
+
+def _table_options(probes: list[str], phases: str) -> dict[str, Any]:
+    return {
+        "artifact": "w.py",
+        "sha256": "",
+        "version": "0",
+        "probes": probes,
+        "when": phases,
+        "format": "text",
+        "values": False,
+    }
+
+
+def _table(launches: int, probes: list[str], phases: str) -> list[dict[str, Any]]:
+    values = probes != ["names"]
+    row: dict[str, Any] = {"kind": "cpp", "repeats": False}
+    if phases != "after":
+        row["before"] = [["in", "arg0_1"]] if values else []
+    if phases != "before":
+        row["after"] = [["in", "arg0_1"], ["out", "buf0"]] if values else []
+    return [{"launch": index, "kernel": f"cpp_fused_{index}", **row} for index in range(launches)]
+
+
+@contextlib.contextmanager
+def _environment(folder: str, variables: dict[str, str]) -> Iterator[None]:
+    """These variables, with directories below `folder`, and nothing else of ours."""
+    names = ("REWRITER_DUMP", "REWRITER_QUIET", "REWRITER_PROBE", "REWRITER_CALLS")
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    for name, value in variables.items():
+        os.environ[name] = f"{folder}/{value}" if name == "REWRITER_DUMP" else value
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(kept)
+
+
+@contextlib.contextmanager
+def _stdout(target: str, folder: Path) -> Iterator[None]:
+    """Standard output to a file of its own, or to a pipe that another process reads."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    reader = 0
+    if target == "pipe":
+        end, other = os.pipe()
+        reader = os.fork()
+        if not reader:
+            os.close(other)
+            while os.read(end, 1 << 16):
+                pass
+            os._exit(0)
+        os.close(end)
+    else:
+        other = os.open(folder / "stdout", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(other, 1)
+    os.close(other)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        if reader:
+            os.waitpid(reader, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""`names` where nothing else acts: a launch costs one short write of a line that is ready.
+
+No lock, since a line and a row go out in one write each, no event, and nothing of torch but a look
+at whether a CUDA graph is being captured. What is not as it mostly is goes the way of all probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .event import Event, ProbedLaunch
+from .events_file import write_all
+from .rows import event_rows
+
+if TYPE_CHECKING:
+    from .running_call import RunningCall
+    from .text import Text, Upstream
+
+
+def announce(
+    phase: str,
+    launches: Iterable[ProbedLaunch],
+    style: Text | Upstream,
+    calls: Mapping[int, RunningCall],
+    otherwise: Callable[..., None],
+    failed: Callable[[str, Exception], None],
+) -> Callable[..., None]:
+    """What to call at this phase of a launch, with its index.
+
+    `calls` are those that run, by thread. `otherwise` does the same for any launch, `failed` takes
+    what a message is about, and why a line could not be written.
+    """
+    lines: dict[int, bytes] = {}
+    rows: dict[int, bytes] = {}
+    skip = len(style.start(0))
+    for launch in launches:
+        event = Event(launch, phase, 0, 0)
+        lines[launch.index] = style.name(event)[skip:].encode()
+        rows[launch.index] = event_rows(event).encode()
+    is_capturing: Callable[[], bool] = getattr(
+        torch._C, "_cuda_isCurrentStreamCapturing", lambda: False
+    )
+
+    def at(launch: int, *values: Any) -> None:
+        call = calls.get(get_ident())
+        if (
+            call is None
+            or (stdout := call.stdout) is None
+            or launch in (ran := call.runs[phase])
+            or call.pending
+            or (call.uses_cuda and is_capturing())
+        ):
+            otherwise(launch, *values)
+            return
+        ran[launch] = 1
+        try:
+            if stdout.descriptor >= 0:
+                stdout.flush()
+                write_all(stdout.descriptor, call.start + lines[launch])
+        except Exception as error:
+            failed(f"#{launch}", error)
+        if call.directory is not None:
+            try:
+                call.directory.append(rows[launch])
+            except Exception as error:
+                failed(f"#{launch}", error)
+
+    return at

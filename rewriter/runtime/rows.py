@@ -1,0 +1,76 @@
+"""Events as rows of a dump: JSON, one line each."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from .event import Event, Value
+from .statistics import Statistics
+
+
+def event_rows(event: Event) -> str:
+    """One line per value, or one line if no value was read."""
+    base = _base(event)
+    last = {"captured": True} if event.captured else {}
+    rows = [
+        {**base, **_described(value), **_unexpected(event, value), **last} for value in event.values
+    ] or [base]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def note_row(event: Event, facts: dict[str, Any]) -> str:
+    """A row of its own about an event."""
+    return json.dumps({**_base(event), **facts}) + "\n"
+
+
+def _base(event: Event) -> dict[str, Any]:
+    base: dict[str, Any] = {"phase": event.phase}
+    if event.launch is not None:
+        base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
+        if event.launch.repeats or event.iteration:
+            base["iteration"] = event.iteration
+    return base
+
+
+def _unexpected(event: Event, value: Value) -> dict[str, str]:
+    problem = event.unexpected.get(value.label.name)
+    return {"unexpected": problem} if problem else {}
+
+
+def _described(value: Value) -> dict[str, Any]:
+    row: dict[str, Any] = {"arg": value.label.name, "role": value.label.role}
+    if not value.is_tensor:
+        return {**row, "type": value.kind, "value": value.text}
+    row |= {
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "shape": list(value.shape),
+        "stride": list(value.stride),
+        "device": value.device,
+    }
+    if value.statistics is not None:
+        row |= _statistics(value.statistics)
+    if value.sha256:
+        row["sha256"] = value.sha256
+    if value.file:
+        row["file"] = value.file
+    return row
+
+
+def _statistics(statistics: Statistics) -> dict[str, Any]:
+    row = {
+        "numel": statistics.numel,
+        "min": _finite(statistics.minimum),
+        "max": _finite(statistics.maximum),
+        "mean": _finite(statistics.mean),
+        "std": _finite(statistics.std),
+        "nan": statistics.nan,
+        "inf": statistics.inf,
+    }
+    return row if statistics.of == "value" else {**row, "of": statistics.of}
+
+
+def _finite(value: int | float | None) -> int | float | str | None:
+    """JSON has no infinity; the contract writes it as a string."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

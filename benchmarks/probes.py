@@ -1,0 +1,455 @@
+"""What probes cost a model while it runs: forward passes with them against forward passes without.
+
+Each form of the model (a Python wrapper, a C++ wrapper compiled just in time, a package of
+AOTInductor) is compiled once in a process of its own. Its wrapper is instrumented with each
+selection and put in the place of the plain one, so that everything around it is the same; plain
+passes are timed before and after. PyTorch's own printer, which is compiled in, runs in the same
+way. Only one process times at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks import rows
+from benchmarks.models import SIZES, build
+from benchmarks.rows import Row
+
+ROOT = Path(__file__).resolve().parent.parent
+FORMS = ("python", "jit", "aoti")
+UPSTREAM = {"1": "save", "2": "print", "3": "names"}
+_LEVEL = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A selection that is measured.
+
+    `targets` are the highest ratios on a GPU, by form, `on_cpu` that on the CPU. `dumps` tells that
+    a dump is written, to `/dev/shm`; `passes` is how many forward passes are timed at most.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    targets: tuple[float, float, float]
+    on_cpu: float | None = None
+    dumps: bool = False
+    passes: int = 60
+
+
+VARIANTS = (
+    Variant("names", ("--probe", "names"), (1.15, 1.05, 1.05)),
+    Variant(
+        "statistics and fingerprint into the dump, quiet",
+        ("--probe", "hash"),
+        (1.5, 1.3, 1.3),
+        1.5,
+        dumps=True,
+    ),
+    Variant("print", ("--probe", "print"), (2.5, 2, 2), 2),
+    Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3)),
+    Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=2),
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one forward pass: the mean and the median of `passes`.
+
+    `drain` is what the program waits for once afterwards, until everything is written, and `memory`
+    how much more of the device's memory is in use, in MiB.
+    """
+
+    name: str
+    mean: float
+    median: float
+    plain: float
+    passes: int
+    memory: float = 0.0
+    output: int = 0
+
+
+# The parent: starts the workers, collects what they measured.
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = rows.options(__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
+    parser.add_argument("--size", choices=sorted(SIZES), help="default: that of the device")
+    parser.add_argument("--forms", default=",".join(FORMS), help="of python, jit, aoti")
+    parser.add_argument("--only", default="", help="variants whose name contains this")
+    parser.add_argument("--no-upstream", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.device is None:
+        import torch
+
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    args.size = args.size or args.device
+    if args.worker:
+        return _work(args)
+    with tempfile.TemporaryDirectory(prefix="rewriter-benchmark-") as folder:
+        return _collect(args, Path(folder))
+
+
+def _collect(args: argparse.Namespace, folder: Path) -> int:
+    workers = [form for form in args.forms.split(",") if form]
+    if not args.no_upstream:
+        workers += [f"{form}-{level}" for form in workers if form != "jit" for level in UPSTREAM]
+    running = {name: _start(name, args, folder) for name in workers}
+    found: list[Row] = []
+    plain: dict[str, float] = {}
+    failed = False
+    for name, process in running.items():
+        log = process.communicate()[0]
+        result = folder / f"{name}.json"
+        if process.returncode or not result.exists():
+            failed = True
+            sys.stderr.write(f"--- {name} failed ({process.returncode})\n{log[-4000:]}\n")
+            continue
+        found += _rows(name, json.loads(result.read_text()), args.device, plain)
+    code = rows.report(found, args, device=_device(args.device), model=str(SIZES[args.size]))
+    return 3 if failed else code
+
+
+def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.probes", "--worker", name]
+    command += ["--folder", str(folder), "--device", args.device, "--size", args.size]
+    command += ["--only", args.only]
+    form, _, level = name.partition("-")
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{form}-{level}")}
+    if level:
+        environment[_LEVEL] = level
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _rows(
+    name: str, measured: list[dict[str, Any]], device: str, plain: dict[str, float]
+) -> list[Row]:
+    form, _, level = name.partition("-")
+    result = []
+    for timing in (Timing(**row) for row in measured):
+        if level:
+            # A program with its printer has no plain wrapper: that of the other process.
+            reference = plain.get(form, float("nan"))
+            result.append(Row(f"{form}: upstream, {UPSTREAM[level]}", timing.mean, reference))
+            continue
+        plain.setdefault(form, timing.plain)
+        target = _target(timing.name, form, device)
+        result.append(Row(f"{form}: {timing.name}", timing.mean, timing.plain, target))
+        if device == "cuda" and timing.name != "plain":
+            about = f"{form}: {timing.name}: device memory in addition, of 64 MiB"
+            result.append(Row(about, max(timing.memory, 0.0), 64.0, 1.0, "MiB"))
+    return result
+
+
+def _target(name: str, form: str, device: str) -> float | None:
+    for variant in VARIANTS:
+        if variant.name == name:
+            return variant.targets[FORMS.index(form)] if device == "cuda" else variant.on_cpu
+    return None
+
+
+def _device(kind: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if kind == "cuda" else f"{os.cpu_count()} cores"
+
+
+# A worker: compiles one form of the model and times it.
+
+
+def _work(args: argparse.Namespace) -> int:
+    import torch
+
+    form, _, level = args.worker.partition("-")
+    folder: Path = args.folder / args.worker
+    folder.mkdir()
+    model, x = build(SIZES[args.size], args.device)
+    with torch.no_grad():
+        subject = _SUBJECTS[form](model, x, folder)
+        subject.run()
+        variants = [] if level else [v for v in VARIANTS if args.only in v.name]
+        made = subject.prepare(variants, folder)
+        with _one_at_a_time(args.folder):
+            timings = list(_measure(subject, made, args.device, folder, UPSTREAM.get(level, "")))
+    result = args.folder / f"{args.worker}.json"
+    result.write_text(json.dumps([asdict(timing) for timing in timings]), encoding="utf-8")
+    sys.stdout.flush()
+    # What a program of PyTorch's takes down at its end is not measured here.
+    return 0
+
+
+def _measure(
+    subject: Subject, made: list[tuple[Variant, Path]], device: str, folder: Path, level: str
+) -> Iterator[Timing]:
+    with _piped() as counter:
+        if level:
+            passes = 3 if level == "save" else 20
+            mean, median = _time(subject.run, device, passes, folder)
+            yield Timing(f"upstream, {level}", mean, median, float("nan"), passes, output=counter())
+            return
+        before = statistics.median(_time(subject.run, device, 60, folder)[1] for _ in range(3))
+        yield Timing("plain", before, before, before, 180)
+        for variant, path in made:
+            with _environment(variant, folder):
+                memory = _in_use(device)
+                subject.load(path)
+                subject.run()
+                memory = _in_use(device) - memory - subject.weights
+                mean, median = _time(subject.run, device, variant.passes, folder)
+            subject.unload()
+            plain = statistics.median(_time(subject.run, device, 30, folder)[1] for _ in range(2))
+            shutil.rmtree(_dump(folder), ignore_errors=True)
+            yield Timing(
+                variant.name, mean, median, min(plain, before), variant.passes, memory, counter()
+            )
+
+
+def _time(run: Callable[[], object], device: str, most: int, folder: Path) -> tuple[float, float]:
+    """Mean and median milliseconds of forward passes, the device idle before and after each."""
+    import torch
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(min(3, most)):
+        run()
+    wait()
+    taken = []
+    started = time.perf_counter()
+    for _ in range(most):
+        start = time.perf_counter()
+        run()
+        wait()
+        taken.append((time.perf_counter() - start) * 1000)
+        if time.perf_counter() - started > 20:
+            break
+    return statistics.fmean(taken), statistics.median(taken)
+
+
+class Subject:
+    """One form of the model. `run` is a forward pass, with the wrapper that is loaded."""
+
+    weights = 0.0  # MiB that loading takes anyway
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def wrapper(self) -> Path:
+        """The artifact to instrument."""
+        raise NotImplementedError
+
+    def load(self, path: Path) -> None:
+        """Put an instrumented wrapper in the place of the plain one."""
+        raise NotImplementedError
+
+    def unload(self) -> None:
+        """Put the plain wrapper back."""
+        raise NotImplementedError
+
+    def warm(self, path: Path) -> None:
+        """Have whatever loading compiles in the cache."""
+
+    def prepare(self, variants: Sequence[Variant], folder: Path) -> list[tuple[Variant, Path]]:
+        """The wrapper instrumented with each selection; all at once."""
+        source = self.wrapper()
+        made, running = [], []
+        for number, variant in enumerate(variants):
+            path = folder / f"variant{number}{source.suffix}"
+            command = [sys.executable, "-m", "rewriter", "instrument", str(source), "-o", str(path)]
+            running.append(subprocess.Popen([*command, *variant.options, "--overwrite"], cwd=ROOT))
+            made.append((variant, path))
+        for process in running:
+            if process.wait():
+                raise SystemExit(f"rewriter instrument ended with {process.returncode}")
+        self._warm_all([path for _, path in made])
+        return made
+
+    def _warm_all(self, paths: Sequence[Path]) -> None:
+        """Nothing to compile."""
+
+
+class Jit(Subject):
+    """A wrapper that `torch.compile` loaded: Python, or C++ inside of Python."""
+
+    cpp = False
+
+    def __init__(self, model: Any, x: Any, folder: Path) -> None:
+        import torch
+        from torch._inductor import config
+
+        self._x = x
+        with config.patch(cpp_wrapper=self.cpp):
+            self._compiled = torch.compile(model)
+            self._compiled(x)
+        self._graph = _compiled_graph()
+        self._plain = self._graph.current_callable
+
+    def run(self) -> None:
+        self._compiled(self._x)
+
+    def wrapper(self) -> Path:
+        from torch._inductor.codecache import PyCodeCache
+
+        modules = [module for module in PyCodeCache.modules if hasattr(module, "call")]
+        return Path(modules[-1].__file__)
+
+    def load(self, path: Path) -> None:
+        self._graph.current_callable = _import(path).call
+
+    def unload(self) -> None:
+        self._graph.current_callable = self._plain
+
+
+class CppJit(Jit):
+    cpp = True
+
+    def _warm_all(self, paths: Sequence[Path]) -> None:
+        # Importing compiles; the cache is by content.
+        program = "import sys; from benchmarks.probes import _import; from pathlib import Path; "
+        command = [sys.executable, "-c", program + "_import(Path(sys.argv[1]))"]
+        running = [subprocess.Popen([*command, str(path)], cwd=ROOT) for path in paths]
+        for process in running:
+            process.wait()
+
+
+class Package(Subject):
+    """A package of AOTInductor."""
+
+    def __init__(self, model: Any, x: Any, folder: Path) -> None:
+        import torch
+
+        exported = torch.export.export(model, (x,))
+        self._path = folder / "model.pt2"
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(self._path))
+        self._x = x
+        self._loaded = torch._inductor.aoti_load_package(str(self._path))
+        self._plain = self._loaded
+        if x.is_cuda:
+            size = sum(part.numel() * part.element_size() for part in model.state_dict().values())
+            self.weights = size / 2**20
+
+    def run(self) -> None:
+        self._loaded(self._x)
+
+    def wrapper(self) -> Path:
+        return self._path
+
+    def load(self, path: Path) -> None:
+        import torch
+
+        self._loaded = torch._inductor.aoti_load_package(str(path))
+
+    def unload(self) -> None:
+        self._loaded = self._plain
+
+
+_SUBJECTS = {"python": Jit, "jit": CppJit, "aoti": Package}
+
+
+def _compiled_graph() -> Any:
+    """The graph that `torch.compile` made last."""
+    import gc
+
+    from torch._inductor.output_code import CompiledFxGraph
+
+    # By type: asking a weak reference for its class fails where its object is gone.
+    graphs = [x for x in gc.get_objects() if type(x) is CompiledFxGraph]
+    graphs = [x for x in graphs if x.current_callable is not None]
+    if len(graphs) != 1:
+        raise SystemExit(f"{len(graphs)} compiled graphs, expected one")
+    return graphs[0]
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_use(device: str) -> float:
+    """MiB of the device's memory in use, without what PyTorch keeps for tensors."""
+    if device != "cuda":
+        return 0.0
+    import torch
+
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return (total - free - torch.cuda.memory_reserved()) / 2**20
+
+
+def _dump(folder: Path) -> Path:
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else folder) / f"rewriter-benchmark-{os.getpid()}"
+
+
+@contextlib.contextmanager
+def _environment(variant: Variant, folder: Path) -> Iterator[None]:
+    """The variables under which a variant is loaded and runs."""
+    wanted = {"REWRITER_DUMP": str(_dump(folder)), "REWRITER_QUIET": "1"} if variant.dumps else {}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _piped() -> Iterator[Callable[[], int]]:
+    """Standard output goes into a pipe that another process reads; how many bytes, so far."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with tempfile.TemporaryFile() as count:
+        reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=count)
+        assert reader.stdin is not None
+        os.dup2(reader.stdin.fileno(), 1)
+        try:
+            yield lambda: os.fstat(count.fileno()).st_size
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+            reader.stdin.close()
+            reader.wait()
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,7 +21,7 @@ class Size:
     dtype: str
 
     def __str__(self) -> str:
-        shape = f"batch {self.batch}×{self.tokens}"
+        shape = f"batch {self.batch}x{self.tokens}"
         return f"GPT of {self.layers} layers, d {self.width}, {shape}, {self.dtype}"
 
 

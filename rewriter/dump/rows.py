@@ -271,9 +271,16 @@ def number(value: Statistic | UnsetType) -> int | float | None:
     return size if isinstance(value, str) else value
 
 
+def known(value: Statistic | UnsetType) -> int | float | None:
+    """As `number`, and `None` for NaN, too."""
+    size = number(value)
+    return None if size is None or math.isnan(size) else size
+
+
 def finite(value: Statistic | UnsetType) -> int | float | None:
-    """A statistic as a number; `None` where there is none, or where it is not finite."""
-    return value if isinstance(value, (int, float)) else None
+    """As `number`, and `None` for what is not finite, too."""
+    size = number(value)
+    return None if size is None or not math.isfinite(size) else size
 
 
 def _explained(message: str, data: object) -> str:

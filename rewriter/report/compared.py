@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from rewriter.comparison.dumps import describe
 from rewriter.comparison.dumps.types import (
@@ -12,22 +11,17 @@ from rewriter.comparison.dumps.types import (
     Comparison,
     LaunchComparison,
     RunComparison,
-    TensorComparison,
 )
-from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import TensorRow
 from rewriter.report.findings import counted
-from rewriter.report.model import facts, known, reading, sentence
+from rewriter.report.model import facts, sentence
 from rewriter.report.types import (
     Finding,
-    LaunchDifference,
     Report,
     ReportedLaunch,
     ReportedRun,
     ReportedValue,
     Sources,
-    TensorDifference,
 )
 
 _LISTED = 5
@@ -113,13 +107,11 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
     if len(culprits) > _LISTED:
         text = f"{len(culprits) - _LISTED:,} further launches went wrong themselves."
         findings.append(Finding("culprits", "finding", text, name, culprits[_LISTED][0]))
-    ran = [launch for launch in launches if launch.index is not None]
+    ran = [launch for launch in launches if launch.is_launch]
     differing = [
         (launch, how)
         for launch, how in both
-        if launch.index is not None
-        and not how.only
-        and (how.state in DIFFERS or how.inputs in DIFFERS)
+        if launch.is_launch and how.matched and (how.state in DIFFERS or how.inputs in DIFFERS)
     ]
     if differing:
         downstream = sum(how.blame == "downstream" for _, how in differing)
@@ -128,16 +120,16 @@ def _findings(name: str, launches: tuple[ReportedLaunch, ...]) -> list[Finding]:
             text += f", {downstream:,} of them because of what they were given"
         text += f"; the first is {differing[0][0]}."
         findings.append(Finding("differs", "finding", text, name, differing[0][0]))
-    if alone := [launch for launch, how in both if how.only]:
+    if alone := [launch for launch, how in both if not how.matched]:
         number = counted(len(alone), "launch has", "launches have")
         text = f"{number} no counterpart in the other dump, the first {alone[0]}."
         findings.append(Finding("unmatched", "note", text, name, alone[0]))
     return findings
 
 
-def _blamed(launch: ReportedLaunch, how: LaunchDifference) -> str:
+def _blamed(launch: ReportedLaunch, how: LaunchComparison) -> str:
     """A sentence about a launch that went wrong, or about the inputs or outputs of the call."""
-    if launch.index is None:
+    if not launch.is_launch:
         differ = f"{launch} of the call differ"
         why = "; ".join(reason for reason in how.reasons if reason != differ)
         return f"{differ} ({how.state})" + (f": {why}" if why else "")
@@ -149,93 +141,10 @@ def _blamed(launch: ReportedLaunch, how: LaunchDifference) -> str:
 def _launch(
     compared: LaunchComparison, position: int, sources: Mapping[str, str]
 ) -> ReportedLaunch:
-    place = compared.place
-    return ReportedLaunch(
-        position=position,
-        index=place.launch,
-        iteration=place.iteration,
-        kernel=place.kernel if place.launch is not None else f"{place} of the call",
-        kind=place.kind,
-        scope=place.scope,
-        line=place.line,
-        source_nodes=place.source_nodes,
-        origins=place.origins,
-        readings=tuple(_readings(compared)),
-        difference=LaunchDifference(
-            state=compared.state,
-            inputs=compared.inputs,
-            blame=compared.blame,
-            moved=compared.moved,
-            only="" if compared.matched else "A" if compared.a else "B",
-            other=_other(compared.b) if compared.a and compared.b else "",
-            reasons=compared.reasons,
-            producers=tuple(map(str, compared.producers)),
-            tensors=(
-                *(_tensor(tensor, written=False) for tensor in compared.reads),
-                *(_tensor(tensor, written=True) for tensor in compared.results),
-            ),
-        ),
-        source=sources.get(place.kernel, ""),
-    )
-
-
-def _other(place: RecordedLaunch) -> str:
-    return f"{place}, line {place.line}" if place.launch is not None else str(place)
-
-
-def _readings(compared: LaunchComparison) -> list[ReportedValue]:
-    return [
-        reading(row, dump=dump)
+    values = (
+        ReportedValue(row, dump=dump)
         for tensor in compared.tensors
         for row, dump in ((tensor.a, "A"), (tensor.b, "B"))
-    ]
-
-
-def _tensor(tensor: TensorComparison, *, written: bool) -> TensorDifference:
-    metrics = tensor.metrics
-    error = _finite(metrics.max_abs.error) if metrics and metrics.max_abs else None
-    estimated = error is None and tensor.basis == "statistics"
-    if estimated and tensor.tensors is not None:
-        error = _statistics_error(*tensor.tensors)
-    elif error is None and (tensor.state == "equal" or (metrics and metrics.identical)):
-        error = 0.0
-    return TensorDifference(
-        name=tensor.name,
-        phase=tensor.phase,
-        written=written,
-        state=tensor.state,
-        basis=tensor.basis,
-        note=tensor.note,
-        error=error,
-        allowed=_allowed(tensor),
-        estimated=estimated,
-        metrics={} if metrics is None else asdict(metrics),
-        type=reading(tensor.a).type,
     )
-
-
-def _statistics_error(a: TensorRow, b: TensorRow) -> float | None:
-    """The largest difference between the statistics: what the error is at least, about."""
-    pairs = [(a.min, b.min), (a.max, b.max), (a.mean, b.mean), (a.std, b.std)]
-    both = [(known(of_a), known(of_b)) for of_a, of_b in pairs]
-    errors = [
-        _finite(abs(float(of_a) - float(of_b)))
-        for of_a, of_b in both
-        if of_a is not None and of_b is not None
-    ]
-    return max((error for error in errors if error is not None), default=None)
-
-
-def _allowed(tensor: TensorComparison) -> float | None:
-    if tensor.tolerance is None or tensor.tensors is None:
-        return None
-    _, row = tensor.tensors
-    extremes = [known(row.min), known(row.max)]
-    size = max((abs(float(x)) for x in extremes if x is not None), default=0.0)
-    if tensor.allowed is not None:  # by rounding: the tolerance did not decide
-        return _finite(tensor.allowed * size)
-    return _finite(tensor.tolerance.atol + tensor.tolerance.rtol * size)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    source = sources.get(compared.place.kernel, "")
+    return ReportedLaunch(position, compared.place, tuple(values), compared, source=source)

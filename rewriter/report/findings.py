@@ -10,15 +10,12 @@ from dataclasses import replace
 
 from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
+from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import Finding, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.runtime.text import short_dtype
 
 # The types that a network overflows. Of the others, masks hold the largest values.
-_NARROW = {
-    "f16": LARGEST["float16"],
-    "f8e4m3fn": LARGEST["float8_e4m3fn"],
-    "f8e4m3fnuz": LARGEST["float8_e4m3fnuz"],
-    "f8e5m2": LARGEST["float8_e5m2"],
-}
+_NARROW = ("float16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
 _NEAR = 0.5  # of the largest value
 _JUMP = 1000.0  # growth of the magnitude in one launch that is worth a note
 _LISTED = 5
@@ -58,7 +55,7 @@ def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
     for findings in per_run:
         for finding in findings:
             where = finding.launch
-            key = (finding.kind, where and where.index, where and where.kernel)
+            key = (finding.kind, where and where.place.launch, where and where.kernel)
             if key in first:
                 first[key] = replace(first[key], times=first[key].times + 1)
             else:
@@ -75,7 +72,7 @@ def verdict(findings: Sequence[Finding], runs: Sequence[ReportedRun]) -> str:
     if faults := [finding for finding in findings if finding.severity == "finding"]:
         return faults[0].short or faults[0].text
     if not any(
-        _measured(step.results) or _measured(step.read) for run in runs for step in run.launches
+        measured(step.results) or measured(step.read) for run in runs for step in run.launches
     ):
         return f"{what}, no values recorded."
     if infinite := next((x for x in findings if x.kind == "inf" and x.launch is not None), None):
@@ -87,27 +84,25 @@ def counted(number: int, one: str, many: str) -> str:
     return words.counted(number, one, many, grouped=True)
 
 
-def total(readings: Iterable[ReportedValue], what: str) -> int:
+def measured(values: Iterable[ReportedValue]) -> list[TensorRow]:
+    """The rows of those with statistics."""
+    return [row for one in values if (row := one.measured) is not None]
+
+
+def total(values: Iterable[ReportedValue], what: NonFinite) -> int:
     """How many elements are NaN ("nan") or infinite ("inf")."""
-    return sum(
-        getattr(reading.statistics, what) for reading in readings if reading.statistics is not None
-    )
+    return sum(row.count(what) for row in measured(values))
 
 
-def magnitude(readings: Iterable[ReportedValue]) -> float | None:
+def magnitude(rows: Iterable[TensorRow]) -> float | None:
     """The largest absolute value of several tensors."""
-    known = [
-        size
-        for reading in readings
-        if reading.statistics and (size := reading.statistics.magnitude) is not None
-    ]
-    return max(known, default=None)
+    return max((size for row in rows if (size := row.magnitude) is not None), default=None)
 
 
 def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Finding]:
     last = launches[-1] if launches else None
     if last is not None and last.unfinished:
-        if not any(reading.phase == "after" for reading in last.readings):
+        if not any(one.row.phase == "after" for one in last.values):
             text = f"The record ends inside {last}: it was running when the program stopped."
         else:
             text = f"The record ends inside {last}: what it wrote is not there in full."
@@ -119,7 +114,7 @@ def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Find
     return []
 
 
-def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: str) -> list[Finding]:
+def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: NonFinite) -> list[Finding]:
     """Where the first are, and where more begin."""
     word = _WORDS[what]
     holders = [launch for launch in launches if total(launch.results, what)]
@@ -140,7 +135,7 @@ def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: str) -> list
     again = [
         launch
         for launch in holders[1:]
-        if _measured(launch.read) and not total(launch.read, "nan") + total(launch.read, "inf")
+        if measured(launch.read) and not total(launch.read, "nan") + total(launch.read, "inf")
     ]
     if again:
         named = ", ".join(str(launch) for launch in again[:_LISTED])
@@ -171,29 +166,28 @@ def _is_constant(finding: Finding) -> bool:
 
 
 def _begins(
-    launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str
+    launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonFinite
 ) -> tuple[str, str]:
     """The text about the first launch that writes NaN or infinities, short and in full."""
     word, tensors = _WORDS[what], _holding(first.results, what)
-    if first.index is None:
+    if not first.is_launch:
         short = f"{word} is in the inputs of the call"
         return short, f"{short}: {tensors}."
     short = f"{word} first appears at {first}"
     return short, f"{short}: {tensors}; {_given(launches, first, what)}."
 
 
-def _holding(readings: Sequence[ReportedValue], what: str) -> str:
+def _holding(values: Sequence[ReportedValue], what: NonFinite) -> str:
     parts = [
-        f"{getattr(reading.statistics, what):,} of "
-        f"{counted(reading.statistics.numel, 'element', 'elements')} of {reading.name}"
-        for reading in readings
-        if reading.statistics is not None and getattr(reading.statistics, what)
+        f"{count:,} of {counted(row.numel or 0, 'element', 'elements')} of {row.arg}"
+        for row in measured(values)
+        if (count := row.count(what))
     ]
     more = f" and {len(parts) - _LISTED} more" if len(parts) > _LISTED else ""
     return ", ".join(parts[:_LISTED]) + more
 
 
-def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str) -> str:
+def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: NonFinite) -> str:
     read = first.read
     if total(read, what):
         return f"it was given {'NaN' if what == 'nan' else 'infinities'}, " + _holding(read, what)
@@ -201,32 +195,28 @@ def _given(launches: Sequence[ReportedLaunch], first: ReportedLaunch, what: str)
         return f"what it read had none, but infinities ({_holding(read, 'inf')})"
     if what == "inf" and total(read, "nan"):
         return f"what it read had none, but NaN ({_holding(read, 'nan')})"
-    if _measured(read):
+    if measured(read):
         return "what it read had none"
-    recorded = any(_measured(launch.results) for launch in launches[: first.position])
+    recorded = any(measured(launch.results) for launch in launches[: first.position])
     return "what it read was not recorded" + (
         ", and nothing recorded earlier had any" if recorded else ""
     )
 
 
-def _measured(readings: Sequence[ReportedValue]) -> bool:
-    return any(reading.statistics is not None for reading in readings)
-
-
 def _near_overflow(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """The result that comes nearest to the largest value of its type."""
-    nearest: tuple[float, ReportedLaunch, ReportedValue] | None = None
+    nearest: tuple[float, ReportedLaunch, TensorRow] | None = None
     for launch in launches:
-        for reading in launch.results if launch.index is not None else ():
-            largest, size = _NARROW.get(reading.dtype), magnitude([reading])
-            if largest and size is not None and (nearest is None or size / largest > nearest[0]):
-                nearest = (size / largest, launch, reading)
-    if nearest is None or nearest[0] < _NEAR:
+        for row in measured(launch.results) if launch.is_launch else ():
+            share = (row.magnitude or 0.0) / LARGEST[row.dtype] if row.dtype in _NARROW else 0.0
+            if share >= _NEAR and (nearest is None or share > nearest[0]):
+                nearest = (share, launch, row)
+    if nearest is None:
         return []
-    share, launch, reading = nearest
+    share, launch, row = nearest
     text = (
-        f"{reading.name} of {launch} comes to {share:.0%} of the largest {reading.dtype}, "
-        f"{_NARROW[reading.dtype]:g}."
+        f"{row.arg} of {launch} comes to {share:.0%} of the largest {short_dtype(row.dtype)}, "
+        f"{LARGEST[row.dtype]:g}."
     )
     return [Finding("near-overflow", "note", text, run, launch)]
 
@@ -235,7 +225,7 @@ def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """The launch that raised the magnitude most, if by much."""
     largest: tuple[float, ReportedLaunch, float, float] | None = None
     for launch in launches:
-        if launch.index is None:
+        if not launch.is_launch:
             continue
         before, after = magnitude(floating(launch.read)), magnitude(floating(launch.results))
         if before and after and (largest is None or after / before > largest[0]):
@@ -250,18 +240,14 @@ def _jump(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     return [Finding("jump", "note", text, run, launch)]
 
 
-def floating(readings: Sequence[ReportedValue]) -> list[ReportedValue]:
-    """Those of floating-point and complex types: the size of an index is no magnitude."""
-    return [
-        reading
-        for reading in readings
-        if reading.dtype[:1] in ("f", "b", "c") and reading.dtype != "b8"
-    ]
+def floating(values: Iterable[ReportedValue]) -> list[TensorRow]:
+    """Those measured of floating-point and complex types: the size of an index is no magnitude."""
+    return [row for row in measured(values) if row.is_floating]
 
 
 def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
-    steps = [launch for launch in launches if launch.index is not None and not launch.unfinished]
-    missing = [launch for launch in steps if not _measured(launch.results)]
+    steps = [launch for launch in launches if launch.is_launch and not launch.unfinished]
+    missing = [launch for launch in steps if not measured(launch.results)]
     if not missing or len(missing) == len(steps):
         return []
     of = counted(len(steps), "launch", "launches")
@@ -271,12 +257,10 @@ def _unmeasured(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
 
 def _files(run: str, launches: Sequence[ReportedLaunch]) -> list[Finding]:
     """Files that do not hold what was recorded."""
-    wrong = [
-        (launch, reading) for launch in launches for reading in launch.readings if reading.note
-    ]
+    wrong = [(launch, one) for launch in launches for one in launch.values if one.note]
     if not wrong:
         return []
-    launch, reading = wrong[0]
+    launch, value = wrong[0]
     more = f" The same of {len(wrong) - 1:,} more." if len(wrong) > 1 else ""
-    text = f"{reading.name} of {launch} has no histogram: {reading.note}.{more}"
+    text = f"{value.row.arg} of {launch} has no histogram: {value.note}.{more}"
     return [Finding("file", "note", text, run, launch)]

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewriter.dump.rows import TensorRow, finite
 from rewriter.dump.saved import is_file_of, load, mismatch
-from rewriter.report.types import Bins, ReportedValue
+from rewriter.report.types import Bins
+from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -16,27 +18,22 @@ BINS = 40
 _CHUNK = 1 << 22  # elements in memory at a time, as float64
 
 
-def histogram(run: Path, reading: ReportedValue) -> Bins | str | None:
+def histogram(run: Path, row: TensorRow) -> Bins | str | None:
     """The histogram of a tensor that the dump of a run has in a file, or why there is none.
 
     The limits are the statistics' extremes. `None` where there are none, or all elements are one
     number, or the file is gone: a dump without its tensors still gives a report. Raises
     `RewriterError` where the file is damaged.
     """
-    statistics = reading.statistics
-    if (
-        statistics is None
-        or statistics.minimum is None
-        or statistics.maximum is None
-        or statistics.magnitude is None
-    ):
+    low, high = finite(row.min), finite(row.max)
+    if not row.is_measured or low is None or high is None:
         return None
-    low, high = float(statistics.minimum), float(statistics.maximum)
-    path = run / reading.file
+    low, high = float(low), float(high)
+    path = run / row.file
     if not low < high or not is_file_of(run, path):
         return None
     tensor = load(path)
-    if wrong := mismatch(tensor, reading.dtype, reading.shape):
+    if wrong := mismatch(tensor, short_dtype(row.dtype), row.shape):
         return wrong
 
     import torch
@@ -47,9 +44,9 @@ def histogram(run: Path, reading: ReportedValue) -> Bins | str | None:
     width = high / BINS - low / BINS
     for part in _blocks(tensor.detach()):
         values = (part.abs() if part.is_complex() else part).to(torch.float64)
-        finite = values[values.isfinite()]
-        left_out += values.numel() - finite.numel()
-        bins = (finite / width - low / width).floor().clamp(0, BINS - 1).to(torch.int64)
+        whole = values[values.isfinite()]
+        left_out += values.numel() - whole.numel()
+        bins = (whole / width - low / width).floor().clamp(0, BINS - 1).to(torch.int64)
         counts += torch.bincount(bins, minlength=BINS)
     return Bins(low, high, tuple(counts.tolist()), left_out)
 

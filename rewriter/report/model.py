@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-
-from msgspec import UnsetType
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.conclusion import read_conclusion
@@ -15,20 +12,18 @@ from rewriter.diagnosis.nonfinite import Where, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
-from rewriter.dump.rows import EventRow, ScalarRow, Statistic, TensorRow, ValueRow, number
+from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.report import findings, verdicts
 from rewriter.report.types import (
+    Bins,
     Finding,
     Histogram,
-    Number,
     Report,
     ReportedLaunch,
     ReportedRun,
     ReportedValue,
     Sources,
-    ValueStatistics,
 )
-from rewriter.runtime.text import short_dtype
 
 
 def report(
@@ -113,15 +108,19 @@ def _overflow(
 def _reported(dumped: RunDump, launches: Sequence[ReportedLaunch]) -> Iterator[Finding]:
     """What probes found out themselves: a fault of the device, inputs that do not fit."""
     if (row := next(dumped.errors(), None)) is not None:
-        launch = next((x for x in launches if (x.index, x.iteration) == row.which), None)
+        launch = next((x for x in launches if _which(x) == row.which), None)
         when = "right after" if row.phase == "after" else "before"
         text = f"The device was found faulty {when} {launch or 'the first launch'}: {row.error}."
         yield Finding("fault", "finding", text, dumped.name, launch)
     wrong = [f"{row.name}: {row.unexpected}" for row in dumped.unexpected()]
     if wrong:
-        inputs = next((x for x in launches if x.index is None), None)
+        inputs = next((x for x in launches if not x.is_launch), None)
         text = f"Inputs are not what it was compiled for: {'; '.join(wrong)}."
         yield Finding("unexpected", "finding", text, dumped.name, inputs)
+
+
+def _which(launch: ReportedLaunch) -> tuple[int | None, int]:
+    return launch.place.launch, launch.place.iteration
 
 
 def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
@@ -130,11 +129,11 @@ def _is_unfinished(dumped: RunDump, last: ReportedLaunch) -> bool:
     Values are recorded in the order of the table: what is missing in between could not be read,
     what is missing at the end was never reached.
     """
-    if last.index is None:
+    if not last.is_launch:
         return False
-    labels = dumped.launch_row(last.index).after or ()
+    labels = dumped.launch_row(last.place.launch).after or ()
     expected = [(role, name) for role, name, *_ in labels]
-    recorded = {reading.name for reading in last.readings if reading.phase == "after"}
+    recorded = {one.row.arg for one in last.values if one.row.phase == "after"}
     if not recorded:
         return bool(expected)
     # A list has a row for each of its members: `buf3[0]`.
@@ -158,55 +157,26 @@ def launch(
         for label in labels or ()
         if len(label) > 2
     }
-    readings = []
+    values = []
     for row in dataflow.values(rows):
-        made = reading(row, expressions.get((row.phase, row.arg), ""))
-        if histogram is not None and made.file and _is_drawn(made):
-            drawn = histogram(dumped.path, made)
-            if isinstance(drawn, str):
-                made = replace(made, note=drawn)
-            else:
-                made = replace(made, bins=drawn)
-        readings.append(made)
+        drawn: Bins | str | None = None
+        if histogram is not None and isinstance(row, TensorRow) and row.file and _is_drawn(row):
+            drawn = histogram(dumped.path, row)
+        bins, note = (None, drawn) if isinstance(drawn, str) else (drawn, "")
+        expr = expressions.get((row.phase, row.arg), "")
+        values.append(ReportedValue(row, expr, bins=bins, note=note))
     return ReportedLaunch(
         position=step.position,
-        index=step.launch,
-        iteration=step.iteration,
-        kernel=step.kernel or "inputs of the call",
-        kind=facts.kind,
-        scope=facts.scope,
-        line=facts.line,
-        source_nodes=facts.source_nodes,
-        origins=facts.origins,
-        readings=tuple(readings),
+        place=dataflow.recorded(dumped, step),
+        values=tuple(values),
         source=sources.get(step.kernel, ""),
         computes=step.launch is not None and dataflow.computes(rows),
     )
 
 
-def _is_drawn(reading: ReportedValue) -> bool:
+def _is_drawn(row: TensorRow) -> bool:
     """What a launch only reads was written by an earlier one, or is an input: drawn there."""
-    return reading.phase == "inputs" or reading.role != "in"
-
-
-def reading(row: ValueRow, expr: str = "", dump: str = "") -> ReportedValue:
-    """A row of an events file."""
-    tensor = row if isinstance(row, TensorRow) else None
-    scalar = row if isinstance(row, ScalarRow) else None
-    return ReportedValue(
-        phase=row.phase,
-        name=row.arg,
-        expr=expr,
-        role=row.role,
-        dtype=short_dtype(tensor.dtype) if tensor else scalar.type if scalar else "",
-        shape=tensor.shape if tensor else None,
-        device=tensor.device if tensor else "",
-        statistics=_statistics(tensor) if tensor else None,
-        value=(scalar.value or "") if scalar else "",
-        file=tensor.file if tensor else "",
-        sha256=tensor.sha256 if tensor else "",
-        dump=dump,
-    )
+    return row.phase == "inputs" or row.role != "in"
 
 
 def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str], ...]:
@@ -229,27 +199,6 @@ def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str],
         ("Command", manifest.command or ""),
     )
     return tuple((name, text) for name, text in pairs if text)
-
-
-def _statistics(row: TensorRow) -> ValueStatistics | None:
-    if not isinstance(row.numel, int):
-        return None
-    return ValueStatistics(
-        numel=row.numel,
-        minimum=known(row.min),
-        maximum=known(row.max),
-        mean=known(row.mean),
-        std=known(row.std),
-        nan=row.count("nan"),
-        inf=row.count("inf"),
-        of=row.of,
-    )
-
-
-def known(statistic: Statistic | UnsetType) -> Number | None:
-    """A number of the dump; `None` where it is unknown, or NaN."""
-    value = number(statistic)
-    return None if value is None or math.isnan(value) else value
 
 
 def _moment(seconds: object) -> str:

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,8 +26,10 @@ from rewriter.core.types import Json
 from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.reading import RunDump, open_dump
+from rewriter.dump.rows import known
 from rewriter.report import compared, findings, page_data, plot, ranked, sources
-from rewriter.report.model import reading, sentence
+from rewriter.report.model import sentence
+from rewriter.report.tensor_error import error_of
 from rewriter.report.types import Report, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.version import __version__
 
@@ -202,10 +203,8 @@ def _calls(report: Report) -> list[Json]:
 def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
     made = plot.of_run(run) if drawn else None
     first = next((found for found in run.findings if found.severity == "finding"), None)
-    results = [
-        reading for launch in run.launches if launch.index is not None for reading in launch.results
-    ]
-    size = findings.magnitude(results)
+    results = [one for launch in run.launches if launch.is_launch for one in launch.results]
+    size = findings.magnitude(findings.measured(results))
     return {
         "name": run.name,
         "artifact": run.artifact,
@@ -227,12 +226,13 @@ def _culprit(report: Report) -> Json | None:
         if finding.severity == "finding" and finding.launch is not None:
             launch = finding.launch
             lines = launch.source.splitlines()
+            errors = launch.difference.tensors if launch.difference else ()
             return {
                 "title": _BEGINS.get(finding.kind, "Where it begins"),
                 "launch": launch,
                 "run": finding.run,
-                "values": [_value(reading) for reading in page_data.distinct(launch.readings)],
-                "errors": launch.difference.tensors if launch.difference else (),
+                "values": [_value(one) for one in page_data.distinct(launch.values)],
+                "errors": [(tensor, error_of(tensor)) for tensor in errors],
                 "source": "\n".join(lines[:_SOURCE]),
                 "cut": max(0, len(lines) - _SOURCE),
                 "lines": len(lines),
@@ -248,7 +248,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
             for run in report.runs
             if run.name == verdict.run
             for launch in run.launches
-            if (launch.index, launch.iteration) == (verdict.launch, verdict.iteration)
+            if launch.place.launch == verdict.launch and launch.place.iteration == verdict.iteration
         ),
         None,
     )
@@ -281,19 +281,18 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
 
 def _argument(argument: VerdictArgument) -> Iterator[Json]:
     """The rows of an argument: as the launch was given it, and as it left what it updates."""
-    if argument.row is None:
-        made = ReportedValue("", argument.name, "", argument.role, "", None)
-    else:
-        made = replace(reading(argument.row), name=argument.name, role=argument.role)
+    named = {"name": argument.name, "role": argument.role}
+    nothing = {"dump": "", "phase": "", "expr": "", "type": "", "value": ""}
     yield {
-        **_value(made),
+        **(nothing if argument.row is None else _value(ReportedValue(argument.row))),
+        **named,
         "known": argument.row is not None,
         "model": argument.model,
         "from": verdict_text.origin(argument),
         "before": verdict_text.history(argument.earlier, argument.row),
     }
     if argument.after:
-        after = _value(reading(argument.after))
+        after = _value(ReportedValue(argument.after))
         yield {**after, "role": "afterwards", "known": True, "model": "", "from": "", "before": ""}
 
 
@@ -312,49 +311,47 @@ def _launch_rows(launch: ReportedLaunch) -> list[dict[str, str]]:
     facts = {
         "order": launch.label,
         "kernel": launch.kernel,
-        "kind": launch.kind,
-        "nodes": ", ".join(launch.source_nodes),
+        "kind": launch.place.kind,
+        "nodes": ", ".join(launch.place.source_nodes),
     }
     results, difference = launch.results, launch.difference
-    if launch.index is None:
+    if not launch.is_launch:
         cells = {**facts, "name": findings.counted(len(results), "value", "values")}
         return [cells if difference is None else {**cells, "state": difference.state}]
     if difference is None:
-        return [{**facts, **_value(reading)} for reading in results] or [facts]
+        return [{**facts, **_value(one)} for one in results] or [facts]
     return [
         {
             **facts,
             "name": tensor.name,
-            "type": tensor.type,
+            "type": ReportedValue(tensor.a).type,
             "state": tensor.state,
-            "error": number(tensor.error),
-            "allowed": number(tensor.allowed),
-            "mismatched": number(tensor.metrics.get("mismatched")),
+            "error": number(how.error),
+            "allowed": number(how.allowed),
+            "mismatched": number(None if tensor.metrics is None else tensor.metrics.mismatched),
         }
-        for tensor in difference.tensors
-        if tensor.written
+        for tensor, how in ((one, error_of(one)) for one in difference.results)
     ] or [{**facts, "state": difference.state}]
 
 
-def _value(reading: Any) -> dict[str, str]:
-    statistics = reading.statistics
+def _value(value: ReportedValue) -> dict[str, str]:
     cells = {
-        "dump": reading.dump,
-        "phase": reading.phase,
-        "role": reading.role,
-        "name": reading.name,
-        "expr": reading.expr,
-        "type": reading.type,
-        "value": reading.value,
+        "dump": value.dump,
+        "phase": value.row.phase,
+        "role": value.row.role,
+        "name": value.row.arg,
+        "expr": value.expr,
+        "type": value.type,
+        "value": value.value,
     }
-    if statistics is not None:
+    if (row := value.measured) is not None:
         cells |= {
-            "min": number(statistics.minimum),
-            "max": number(statistics.maximum),
-            "mean": number(statistics.mean),
-            "std": number(statistics.std),
-            "nan": f"{statistics.nan:,}",
-            "inf": f"{statistics.inf:,}",
+            "min": number(known(row.min)),
+            "max": number(known(row.max)),
+            "mean": number(known(row.mean)),
+            "std": number(known(row.std)),
+            "nan": f"{row.count('nan'):,}",
+            "inf": f"{row.count('inf'):,}",
         }
     return cells
 

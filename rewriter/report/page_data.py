@@ -11,16 +11,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rewriter.core.types import Json
-from rewriter.report.types import (
-    Bins,
-    LaunchDifference,
-    Number,
-    ReportedRun,
-    ReportedValue,
-    TensorDifference,
-    ValueStatistics,
+from rewriter.comparison.dumps.types import (
+    Extreme,
+    LaunchComparison,
+    Metrics,
+    TensorComparison,
 )
+from rewriter.core.types import Json
+from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.rows import TensorRow, known
+from rewriter.report.tensor_error import error_of
+from rewriter.report.types import Bins, ReportedRun, ReportedValue
 
 TEXT = "text"  # the number of one of the strings
 TEXTS = "texts"  # a list of those
@@ -147,15 +148,16 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
     """The launches of a run for the page's script."""
     launches = []
     for launch in run.launches:
+        place = launch.place
         fact = tables.row(
             "fact",
-            index=launch.index,
+            index=place.launch,
             kernel=launch.kernel,
-            kind=launch.kind,
-            scope=launch.scope,
-            line=launch.line,
-            nodes=", ".join(launch.source_nodes),
-            origins=", ".join(launch.origins),
+            kind=place.kind,
+            scope=place.scope,
+            line=place.line,
+            nodes=", ".join(place.source_nodes),
+            origins=", ".join(place.origins),
             source=tables.sources[launch.source],
         )
         difference = launch.difference
@@ -164,73 +166,78 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
             tables.row(
                 "launch",
                 fact=tables.facts[tuple(fact)],
-                iteration=launch.iteration,
-                readings=[_reading(reading, tables) for reading in distinct(launch.readings)],
+                iteration=place.iteration,
+                readings=[_reading(value, tables) for value in distinct(launch.values)],
                 **how,
             )
         )
     return launches
 
 
-def distinct(readings: Sequence[ReportedValue]) -> list[ReportedValue]:
+def distinct(values: Sequence[ReportedValue]) -> list[ReportedValue]:
     """Without what is the same after a launch that only reads it."""
     before = {
-        (reading.dump, reading.name, reading.statistics)
-        for reading in readings
-        if reading.phase == "before" and reading.statistics is not None
+        (one.dump, *_measured(one.measured))
+        for one in values
+        if one.row.phase == "before" and one.measured is not None
     }
     return [
-        reading
-        for reading in readings
+        one
+        for one in values
         if not (
-            reading.phase == "after"
-            and reading.role == "in"
-            and (reading.dump, reading.name, reading.statistics) in before
+            one.row.phase == "after"
+            and one.row.role == "in"
+            and one.measured is not None
+            and (one.dump, *_measured(one.measured)) in before
         )
     ]
 
 
-def _reading(reading: ReportedValue, tables: Tables) -> list[Any]:
-    statistics = reading.statistics
+def _measured(row: TensorRow) -> tuple[object, ...]:
+    return row.arg, row.numel, *row.statistics.values(), row.of
+
+
+def _reading(value: ReportedValue, tables: Tables) -> list[Any]:
+    row, tensor, measured = value.row, value.tensor, value.measured
     label = tables.row(
         "label",
-        phase=reading.phase,
-        role=reading.role,
-        name=reading.name,
-        type=reading.type,
-        expr="" if reading.expr == reading.name else reading.expr,
-        device=reading.device,
-        dump=reading.dump,
-        numel=None if statistics is None else statistics.numel,
-        magnitude=int(statistics is not None and statistics.of == "magnitude"),
+        phase=row.phase,
+        role=row.role,
+        name=row.arg,
+        type=value.type,
+        expr="" if value.expr == row.arg else value.expr,
+        device="" if tensor is None else tensor.device,
+        dump=value.dump,
+        numel=None if measured is None else measured.numel,
+        magnitude=int(measured is not None and measured.of == "magnitude"),
     )
-    row = tables.row(
+    made = tables.row(
         "reading",
         label=tables.labels[tuple(label)],
-        statistics=0 if statistics is None else _statistics(statistics, tables),
-        value=reading.value,
-        file=reading.file,
-        sha256=reading.sha256,
-        bins=0 if reading.bins is None else _bins(reading.bins, tables),
+        statistics=0 if measured is None else _statistics(measured, tables),
+        value=value.value,
+        file="" if tensor is None else tensor.file,
+        sha256="" if tensor is None else tensor.sha256,
+        bins=0 if value.bins is None else _bins(value.bins, tables),
     )
-    while row[-1] in (0, ""):
-        row.pop()
-    return row
+    while made[-1] in (0, ""):
+        made.pop()
+    return made
 
 
-def _statistics(statistics: ValueStatistics, tables: Tables) -> list[Any]:
-    row = tables.row(
+def _statistics(row: TensorRow, tables: Tables) -> list[Any]:
+    made = tables.row(
         "statistics",
-        min=_short(statistics.minimum),
-        max=_short(statistics.maximum),
-        mean=_short(statistics.mean),
-        std=_short(statistics.std),
-        nan=statistics.nan,
-        inf=statistics.inf,
+        min=_short(known(row.min)),
+        max=_short(known(row.max)),
+        mean=_short(known(row.mean)),
+        std=_short(known(row.std)),
+        nan=row.count("nan"),
+        inf=row.count("inf"),
     )
-    while row[-1] == 0 and len(row) > len(("min", "max", "mean", "std")):
-        row.pop()
-    return row
+    while made[-1] == 0 and len(made) > len(("min", "max", "mean", "std")):
+        made.pop()
+    return made
 
 
 def _bins(bins: Bins, tables: Tables) -> list[Any]:
@@ -243,58 +250,66 @@ def _bins(bins: Bins, tables: Tables) -> list[Any]:
     )
 
 
-def _difference(difference: LaunchDifference, tables: Tables) -> list[Any]:
+def _difference(difference: LaunchComparison, tables: Tables) -> list[Any]:
     return tables.row(
         "difference",
         state=difference.state,
         inputs=difference.inputs,
         blame=difference.blame,
         moved=int(difference.moved),
-        only=difference.only,
-        other=difference.other,
+        only="" if difference.matched else "A" if difference.a else "B",
+        other=_other(difference.b) if difference.a and difference.b else "",
         reasons=difference.reasons,
-        producers=difference.producers,
-        tensors=[_tensor(tensor, tables) for tensor in difference.tensors],
+        producers=[str(producer) for producer in difference.producers],
+        tensors=[
+            *(_tensor(tensor, tables, written=0) for tensor in difference.reads),
+            *(_tensor(tensor, tables, written=1) for tensor in difference.results),
+        ],
     )
 
 
-def _tensor(tensor: TensorDifference, tables: Tables) -> list[Any]:
-    metrics = tensor.metrics
+def _other(place: RecordedLaunch) -> str:
+    """Where a launch stands in dump B."""
+    return f"{place}, line {place.line}" if place.launch is not None else str(place)
+
+
+def _tensor(tensor: TensorComparison, tables: Tables, *, written: int) -> list[Any]:
+    metrics, how = tensor.metrics, error_of(tensor)
     return tables.row(
         "tensor",
         name=tensor.name,
         phase=tensor.phase,
-        written=int(tensor.written),
+        written=written,
         state=tensor.state,
         basis=tensor.basis,
         note=tensor.note,
-        error=_short(tensor.error),
-        allowed=_short(tensor.allowed),
-        estimated=int(tensor.estimated),
-        type=tensor.type,
-        metrics=0 if not metrics or metrics["identical"] else _metrics(metrics, tables),
+        error=_short(how.error),
+        allowed=_short(how.allowed),
+        estimated=int(how.estimated),
+        type=ReportedValue(tensor.a).type,
+        metrics=0 if metrics is None or metrics.identical else _metrics(metrics, tables),
     )
 
 
-def _metrics(metrics: Json, tables: Tables) -> list[Any]:
-    extremes = ("max_abs", "max_rel")
+def _metrics(metrics: Metrics, tables: Tables) -> list[Any]:
+    values = {name: getattr(metrics, name) for name in FIELDS["metrics"]}
     return tables.row(
         "metrics",
         **{
-            name: _extreme(metrics[name], tables) if name in extremes else _short(metrics[name])
-            for name in FIELDS["metrics"]
+            name: _extreme(value, tables) if name in ("max_abs", "max_rel") else _short(value)
+            for name, value in values.items()
         },
     )
 
 
-def _extreme(extreme: Json | None, tables: Tables) -> list[Any] | None:
+def _extreme(extreme: Extreme | None, tables: Tables) -> list[Any] | None:
     if extreme is None:
         return None
-    numbers = {name: _short(extreme[name]) for name in ("error", "a", "b")}
-    return tables.row("extreme", **numbers, index=list(extreme["index"]))
+    numbers = {name: _short(getattr(extreme, name)) for name in ("error", "a", "b")}
+    return tables.row("extreme", **numbers, index=list(extreme.index))
 
 
-def _short(number: Number | None) -> Number | str | None:
+def _short(number: float | None) -> float | str | None:
     """Six digits of a float; an integer that JavaScript would round is a string."""
     if isinstance(number, bool) or number is None:
         return number

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
+from rewriter.dump.rows import NonFinite, finite
 from rewriter.report import findings
-from rewriter.report.types import ReportedLaunch, ReportedRun
+from rewriter.report.tensor_error import worst_error
+from rewriter.report.types import ReportedLaunch, ReportedRun, ReportedValue
 
 WIDTH, _LEFT, _RIGHT, _HEIGHT, _BELOW = 960, 64, 16, 200, 40
 _LEGEND, _LANE, _ZERO = 26, 18, 22  # heights of the rows above and below the scale
@@ -72,7 +74,7 @@ class Plot:
 
 def of_run(run: ReportedRun) -> Plot | None:
     """The plot of a run; `None` where it has no number to show."""
-    launches = [launch for launch in run.launches if launch.index is not None]
+    launches = [launch for launch in run.launches if launch.is_launch]
     compared = any(launch.difference is not None for launch in launches)
     plot = _errors(run, launches) if compared else _magnitudes(run, launches)
     drawn = any(value is not None for series in plot.series for value in series.values)
@@ -83,16 +85,10 @@ def of_calls(runs: Sequence[ReportedRun], numbers: Sequence[int], name: str) -> 
     """How the calls of one wrapper went on: the largest magnitude of what each wrote. `numbers` are
     those of the runs in the report; `None` where there is no number to show."""
     written = [
-        [reading for step in run.launches if step.index is not None for reading in step.results]
-        for run in runs
+        [value for step in run.launches if step.is_launch for value in step.results] for run in runs
     ]
-    largest = [findings.magnitude(findings.floating(readings)) for readings in written]
-    lanes = tuple(
-        Lane(
-            name, shape, [at for at, readings in enumerate(written) if findings.total(readings, of)]
-        )
-        for name, shape, of in (("NaN", "cross", "nan"), ("Inf", "triangle", "inf"))
-    )
+    largest = [findings.magnitude(findings.floating(values)) for values in written]
+    lanes = _not_finite(written)
     known = [value for value in largest if value is not None]
     if not known and not any(lane.positions for lane in lanes):
         return None
@@ -111,14 +107,7 @@ def of_calls(runs: Sequence[ReportedRun], numbers: Sequence[int], name: str) -> 
 def _magnitudes(run: ReportedRun, launches: Sequence[ReportedLaunch]) -> Plot:
     largest = [findings.magnitude(findings.floating(launch.results)) for launch in launches]
     spread = [_spread(launch) for launch in launches]
-    lanes = tuple(
-        Lane(
-            name,
-            shape,
-            [at for at, step in enumerate(launches) if findings.total(step.results, of)],
-        )
-        for name, shape, of in (("NaN", "cross", "nan"), ("Inf", "triangle", "inf"))
-    )
+    lanes = _not_finite([launch.results for launch in launches])
     known = [value for value in largest if value is not None]
     size = f"max |x| from {min(known):.3g} to {max(known):.3g}" if known else "no values"
     count = findings.counted(len(launches), "launch", "launches")
@@ -132,9 +121,20 @@ def _magnitudes(run: ReportedRun, launches: Sequence[ReportedLaunch]) -> Plot:
     )
 
 
+def _not_finite(written: Sequence[Sequence[ReportedValue]]) -> tuple[Lane, ...]:
+    """Where NaN and infinities were written."""
+    kinds: tuple[tuple[str, str, NonFinite], ...] = (
+        ("NaN", "cross", "nan"), ("Inf", "triangle", "inf")
+    )  # fmt: skip
+    return tuple(
+        Lane(name, shape, [at for at, values in enumerate(written) if findings.total(values, of)])
+        for name, shape, of in kinds
+    )
+
+
 def _errors(run: ReportedRun, launches: Sequence[ReportedLaunch]) -> Plot:
-    worst = [launch.difference and launch.difference.worst for launch in launches]
-    errors = [tensor.error if tensor else None for tensor in worst]
+    worst = [launch.difference and worst_error(launch.difference) for launch in launches]
+    errors = [each.error if each else None for each in worst]
     lanes = (
         Lane(
             "NaN, Inf",
@@ -184,11 +184,11 @@ def _with(lanes: Sequence[Lane]) -> str:
 
 def _spread(launch: ReportedLaunch) -> float | None:
     known = [
-        abs(float(reading.statistics.std))
-        for reading in findings.floating(launch.results)
-        if reading.statistics is not None and reading.statistics.std is not None
+        abs(float(std))
+        for row in findings.floating(launch.results)
+        if (std := finite(row.std)) is not None
     ]
-    return max(filter(math.isfinite, known), default=None)
+    return max(known, default=None)
 
 
 def _marks(

@@ -1,21 +1,23 @@
 """The values of a report: what happened in each run, and what is worth saying about it.
 
-Made from a dump or from a comparison of two; shown as a page or as JSON. No I/O here, no torch.
+Made from a dump or from a comparison of two, of whose values they consist; shown as a page or as
+JSON. No I/O here, no torch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rewriter.core.types import Json
+from rewriter.comparison.dumps.types import LaunchComparison
 from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.reading import RunDump, label
+from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
+from rewriter.runtime.text import short_dtype
 
-Number = int | float
 Severity = Literal["finding", "note"]
 
 
@@ -33,153 +35,89 @@ class Bins:
 
 
 @dataclass(frozen=True)
-class ValueStatistics:
-    """Over the finite elements, as in the dump; `None` where there are too few of them.
-
-    `of` is "magnitude" where the elements are complex, else "value".
-    """
-
-    numel: int
-    minimum: Number | None
-    maximum: Number | None
-    mean: Number | None
-    std: Number | None
-    nan: int
-    inf: int
-    of: str = "value"
-
-    @property
-    def magnitude(self) -> float | None:
-        """The largest absolute value; `None` where it is unknown."""
-        if self.minimum is None or self.maximum is None:
-            return None
-        size = max(abs(float(self.minimum)), abs(float(self.maximum)))
-        return size if math.isfinite(size) else None
-
-
-@dataclass(frozen=True)
 class ReportedValue:
-    """One argument of a launch, read at one phase: "inputs", "before" or "after".
+    """A row of a dump, "A" or "B" in a comparison, with what else is known of it.
 
-    `dump` is "A" or "B" in a comparison. A scalar has its type in `dtype`, and a `value`. `note`
-    says why there is no histogram of a tensor that has a file.
+    `expr` is the expression behind its name, empty if there is none. `note` says why there is no
+    histogram of a tensor that has a file.
     """
 
-    phase: str
-    name: str
-    expr: str
-    role: str
-    dtype: str
-    shape: tuple[int, ...] | None
-    device: str = ""
-    statistics: ValueStatistics | None = None
-    value: str = ""
-    file: str = ""
-    sha256: str = ""
+    row: ValueRow
+    expr: str = ""
+    dump: str = ""
     bins: Bins | None = None
     note: str = ""
-    dump: str = ""
 
     @property
-    def is_written(self) -> bool:
-        return self.phase == "after" and self.role != "in" and self.shape is not None
+    def tensor(self) -> TensorRow | None:
+        return self.row if isinstance(self.row, TensorRow) else None
+
+    @property
+    def measured(self) -> TensorRow | None:
+        """Its row, where it is a tensor with statistics."""
+        return self.tensor if self.tensor is not None and self.tensor.is_measured else None
+
+    @property
+    def dtype(self) -> str:
+        """Such as `f32`; of a scalar its type."""
+        if self.tensor is not None:
+            return short_dtype(self.tensor.dtype)
+        return self.row.type if isinstance(self.row, ScalarRow) else ""
 
     @property
     def type(self) -> str:
         """Such as `f32[32, 64]`."""
-        return self.dtype if self.shape is None else f"{self.dtype}{list(self.shape)}"
-
-
-@dataclass(frozen=True)
-class TensorDifference:
-    """One argument in both dumps. `error` is max |a - b|, `allowed` what the tolerance lets pass
-    at the largest element: `atol + rtol * max |b|`; `None` where unknown.
-
-    `estimated` says that `error` is only the largest difference between the two's statistics.
-    """
-
-    name: str
-    phase: str
-    written: bool
-    state: str
-    basis: str
-    note: str
-    error: float | None
-    allowed: float | None
-    estimated: bool
-    metrics: Json
-    type: str = ""
-
-
-@dataclass(frozen=True)
-class LaunchDifference:
-    """How a launch differs between two dumps; see `rewriter.comparison.dumps.types` for the words.
-
-    `only` is "A" or "B" where the other dump has no such launch. `other` says where it stands in
-    dump B.
-    """
-
-    state: str
-    inputs: str
-    blame: str
-    moved: bool
-    only: str
-    other: str
-    reasons: tuple[str, ...]
-    producers: tuple[str, ...]
-    tensors: tuple[TensorDifference, ...]
+        return self.dtype if self.tensor is None else f"{self.dtype}{list(self.tensor.shape)}"
 
     @property
-    def worst(self) -> TensorDifference | None:
-        """The result with the largest error in proportion to what is allowed."""
-        known = [tensor for tensor in self.tensors if tensor.written and tensor.error is not None]
-        return max(known, key=_excess, default=None)
-
-
-def _excess(tensor: TensorDifference) -> float:
-    assert tensor.error is not None
-    return tensor.error / tensor.allowed if tensor.allowed else tensor.error * 1e300
+    def value(self) -> str:
+        """The text of a scalar."""
+        return (self.row.value or "") if isinstance(self.row, ScalarRow) else ""
 
 
 @dataclass(frozen=True)
 class ReportedLaunch:
-    """A launch as it ran: the `position`-th step of its run. `index` is `None` for
-    the inputs and the outputs of the call, whose `kernel` says so in words. `source` is that of its
-    kernel in the wrapper that was called, empty where it is not known. `computes` says that it was
-    given numbers that may be infinite: see `rewriter.dump.dataflow.computes`.
+    """A launch as it ran, or the inputs or the outputs of the call: the `position`-th step of its
+    run, or of a comparison of two.
+
+    `source` is that of its kernel in the wrapper that was called, empty where it is not known.
+    `computes` says that it was given numbers that may be infinite: see
+    `rewriter.dump.dataflow.computes`.
     """
 
     position: int
-    index: int | None
-    iteration: int
-    kernel: str
-    kind: str
-    scope: str
-    line: int
-    source_nodes: tuple[str, ...]
-    origins: tuple[str, ...]
-    readings: tuple[ReportedValue, ...]
-    difference: LaunchDifference | None = None
+    place: RecordedLaunch
+    values: tuple[ReportedValue, ...]
+    difference: LaunchComparison | None = None
     unfinished: bool = False
     source: str = ""
     computes: bool = False
 
     def __str__(self) -> str:
-        return f"the {self.label}" if self.index is None else f"{self.label} {self.kernel}"
+        return str(self.place) if self.is_launch else f"the {self.place}"
+
+    @property
+    def is_launch(self) -> bool:
+        return self.place.launch is not None
+
+    @property
+    def kernel(self) -> str:
+        """The kernel; of the inputs and outputs of a call, what they are."""
+        return self.place.kernel if self.is_launch else f"{self.place} of the call"
 
     @property
     def label(self) -> str:
         """`#12`, or `#12.1` for its second run; `inputs`, `outputs`."""
-        if self.index is None:
-            return self.kernel.partition(" ")[0]
-        return label(self.index, self.iteration)
+        if self.place.launch is None:
+            return str(self.place)
+        return label(self.place.launch, self.place.iteration)
 
     @property
     def results(self) -> tuple[ReportedValue, ...]:
-        """What it wrote; of the inputs of a call, these."""
-        if self.index is None:
-            return self.readings
-        return tuple(reading for reading in self.readings if reading.is_written)
+        """The tensors that it wrote; of the inputs of a call, these."""
+        if not self.is_launch:
+            return self.values
+        return tuple(one for one in self.values if one.row.is_result and one.tensor is not None)
 
     @property
     def read(self) -> tuple[ReportedValue, ...]:
@@ -187,11 +125,9 @@ class ReportedLaunch:
 
         What a launch only reads is the same afterwards, which serves where nothing was read before.
         """
-        before = tuple(reading for reading in self.readings if reading.phase == "before")
+        before = tuple(one for one in self.values if one.row.phase == "before")
         return before or tuple(
-            reading
-            for reading in self.readings
-            if reading.phase == "after" and reading.role == "in"
+            one for one in self.values if one.row.phase == "after" and one.row.role == "in"
         )
 
 
@@ -225,7 +161,7 @@ class ReportedRun:
     @property
     def count(self) -> int:
         """How many launches ran, the inputs not counted."""
-        return sum(launch.index is not None for launch in self.launches)
+        return sum(launch.is_launch for launch in self.launches)
 
 
 @dataclass(frozen=True)
@@ -254,10 +190,10 @@ class Report:
     def measured(self) -> bool:
         """Whether any value was recorded: without one, nothing is known to be right."""
         return any(
-            reading.statistics is not None or reading.sha256
+            one.tensor is not None and (one.tensor.is_measured or one.tensor.sha256)
             for run in self.runs
             for launch in run.launches
-            for reading in launch.readings
+            for one in launch.values
         )
 
 
@@ -265,4 +201,4 @@ class Report:
 Sources = Callable[[RunDump], Mapping[str, str]]
 # Gives the histogram of a tensor that the dump of a run, in a directory, has in a file; text says
 # why there is none.
-Histogram = Callable[[Path, ReportedValue], Bins | str | None]
+Histogram = Callable[[Path, TensorRow], Bins | str | None]

@@ -8,6 +8,7 @@ import pytest
 import dumps
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow, read_row
 
 
 def two_launches(dump: Path, **where: int) -> Path:
@@ -123,3 +124,13 @@ def test_what_is_no_dump(tmp_path: Path, what: str) -> None:
     with pytest.raises(RewriterError) as error:
         open_dump(path)
     assert error.value.slug == "not-a-dump"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "magnitude"),
+    [(-3, 2.0, 3.0), (0, 10**400, None), (0.0, "inf", None), (0.0, "nan", None), (None, 1, None)],
+)
+def test_the_magnitude_is_a_number_or_unknown(low: object, high: object, magnitude: object) -> None:
+    row = read_row({**dumps.value("x"), "phase": "after", "min": low, "max": high})
+    assert isinstance(row, TensorRow)
+    assert row.magnitude == magnitude

@@ -7,33 +7,37 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 
 from rewriter.core.errors import RewriterError
+from rewriter.dump.rows import Statistic, TensorRow
 from rewriter.report import histogram as module
 from rewriter.report.histogram import BINS, histogram
-from rewriter.report.types import Bins, ReportedValue, ValueStatistics
-from rewriter.runtime.text import short_dtype
+from rewriter.report.types import Bins
 
 NAN, INF = math.nan, math.inf
+KNOWN = (0.0, 1.0)
 
 
 def of(folder: Path, tensor: torch.Tensor, low: float, high: float) -> Bins | None:
     torch.save(tensor, folder / "x.pt")
-    statistics = ValueStatistics(tensor.numel(), low, high, 0.0, 1.0, 0, 0)
-    found = histogram(folder, reading(statistics, dtype=tensor.dtype, shape=tuple(tensor.shape)))
+    found = histogram(folder, row((low, high), dtype=tensor.dtype, shape=tuple(tensor.shape)))
     assert not isinstance(found, str), found
     return found
 
 
-def reading(
-    statistics: ValueStatistics | None,
+def row(
+    extremes: tuple[Statistic, Statistic] | None,
     file: str = "x.pt",
     *,
     dtype: torch.dtype = torch.float32,
     shape: tuple[int, ...] = (2,),
-) -> ReportedValue:
-    short = short_dtype(dtype)
-    return ReportedValue("after", "x", "", "out", short, shape, statistics=statistics, file=file)
+) -> TensorRow:
+    name = str(dtype).removeprefix("torch.")
+    made = TensorRow(phase="after", arg="x", role="out", dtype=name, shape=shape, file=file)
+    if extremes is None:
+        return made
+    return structs.replace(made, numel=math.prod(shape), min=extremes[0], max=extremes[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
@@ -68,23 +72,24 @@ def test_complex_tensors_by_magnitude_and_the_whole_range_of_float64(tmp_path: P
 
 def test_no_histogram_where_there_is_nothing_to_see(tmp_path: Path) -> None:
     assert of(tmp_path, torch.ones(3), 1.0, 1.0) is None
-    assert histogram(tmp_path, reading(None)) is None
-    known = ValueStatistics(1, 0.0, 1.0, 0.0, 1.0, 0, 0)
-    assert histogram(tmp_path, reading(known, "gone.pt")) is None
+    assert histogram(tmp_path, row(None)) is None
+    assert histogram(tmp_path, row(KNOWN, "gone.pt")) is None
+
+
+@pytest.mark.parametrize("high", ["inf", "nan", None, 10**400], ids=["inf", "nan", "none", "huge"])
+def test_no_histogram_to_where_no_number_is(tmp_path: Path, high: Statistic) -> None:
+    torch.save(torch.tensor([0.0, 1.0]), tmp_path / "x.pt")
+    assert histogram(tmp_path, row((0.0, high))) is None
 
 
 def test_a_name_in_a_dump_leads_nowhere_else(tmp_path: Path) -> None:
     run = tmp_path / "run0"
     run.mkdir()
-    known = ValueStatistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
     torch.save(torch.tensor([0.0, 1.0]), tmp_path / "x.pt")
-    assert histogram(tmp_path, reading(known)) is not None
-    assert histogram(run, reading(known, "../x.pt")) is None
-    assert histogram(run, reading(known, str(tmp_path / "x.pt"))) is None
-    assert histogram(run, reading(known, "x" * 5000)) is None
-
-
-KNOWN = ValueStatistics(2, 0.0, 1.0, 0.0, 1.0, 0, 0)
+    assert histogram(tmp_path, row(KNOWN)) is not None
+    assert histogram(run, row(KNOWN, "../x.pt")) is None
+    assert histogram(run, row(KNOWN, str(tmp_path / "x.pt"))) is None
+    assert histogram(run, row(KNOWN, "x" * 5000)) is None
 
 
 def test_strides_with_gaps_are_read_piece_by_piece(
@@ -112,7 +117,7 @@ def test_what_was_not_recorded_is_not_read(
 ) -> None:
     torch.save(tensor, tmp_path / "x.pt")
     assert (tmp_path / "x.pt").stat().st_size < 10_000
-    found = histogram(tmp_path, reading(KNOWN, shape=shape))
+    found = histogram(tmp_path, row(KNOWN, shape=shape))
     assert isinstance(found, str)
     assert why in found
 
@@ -131,6 +136,6 @@ def test_a_file_that_is_no_tensor_is_an_error(tmp_path: Path, content: object) -
     else:
         torch.save(content, tmp_path / "x.pt")
     with pytest.raises(RewriterError, match=r"x\.pt cannot be read") as caught:
-        histogram(tmp_path, reading(KNOWN))
+        histogram(tmp_path, row(KNOWN))
     assert caught.value.slug == "corrupt-dump"
     assert "weights_only" not in str(caught.value)

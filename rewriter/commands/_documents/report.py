@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, structs
@@ -176,62 +175,47 @@ def _finding(finding: report.Finding) -> ReportFindingEntry:
         text=finding.text,
         run=finding.run,
         position=None if where is None else where.position,
-        launch=None if where is None else where.index,
+        launch=None if where is None else where.place.launch,
         times=finding.times,
     )
 
 
 def _launch(launch: report.ReportedLaunch) -> ReportLaunchEntry:
+    place = launch.place
     return ReportLaunchEntry(
         position=launch.position,
-        launch=launch.index,
-        iteration=launch.iteration,
-        kernel="" if launch.index is None else launch.kernel,
-        kind=launch.kind,
-        scope=launch.scope,
-        line=launch.line,
-        source_nodes=launch.source_nodes,
-        origins=launch.origins,
+        launch=place.launch,
+        iteration=place.iteration,
+        kernel=launch.kernel if launch.is_launch else "",
+        kind=place.kind,
+        scope=place.scope,
+        line=place.line,
+        source_nodes=place.source_nodes,
+        origins=place.origins,
         unfinished=launch.unfinished,
-        values=tuple(map(_reading, launch.readings)),
+        values=tuple(map(_reading, launch.values)),
     )
 
 
-def _reading(reading: report.ReportedValue) -> ReadingEntry:
+def _reading(value: report.ReportedValue) -> ReadingEntry:
+    tensor = value.tensor
     entry = ReadingEntry(
-        phase=cast("RowPhase", reading.phase),
-        arg=reading.name,
-        expr=reading.expr or reading.name,
-        role=cast("Role", reading.role),
-        dtype=reading.dtype,
-        shape=reading.shape,
+        phase=value.row.phase,
+        arg=value.row.arg,
+        expr=value.expr or value.row.arg,
+        role=value.row.role,
+        dtype=value.dtype,
+        shape=None if tensor is None else tensor.shape,
     )
-    if reading.shape is None:
-        return structs.replace(entry, value=reading.value)
-    measured = {}
-    if (statistics := reading.statistics) is not None:
-        measured = {
-            "numel": statistics.numel,
-            "min": _finite(statistics.minimum),
-            "max": _finite(statistics.maximum),
-            "mean": _finite(statistics.mean),
-            "std": _finite(statistics.std),
-            "nan": statistics.nan,
-            "inf": statistics.inf,
-            "of": statistics.of,
-        }
+    if tensor is None:
+        return structs.replace(entry, value=value.value)
+    if tensor.is_measured:
+        entry = structs.replace(entry, numel=tensor.numel, **tensor.statistics, of=tensor.of)
     return structs.replace(
         entry,
-        device=reading.device,
-        **measured,
-        file=reading.file or UNSET,
-        sha256=reading.sha256 or UNSET,
-        note=reading.note or UNSET,
-        histogram=UNSET if reading.bins is None else HistogramEntry(**vars(reading.bins)),
+        device=tensor.device,
+        file=tensor.file or UNSET,
+        sha256=tensor.sha256 or UNSET,
+        note=value.note or UNSET,
+        histogram=UNSET if value.bins is None else HistogramEntry(**vars(value.bins)),
     )
-
-
-def _finite(number: report.Number | None) -> report.Number | str | None:
-    if isinstance(number, float) and not math.isfinite(number):
-        return str(number)
-    return number

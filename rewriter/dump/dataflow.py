@@ -90,7 +90,9 @@ class FlowNode:
     """A step with what it read and wrote.
 
     `given` says of each tensor that it was given, by name, where that came from: several where
-    launches wrote parts of it, none where nobody knows. `slots` number its results by their names.
+    launches wrote parts of it, none where nobody knows. `unread` are the names and roles of those
+    that were not read at this launch: each value is recorded once, and their origin has it (see
+    `Flow.reads`). `slots` number its results by their names.
     `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event.
     """
 
@@ -99,6 +101,7 @@ class FlowNode:
     given: dict[str, tuple[ValueOrigin, ...]]
     slots: dict[str, int]
     keys: Keys
+    unread: tuple[tuple[str, Role], ...] = ()
     returned: tuple[TensorRow | NoResult, ...] = ()
 
     @property
@@ -130,6 +133,12 @@ def results(rows: Sequence[EventRow]) -> list[ValueRow]:
     if rows and rows[0].phase == "inputs":
         return values(rows)
     return [row for row in _after(rows) if row.role != "in"]
+
+
+def _unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role], ...]:
+    """The tensors that a launch is given, by its row of the table, and of which it has no rows."""
+    names = {row.arg for row in read}
+    return tuple((label[1], _ROLES[label[0]]) for label in facts.reads if label[1] not in names)
 
 
 def computes(rows: Sequence[EventRow]) -> bool:
@@ -210,9 +219,13 @@ class _Tracer:
         # In what runs again and again, a name of the last time says nothing.
         again = facts.repeats
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
+        unread = _unread(facts, reads(rows))
+        for name, _ in unread:
+            if name not in sources:
+                sources[name] = tuple(self._writers(place.scope, memory, name).values())
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
-        return FlowNode(step, place, sources, slots, keys)
+        return FlowNode(step, place, sources, slots, keys, unread)
 
     def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
         """What the call returned of what its launches wrote, and wrote last."""
@@ -245,18 +258,26 @@ class _Tracer:
         self, scope: str, memory: dict[str, str], row: TensorRow, again: bool
     ) -> tuple[ValueOrigin, ...]:
         name, value = variable(row.arg), fingerprint(row)
-        writers = self._memory.get((scope, memory.get(name, name)), {})
-        if name in writers:
-            writers = {name: writers[name]}
-        sure = bool(writers) and not again
-        if not writers and name in self._inputs:
-            writers = {name: self._inputs[name]}
+        root = memory.get(name, name)
+        sure = (scope, root) in self._memory and not again
+        writers = self._writers(scope, memory, row.arg)
         known = [self._values[source] for source in writers.values()]
-        if not sure and row.phase == "before" and known != [value] and value in self._by_value:
+        is_read = row.phase == "before" or row.role == "in"
+        if not sure and is_read and known != [value] and value in self._by_value:
             # A parameter of a subgraph, whose name says nothing, or means something else outside.
             # The value of a part of a buffer is no writer's, and is not found here.
             return (self._by_value[value],)
         return tuple(writers.values())
+
+    def _writers(self, scope: str, memory: dict[str, str], arg: str) -> dict[str, ValueOrigin]:
+        """Who wrote last what an argument shows, by the names that they wrote it under."""
+        name = variable(arg)
+        writers = self._memory.get((scope, memory.get(name, name)), {})
+        if name in writers:
+            return {name: writers[name]}
+        if not writers and name in self._inputs:
+            return {name: self._inputs[name]}
+        return writers
 
     def _keys(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from rewriter.core.errors import RewriterError
@@ -74,6 +74,26 @@ def may_be_written(launch: Launch, argument: Argument) -> bool:
     """Whether a launch writes an argument, or may: what a custom operator changes in place, and
     returns something else, nobody says."""
     return argument.role != "in" or (launch.kind == "custom_op" and argument.type == "tensor")
+
+
+def not_yet_shown(
+    launches: Iterable[Launch], probed: Iterable[Launch], inputs: Mapping[str, Collection[str]]
+) -> dict[int, frozenset[str]]:
+    """What launches read that nobody showed when it was written, by their indices: expressions.
+
+    `inputs` are those of the call that are shown, by the scope that has them. What is left are
+    constants, what a subgraph is given, and what launches without probes wrote.
+    """
+    is_probed = {launch.index for launch in probed}
+    shown = {scope: set(names) for scope, names in inputs.items()}
+    result = {}
+    for launch in launches:
+        buffers = shown.setdefault(launch.scope, set())
+        read = [a for a in launch.args if a.type == "tensor" and a.role == "in"]
+        result[launch.index] = frozenset(a.expr for a in read if a.buffer not in buffers)
+        written = {a.buffer for a in launch.args if a.type == "tensor" and a.role != "in"}
+        buffers.update(written) if launch.index in is_probed else buffers.difference_update(written)
+    return result
 
 
 def asks_for_inputs(selection: Selection) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -41,7 +41,7 @@ def plan_probes(
     lines = _Lines(source, dialect)
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
-    launches = _plan_launches(lines, chosen, selection)
+    launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
         raise choosing.no_value(chosen, selection)
@@ -98,8 +98,29 @@ def _plan_entries(lines: _Lines, located: Located, selection: Selection) -> _Inp
     return inputs
 
 
-def _plan_launches(lines: _Lines, chosen: Sequence[Launch], selection: Selection) -> _Launches:
-    """Add the lines around each chosen launch."""
+def _not_yet_shown(
+    located: Located, chosen: Sequence[Launch], inputs: _Inputs
+) -> dict[int, frozenset[str]]:
+    """What launches read that is shown nowhere else, by their indices."""
+    probed = [x for x in chosen if not x.insertion_point.obstacle and not _is_last(x)]
+    names = set(inputs.names) if inputs.reads else set()
+    given = {entry.name: names & {*entry.inputs} for entry in located.entries if entry.inputs_at}
+    return choosing.not_yet_shown(located.launches, probed, given)
+
+
+def _is_last(launch: Launch) -> bool:
+    """Whether no line can follow a launch."""
+    return bool(launch.insertion_point.open_ended)
+
+
+def _plan_launches(
+    lines: _Lines,
+    chosen: Sequence[Launch],
+    selection: Selection,
+    unseen: Mapping[int, frozenset[str]],
+) -> _Launches:
+    """Add the lines around each chosen launch. `unseen` are the expressions of what it reads that
+    is shown nowhere else."""
     phases = probes.phases(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
@@ -109,9 +130,9 @@ def _plan_launches(lines: _Lines, chosen: Sequence[Launch], selection: Selection
         if point.obstacle:
             skipped.append(Skipped(launch, point.obstacle))
             continue
-        if point.open_ended and "after" in phases:
+        if _is_last(launch) and "after" in phases:
             skipped.append(Skipped(launch, f"no line can follow it: {point.open_ended}"))
-        values = _values(launch, phases, selection)
+        values = _values(launch, phases, selection, unseen[launch.index])
         if phases and not values:
             continue
         for phase, arguments in values.items():
@@ -135,10 +156,11 @@ def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _values(
-    launch: Launch, phases: dict[Phase, bool], selection: Selection
+    launch: Launch, phases: dict[Phase, bool], selection: Selection, unseen: frozenset[str]
 ) -> dict[Phase, tuple[Argument, ...]]:
     """What each phase of a launch reads, each value once.
 
+    Where only what is written is asked for, what it reads and nobody else showed goes with it.
     A phase that is left without any by what the user chose has a line only if a probe needs one.
     """
     chooses = selection.roles is not None or selection.tensors is not None
@@ -146,14 +168,18 @@ def _values(
     written = probes.which(selection) == "written"
     result: dict[Phase, tuple[Argument, ...]] = {}
     for phase, reads in phases.items():
-        if phase == "after" and launch.insertion_point.open_ended:
+        if phase == "after" and _is_last(launch):
             continue
         readable = (
             argument
             for argument in launch.args
             if reads
             and _is_read(argument, phase, selection.format)
-            and (not written or choosing.may_be_written(launch, argument))
+            and (
+                not written
+                or choosing.may_be_written(launch, argument)
+                or (phase == "after" and argument.expr in unseen)
+            )
             and choosing.is_asked(argument, phase, selection)
         )
         values = tuple({argument.expr: argument for argument in readable}.values())

@@ -7,10 +7,12 @@ that lies beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.verdict import Producer, VerdictArgument
 from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -21,9 +23,10 @@ from rewriter.locate.vocabulary import vocabulary
 class Evidence:
     """Collects what is known of one step of a run."""
 
-    def __init__(self, dump: Dump, run: RunDump, step: RunStep) -> None:
+    def __init__(self, dump: Dump, run: RunDump, step: RunStep, flow: Flow | None = None) -> None:
         self._dump, self._run, self._step = dump, run, step
-        self.rows = run.rows(step)
+        self._flow = flow or Flow(run)
+        self.rows = self._flow.rows(self._flow.nodes[step.position])
         self.facts = run.launch_row(step.launch)
         self._static: Mapping[int, Launch] = {}
         self._inputs: tuple[str, ...] = ()
@@ -64,7 +67,8 @@ class Evidence:
                     yield argument.role, argument.name, argument.buffer, is_tensor
             return
         seen = set()
-        for role, name, *_ in (*(self.facts.before or ()), *(self.facts.after or ())):
+        labels = (self.facts.before or (), self.facts.after or (), self.facts.reads)
+        for role, name, *_ in chain(*labels):
             if name not in seen:
                 seen.add(name)
                 root = self.facts.buffers.get(name, dataflow.variable(name))
@@ -75,14 +79,12 @@ class Evidence:
 
     def _sources(self) -> dict[str, Producer]:
         """The producers that the values of the record show, by the argument's name."""
-        nodes = dataflow.trace(self._run)
+        nodes = self._flow.nodes
         producers = {}
         for name, sources in nodes[self._step.position].given.items():
             if sources:
                 last = max(sources, key=lambda source: source.step)
-                step = nodes[last.step].step
-                results = dataflow.tensors(dataflow.results(self._run.rows(step)))
-                producers[name] = self._made(step, results[last.slot])
+                producers[name] = self._made(nodes[last.step].step, self._flow.origin(last))
         return producers
 
     def _producer(self, name: str, root: str) -> Producer | None:
@@ -138,15 +140,16 @@ def located(run: RunDump) -> tuple[Mapping[int, Launch], tuple[str, ...]]:
         return {}, ()
 
 
-def unrecorded(run: RunDump, step: RunStep) -> tuple[str, ...]:
+def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     """The tensors that a launch was given and nobody recorded, as --roles and --tensors choose.
 
-    Known of what the dump has a copy of the wrapper of; empty where nothing was recorded at all.
+    Of what the dump has no copy of the wrapper of, those that its table names; empty where nothing
+    was recorded at all.
     """
-    rows = dataflow.values(run.rows(step))
+    step, rows = node.step, dataflow.values(flow.rows(node))
     launch = located(run)[0].get(-1 if step.launch is None else step.launch) if rows else None
     if launch is None or launch.kernel != step.kernel:
-        return ()
+        return tuple(name for name, _ in node.unread if not node.given.get(name)) if rows else ()
     names = {row.arg for row in rows}
     names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
     given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]

@@ -83,7 +83,10 @@ def _which(run: RunDump) -> tuple[object, ...]:
 def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorRow]:
     for step in run.steps:
         if (step.launch, step.iteration) == (launch, iteration):
-            rows = run.rows(step)
-            given = dataflow.results(rows) if launch is None else dataflow.reads(rows)
+            if launch is None:
+                given = dataflow.results(run.rows(step))
+            else:
+                flow = dataflow.Flow(run)
+                given = dataflow.reads(flow.rows(flow.nodes[step.position]))
             yield from (row for row in dataflow.tensors(given) if row.is_measured)
             return

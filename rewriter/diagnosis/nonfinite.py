@@ -18,7 +18,7 @@ from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
 from rewriter.dump import dataflow
-from rewriter.dump.dataflow import FlowNode, ValueOrigin
+from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow, finite
 from rewriter.dump.rows import NonFinite as What
@@ -76,9 +76,9 @@ def origin_of(run: RunDump) -> Origin | None:
     # Most files have none, and they may be long.
     if not _ANY_NAN.search((run.path / EVENTS).read_bytes()):
         return None
-    nodes = [node for node in dataflow.trace(run) if node.step.position < len(run.steps)]
-    for node in nodes:
-        rows = run.rows(node.step)
+    flow = Flow(run)
+    for node in flow.nodes[: len(run.steps)]:
+        rows = flow.rows(node)
         written = _holding(dataflow.results(rows), "nan")
         read = _holding(dataflow.reads(rows), "nan")
         if node.step.launch is None:
@@ -87,64 +87,57 @@ def origin_of(run: RunDump) -> Origin | None:
         elif read:
             return Origin("read", node, read)
         elif written:
-            return _written(run, nodes, node, rows, written)
+            return _written(run, flow, node, rows, written)
     return None
 
 
 def _written(
     run: RunDump,
-    nodes: Sequence[FlowNode],
+    flow: Flow,
     node: FlowNode,
     rows: Sequence[EventRow],
     held: tuple[TensorRow, ...],
 ) -> Origin:
     measured = any(row.is_measured for row in dataflow.tensors(dataflow.reads(rows)))
-    known = measured or _is_known(run, nodes, node, rows)
-    known = known and not unrecorded(run, node.step)
+    known = measured or _is_known(flow, node, rows)
+    known = known and not unrecorded(run, flow, node)
     origin = Origin("made" if known else "wrote", node, held)
-    maker = next(_makers(run, nodes, node), None)
+    maker = next(_makers(flow, node), None)
     if maker is None:
         return origin
-    infinite = _holding(dataflow.results(run.rows(maker.step)), "inf")
+    infinite = _holding(dataflow.results(flow.rows(maker)), "inf")
     return replace(origin, overflow=maker, overflow_rows=infinite)
 
 
-def _is_known(
-    run: RunDump, nodes: Sequence[FlowNode], node: FlowNode, rows: Sequence[EventRow]
-) -> bool:
+def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     """Whether all that it was given is known from who wrote it, where nothing was read before."""
     given = dataflow.given(rows)
     for row in given:
-        sources = [_written_by(run, nodes, x) for x in node.given.get(row.arg, ())]
+        sources = [flow.origin(x) for x in node.given.get(row.arg, ())]
         if not sources or any(written is None or not written.is_measured for written in sources):
             return False
     return bool(given)
 
 
-def _written_by(run: RunDump, nodes: Sequence[FlowNode], source: ValueOrigin) -> TensorRow | None:
-    results = dataflow.tensors(dataflow.results(run.rows(nodes[source.step].step)))
-    return results[source.slot] if source.slot < len(results) else None
-
-
-def _makers(run: RunDump, nodes: Sequence[FlowNode], node: FlowNode) -> Iterator[FlowNode]:
+def _makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
     """The launches that computed the infinities which a launch read, from finite numbers."""
     seen: set[int] = set()
     waiting = [node]
     while waiting:
-        for source in _infinite(run, nodes, waiting.pop()):
-            maker = nodes[source.step]
+        for source in _infinite(flow, waiting.pop()):
+            maker = flow.nodes[source.step]
             if source.step in seen or maker.step.launch is None:
                 continue
             seen.add(source.step)
-            if list(_infinite(run, nodes, maker)) or _reads_infinity(run, maker):
+            if list(_infinite(flow, maker)) or _reads_infinity(flow, maker):
                 waiting.append(maker)
-            elif dataflow.computes(run.rows(maker.step)):
+            elif dataflow.computes(flow.rows(maker)):
                 yield maker
 
 
-def _infinite(run: RunDump, nodes: Sequence[FlowNode], node: FlowNode) -> Iterator[ValueOrigin]:
+def _infinite(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
     """Who wrote the infinities that a launch read."""
-    given = {row.arg: row for row in dataflow.given(run.rows(node.step))}
+    given = {row.arg: row for row in dataflow.given(flow.rows(node))}
     for name, sources in node.given.items():
         row = given.get(name)
         # What it updates is only known from before it; otherwise from whoever wrote it.
@@ -152,12 +145,12 @@ def _infinite(run: RunDump, nodes: Sequence[FlowNode], node: FlowNode) -> Iterat
         for source in sources:
             if known and not (row and row.inf):
                 continue
-            if (written := _written_by(run, nodes, source)) and written.inf:
+            if (written := flow.origin(source)) and written.inf:
                 yield source
 
 
-def _reads_infinity(run: RunDump, node: FlowNode) -> bool:
-    return bool(_holding(dataflow.reads(run.rows(node.step)), "inf"))
+def _reads_infinity(flow: Flow, node: FlowNode) -> bool:
+    return bool(_holding(dataflow.reads(flow.rows(node)), "inf"))
 
 
 def _holding(rows: Sequence[EventRow], what: What) -> tuple[TensorRow, ...]:
@@ -171,6 +164,7 @@ class _Witness:
         self._dump, self._run, self._origin = dump, run, origin
         self._where = where
         self._calls = CallHistory(dump)
+        self._flow = Flow(run)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         origin = self._origin
@@ -245,7 +239,7 @@ class _Witness:
                     "product with 0 and their quotient are NaN."
                 )
         elif verdict.state == "wrote":
-            names = ", ".join(unrecorded(self._run, self._origin.node.step))
+            names = ", ".join(unrecorded(self._run, self._flow, self._origin.node))
             yield (
                 f"Not all that it was given was recorded ({names} not): without --roles, --tensors "
                 "and --when it is, which tells whether it makes the NaN or hands it on."

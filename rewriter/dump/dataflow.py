@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 
 from rewriter.core.align import Keys
+from rewriter.core.types import Role
+from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import RunDump, RunStep, label
-from rewriter.dump.rows import EventRow, TensorRow, ValueRow, renamed
+from rewriter.dump.rows import EventRow, TensorRow, ValueRow, as_read, renamed
 from rewriter.locate.names import canonical, launch_keys
 
 OUTPUTS = "outputs"
+_KEPT = 1024  # steps whose results are kept in memory
 
 _MEMBER = re.compile(r"\[\d+\]|\.\d+$")  # of a list of tensors; a further view of the same tensor
 
@@ -116,16 +120,18 @@ def reads(rows: Sequence[EventRow]) -> list[ValueRow]:
     What it updates is only known before.
     """
     before = [row for row in values(rows) if row.phase == "before"]
-    return before or [row for row in _after(rows) if row.role == "in"]
+    names = {row.arg for row in before}
+    return before + [row for row in _after(rows) if row.role == "in" and row.arg not in names]
 
 
 def given(rows: Sequence[EventRow]) -> list[TensorRow]:
     """The rows of the tensors that a launch was given, also of those whose value then is not known:
     what it updates, where nothing was recorded before it."""
     read = tensors(reads(rows))
-    if any(row.phase == "before" for row in rows):
-        return read
-    return read + [row for row in tensors(_after(rows)) if row.role == "inout"]
+    names = {row.arg for row in read}
+    return read + [
+        row for row in tensors(_after(rows)) if row.role == "inout" and row.arg not in names
+    ]
 
 
 def results(rows: Sequence[EventRow]) -> list[ValueRow]:
@@ -138,7 +144,11 @@ def results(rows: Sequence[EventRow]) -> list[ValueRow]:
 def _unread(facts: LaunchRow, read: Sequence[ValueRow]) -> tuple[tuple[str, Role], ...]:
     """The tensors that a launch is given, by its row of the table, and of which it has no rows."""
     names = {row.arg for row in read}
-    return tuple((label[1], _ROLES[label[0]]) for label in facts.reads if label[1] not in names)
+    return tuple(
+        (name, "inout" if role == "inout" else "in")
+        for role, name, *_ in facts.reads
+        if name not in names
+    )
 
 
 def computes(rows: Sequence[EventRow]) -> bool:
@@ -175,6 +185,49 @@ def fingerprint(row: TensorRow) -> Hashable:
         statistics = (row.min, row.max, row.mean, row.std)
         return (row.dtype, row.numel, *statistics, row.nan, row.inf)
     return None
+
+
+class Flow:
+    """The steps of a run in order, and the rows of each with what it was given from elsewhere.
+
+    Where a value was recorded when it was made and not once more where it was read, the row of its
+    maker stands for it. Rows are read from disk when they are asked for.
+    """
+
+    def __init__(self, run: RunDump) -> None:
+        self._run = run
+        self.nodes = trace(run)
+        self._made = lru_cache(maxsize=_KEPT)(self._results)
+
+    def rows(self, node: FlowNode) -> list[EventRow]:
+        """The rows of a step, as if what it was given had been recorded before it."""
+        rows = self._run.rows(node.step)
+        given = (
+            self._as_read(node, name, role, origins)
+            for name, role in node.unread
+            if (origins := node.given.get(name))
+        )
+        return [*chain.from_iterable(given), *rows]
+
+    def origin(self, source: ValueOrigin) -> TensorRow | None:
+        """The row of a value as its maker left it."""
+        made = self._made(source.step)
+        return made[source.slot] if source.slot < len(made) else None
+
+    def _results(self, step: int) -> list[TensorRow]:
+        return tensors(results(self._run.rows(self.nodes[step].step)))
+
+    def _as_read(
+        self, node: FlowNode, name: str, role: Role, origins: tuple[ValueOrigin, ...]
+    ) -> Iterator[TensorRow]:
+        for source in origins:
+            row = self.origin(source)
+            if row is not None:
+                # Of memory that several launches wrote parts of, each part by itself.
+                part = name if len(origins) == 1 else f"{name}[{row.arg}]"
+                yield as_read(
+                    row, node.step.launch, node.step.iteration, node.step.kernel, part, role
+                )
 
 
 def trace(run: RunDump) -> list[FlowNode]:
@@ -252,7 +305,7 @@ class _Tracer:
                 rows.append(NoResult("no tensor", True))
         step = RunStep(len(nodes), None, 0, OUTPUTS, 0, 0)
         place = RecordedLaunch(run.name, len(nodes), None, 0, OUTPUTS, "", scope, 0, (), ())
-        return FlowNode(step, place, got, {}, _no_keys(OUTPUTS), tuple(rows))
+        return FlowNode(step, place, got, {}, _no_keys(OUTPUTS), returned=tuple(rows))
 
     def _sources(
         self, scope: str, memory: dict[str, str], row: TensorRow, again: bool

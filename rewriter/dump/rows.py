@@ -258,6 +258,22 @@ def renamed(row: TensorRow, name: str) -> TensorRow:
     return structs.replace(row, arg=name)
 
 
+def as_read(
+    row: TensorRow, launch: int | None, iteration: int, kernel: str, name: str, role: Role
+) -> TensorRow:
+    """The same value as a launch read it, under the name that it has there."""
+    return structs.replace(
+        row,
+        launch=UNSET if launch is None else launch,
+        phase="before",
+        kernel=kernel,
+        iteration=iteration or UNSET,
+        arg=name,
+        role=role,
+        unexpected="",
+    )
+
+
 def number(value: Statistic | UnsetType) -> int | float | None:
     """A statistic as a number, infinities and NaN among them; `None` where there is none, or an
     integer beyond every type of a tensor.

@@ -77,8 +77,11 @@ def read_run(
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    steps = dumped.walk()
-    launches = [launch(dumped, step, rows, histogram, sources or {}) for step, rows in steps]
+    flow = dataflow.Flow(dumped)
+    launches = [
+        launch(dumped, node.step, flow.rows(node), histogram, sources or {})
+        for node in flow.nodes[: len(dumped.steps)]
+    ]
     if launches and _is_unfinished(dumped, launches[-1]):
         launches[-1] = replace(launches[-1], unfinished=True)
     return ReportedRun(
@@ -153,7 +156,10 @@ def launch(
     facts = dumped.launch_row(step.launch)
     expressions = {
         (phase, label[1]): label[2]
-        for phase, labels in (("before", facts.before), ("after", facts.after))
+        for phase, labels in (
+            ("before", facts.before or facts.reads),
+            ("after", facts.after),
+        )
         for label in labels or ()
         if len(label) > 2
     }

@@ -126,9 +126,9 @@ class ReportedLaunch:
         What a launch only reads is the same afterwards, which serves where nothing was read before.
         """
         before = tuple(one for one in self.values if one.row.phase == "before")
-        return before or tuple(
-            one for one in self.values if one.row.phase == "after" and one.row.role == "in"
-        )
+        names = {one.row.arg for one in before}
+        after = (one for one in self.values if one.row.phase == "after" and one.row.role == "in")
+        return before + tuple(one for one in after if one.row.arg not in names)
 
 
 @dataclass(frozen=True)

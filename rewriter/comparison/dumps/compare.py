@@ -33,7 +33,7 @@ from rewriter.comparison.dumps.types import (
 from rewriter.comparison.dumps.values import RecordedValue
 from rewriter.core.align import Pair, align
 from rewriter.core.errors import RewriterError
-from rewriter.dump.dataflow import OUTPUTS, FlowNode, trace
+from rewriter.dump.dataflow import OUTPUTS, Flow
 from rewriter.dump.reading import Dump, RunDump, open_dump
 from rewriter.dump.rows import ValueRow
 from rewriter.instrumentation.choosing import matches
@@ -159,8 +159,8 @@ class _Both:
 
     a: RunDump
     b: RunDump
-    nodes_a: Sequence[FlowNode]
-    nodes_b: Sequence[FlowNode]
+    flow_a: Flow
+    flow_b: Flow
     pairs: Sequence[Pair]
 
     def checked(self, tensor: TensorComparison, metrics: Metrics) -> Metrics:
@@ -185,9 +185,10 @@ def compare_runs(
     report: Callable[[], None] = lambda: None,
 ) -> RunComparison:
     """Compare two calls of a wrapper; `report` is called after each launch of `a`."""
-    nodes_a, nodes_b = trace(a), trace(b)
+    flow_a, flow_b = Flow(a), Flow(b)
+    nodes_a, nodes_b = flow_a.nodes, flow_b.nodes
     pairs = align([node.keys for node in nodes_a], [node.keys for node in nodes_b])
-    both = _Both(a, b, nodes_a, nodes_b, pairs)
+    both = _Both(a, b, flow_a, flow_b, pairs)
     launches = []
     for launch in _measured(both, (_compare(both, pair, tolerances, patterns) for pair in pairs)):
         launches.append(launch)
@@ -262,8 +263,8 @@ def _compare(
 ) -> LaunchComparison:
     """Which values of two launches stand for each other, and how they compare without reading what
     was saved."""
-    x = None if pair.a is None else both.nodes_a[pair.a]
-    y = None if pair.b is None else both.nodes_b[pair.b]
+    x = None if pair.a is None else both.flow_a.nodes[pair.a]
+    y = None if pair.b is None else both.flow_b.nodes[pair.b]
     if x is None or y is None:
         return blame.alone(x.place if x else None, y.place if y else None)
     kernel = x.place.kernel
@@ -288,7 +289,7 @@ def _compare(
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         reasons = (f"not compared: {', '.join(missing[:_NAMED])}{more}",) if missing else ()
         return replace(result, reads=compared(paired), reasons=reasons)
-    rows_a, rows_b = both.a.rows(x.step), both.b.rows(y.step)
+    rows_a, rows_b = both.flow_a.rows(x), both.flow_b.rows(y)
     same = canonical(kernel) == canonical(y.place.kernel)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
     unmatched = tuple(

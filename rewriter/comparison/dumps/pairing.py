@@ -108,11 +108,9 @@ def unchanged(rows: Sequence[EventRow], row: TensorRow) -> bool:
 def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors]:
     """What launches only read and yet changed, in either dump: a kernel wrote out of bounds, or the
     wrapper says nothing of what it updates."""
-    left, right = ([row for row in tensors(rows) if _is_only_read(row)] for rows in (a, b))
+    left, right = (_only_read(rows) for rows in (a, b))
     if [_form(row) for row in left] != [_form(row) for row in right]:
         return []
-    if not any(row.phase == "before" for row in (*a, *b)):
-        return []  # then these rows are what it read
     return [
         (x, y)
         for x, y in zip(left, right, strict=True)
@@ -120,8 +118,12 @@ def pair_untouched(a: Sequence[EventRow], b: Sequence[EventRow]) -> list[Tensors
     ]
 
 
-def _is_only_read(row: TensorRow) -> bool:
-    return row.phase == "after" and row.role == "in"
+def _only_read(rows: Sequence[EventRow]) -> list[TensorRow]:
+    """What a launch only reads, as it was afterwards: without rows from before it, those are what
+    it read."""
+    before = {row.name for row in rows if row.phase == "before"}
+    after = (row for row in tensors(rows) if row.phase == "after" and row.role == "in")
+    return [row for row in after if row.arg in before]
 
 
 def _form(row: ValueRow) -> tuple[object, ...]:

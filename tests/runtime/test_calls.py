@@ -219,7 +219,7 @@ def inserted(**changes: Any) -> list[str]:
 
 
 def test_roles() -> None:
-    both = inserted()
+    both = inserted(args="all")
     out = inserted(roles="out")
     assert not any(".before(" in line or ".inputs(" in line for line in out)
     assert sum(".after(" in line for line in out) == sum(".after(" in line for line in both)

@@ -29,6 +29,7 @@ from .event import Event, Value
 from .events_file import EventsFile, write_all
 from .rows import event_rows, note_row
 from .saved import Saved, saved_in
+from .sizes import wanted_bytes
 
 DEFAULT = "rewriter_dump"
 _NAME_MAX = 255  # bytes, on every file system in use
@@ -45,6 +46,7 @@ class DumpWriter:
         self._constant: tuple[str, str] | None = None
         self._next = 0  # the first run that may be free
         self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
+        self._most = wanted_bytes(options)
         self._finished: deque[Path] = deque()
 
     def start(self, call: int) -> CallDirectory:
@@ -63,7 +65,7 @@ class DumpWriter:
         head, tail = self._constant
         text = f"{{\n{head},\n{_members(changing)},\n{tail}\n}}\n"
         _write_whole(path / "run.json", text.encode())
-        return CallDirectory(path, saved_in(self._root))
+        return CallDirectory(path, saved_in(self._root, self._most))
 
     def finish(self, run: CallDirectory) -> None:
         """The call is over. Of calls that are over only the last ones are kept, if that was asked
@@ -144,21 +146,20 @@ class CallDirectory:
         self.append(note_row(event, facts).encode())
 
     def save(self, event: Event, value: Value) -> str:
-        """Save a tensor; the path of the file, relative to the directory of this call."""
+        """Save a tensor; the path of the file, relative to the directory of this call.
+
+        Empty where it is not saved, and `value.unsaved` says why. The file may appear later.
+        """
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
-        path = self.path / folder / _file_name(event, value)
-        path.parent.mkdir(exist_ok=True)
-        content = value.content
-        if content.layout is not torch.strided:
-            content = content.to_dense()
-        # A copy of its own: a view would be saved with all of the memory that it looks at.
-        content = content.to("cpu", copy=True)
-        self._saved.save(content.clone() if content._is_view() else content, path)
-        return f"{folder}/{path.name}"
+        name = _file_name(event, value)
+        value.unsaved = self._saved.save(value.content, self.path / folder / name)
+        return "" if value.unsaved else f"{folder}/{name}"
 
     def close(self) -> None:
+        """The call is over: all that it saved is in files."""
         self._events.close()
+        self._saved.drain()
 
 
 def _file_name(event: Event, value: Value) -> str:

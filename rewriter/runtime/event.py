@@ -62,6 +62,7 @@ class Value:
     text: str = ""
     sha256: str = ""
     file: str = ""
+    unsaved: str = ""  # why there is no file, where the probe `save` was to write one
 
     @classmethod
     def read(cls, label: Label, content: Any) -> Iterator[Value]:

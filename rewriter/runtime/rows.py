@@ -55,6 +55,8 @@ def _described(value: Value) -> dict[str, Any]:
         row["sha256"] = value.sha256
     if value.file:
         row["file"] = value.file
+    if value.unsaved:
+        row["unsaved"] = value.unsaved
     return row
 
 

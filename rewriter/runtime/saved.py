@@ -1,118 +1,115 @@
-"""The files of a dump by what is in them: the same bytes are stored once, under several names.
+"""What a process saves in a dump: tensors in files, the same bytes once, up to a limit.
 
 Names of one file are hard links, so that every path of a dump is a file like any other, and a copy
-of the dump has them all. What is small is known again by its SHA-256. What is larger is summed up,
-which memory is quick enough for, and compared with the file that may be the same: reading that
-takes less time than writing another.
+of the dump has them all. A file appears under its name once all of it is written.
 """
 
 from __future__ import annotations
 
-import ctypes
+import atexit
 import errno
-import hashlib
 import os
-import threading
-from collections.abc import Hashable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_SMALL = 1 << 18  # bytes
-_SAMPLES = 64
-_MOST = 1 << 16  # files that are remembered
-_PASSING = (errno.EMLINK, errno.ENOENT, errno.EEXIST)  # what is no fault of the file system's
+from .engine_files import EngineFiles, SaveResult
+from .engine_library import EngineUnavailable, load
+from .process import read_rank, say
+from .torch_files import TorchFiles
 
 _OPEN: dict[Path, Saved] = {}
+_FINAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # nothing can be written any more
+_LATER = "the disk had no room for what came before it"
 
 
-def saved_in(root: Path) -> Saved:
-    """The files of a dump, for all wrappers of this process."""
-    return _OPEN.setdefault(root, Saved())
+def saved_in(root: Path, most: int = 0) -> Saved:
+    """The files of a dump, for all wrappers of this process; the first one sets the limit."""
+    if root not in _OPEN:
+        _OPEN[root] = Saved(most)
+    return _OPEN[root]
 
 
 class Saved:
-    """What this process saved in one dump."""
+    """What this process saves in one dump: at most `most` bytes of tensors, 0 for all of them."""
 
-    def __init__(self) -> None:
-        self._files: dict[Hashable, tuple[Path, Hashable]] = {}  # with what they were then
-        self._can_link = True
-        self._lock = threading.Lock()
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._used = 0  # by torch
+        self._is_full = self._has_failed = False
+        self._warned: set[str] = set()
+        self._by_torch = TorchFiles()
+        library = load()
+        self._by_engine = (
+            None if isinstance(library, EngineUnavailable) else EngineFiles(library.functions, most)
+        )
+        self._pid = os.getpid()
+        atexit.register(self.drain)
 
-    def save(self, content: Tensor, path: Path) -> None:
-        """Save a tensor on the CPU, which is not a view, under a name that is free."""
-        key = _key(content) if self._can_link else None
-        with self._lock:
-            known = None if key is None else self._files.get(key)
-        if known is None or not self._link(content, known, path):
-            torch.save(content, path)
-        if key is not None:
-            about = _about(path)
-            with self._lock:
-                if len(self._files) >= _MOST:
-                    self._files.clear()
-                # The last one: the directories of earlier calls may be removed.
-                self._files[key] = path, about
+    def save(self, content: Tensor, path: Path) -> str:
+        """Save a tensor, on any device, under a name that is free; why it is not, or empty.
 
-    def _link(self, content: Tensor, saved: tuple[Path, Hashable], path: Path) -> bool:
-        """Make another name of a file, if it has the same bytes and nobody wrote to it since."""
-        known, about = saved
+        It may change as soon as this is back. The file is there at the latest after `drain`.
+        """
+        if content.layout is not torch.strided:
+            content = content.to_dense()
+        if self._is_full:
+            return self._full()
+        if self._has_failed:
+            return _LATER
+        if self._by_engine is None or not self._by_engine.takes(content):
+            return self._save_by_torch(content, path)
+        result = self._by_engine.save(content, path)
+        self._report()
+        if result is SaveResult.FULL:
+            return self._full()
+        if result is SaveResult.QUEUED:
+            return ""
+        return _LATER if result is SaveResult.FAILED else "there is no memory to copy it to"
+
+    def last(self) -> int:
+        """The number of the last save, for `wait`."""
+        return self._by_engine.last() if self._by_engine else 0
+
+    def wait(self, last: int) -> None:
+        """Wait until everything up to this save is in its file."""
+        if self._by_engine and self._pid == os.getpid():
+            self._by_engine.wait(last)
+
+    def drain(self) -> None:
+        """Wait until everything is in its file, and say what is not."""
+        self.wait(self.last())
+        self._report()
+
+    def _save_by_torch(self, content: Tensor, path: Path) -> str:
+        size = content.numel() * content.element_size()
+        if self._most and self._used + size > self._most:
+            return self._full()
         try:
-            if _about(known) != about:
-                return False
-            if _size(content) > _SMALL and not _holds(known, content):
-                return False
-            os.link(known, path)
+            self._used += size if self._by_torch.save(content, path) else 0
         except OSError as error:
-            if error.errno not in _PASSING:
-                self._can_link = False
-            return False
-        return True
+            is_final = error.errno in _FINAL
+            more = "; nothing more is saved, and the model runs on" if is_final else ""
+            self._warn(f"{path} cannot be saved: {error.strerror or error}{more}")
+            self._has_failed = self._has_failed or is_final
+            return error.strerror or str(error)
+        return ""
 
+    def _full(self) -> str:
+        self._is_full = True
+        self._warn(
+            f"--max-bytes: with this tensor there would be more than {self._most:,} bytes; nothing "
+            "more is saved, and the model runs on"
+        )
+        return "--max-bytes was reached"
 
-def _about(file: Path) -> Hashable:
-    """Which file it is, and as of when; further names of it change neither."""
-    status = file.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    def _report(self) -> None:
+        if self._by_engine and (message := self._by_engine.take_message()):
+            self._warn(message)
 
-
-def _size(content: Tensor) -> int:
-    return content.numel() * content.element_size()
-
-
-def _key(content: Tensor) -> Hashable | None:
-    """What tensors have in common that may be the same file; `None` for what is saved as it is."""
-    size = _size(content)
-    if (
-        content.is_quantized
-        or content.is_conj()
-        or content.is_neg()
-        or type(content) is not Tensor
-        or content.untyped_storage().nbytes() != size
-    ):
-        return None
-    about = (content.dtype, tuple(content.shape), tuple(content.stride()))
-    if size <= _SMALL:
-        data = (ctypes.c_char * size).from_address(content.data_ptr()) if size else b""
-        return (about, hashlib.sha256(data).digest())
-    words = _words(content)
-    samples = words[:: max(1, len(words) // _SAMPLES)].tolist()
-    return (about, int(words.sum()), tuple(samples))
-
-
-def _words(content: Tensor) -> Tensor:
-    """The bytes of a tensor, eight at a time; less than eight at the end are left out."""
-    data = torch.empty(0, dtype=torch.uint8).set_(content.untyped_storage())
-    return data[: len(data) // 8 * 8].view(torch.int64)
-
-
-def _holds(file: Path, content: Tensor) -> bool:
-    """Whether a file holds the bytes of a tensor, of the same dtype, shape and strides."""
-    other = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    rest = _size(content) % 8
-    same = torch.equal(_words(other), _words(content))
-    if not same or not rest:
-        return same
-    ends = [ctypes.string_at(x.data_ptr() + _size(x) - rest, rest) for x in (other, content)]
-    return ends[0] == ends[1]
+    def _warn(self, message: str) -> None:
+        about = message.rpartition(": ")[2]  # that of another file is the same message
+        if about not in self._warned:
+            self._warned.add(about)
+            say(f"[rewriter {read_rank()}] warning: save: {message}\n")

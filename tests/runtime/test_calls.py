@@ -19,6 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.labels import labels
 from rewriter.runtime import attach
 from rewriter.runtime.calls import Calls
+from rewriter.runtime.saved import saved_in
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
 TABLE = [
@@ -114,6 +115,7 @@ def test_the_last_calls_are_kept_and_never_one_that_is_open(dump: Path) -> None:
         call(recorder, number)
         over = range(max(0, number - 2), number)
         assert runs(dump) == {f"run{n}": n for n in (*over, number)}
+        saved_in(dump).drain()
         assert list((dump / f"rank0/run{number}").rglob("*.pt"))
     recorder._finish()  # type: ignore[union-attr]
     assert runs(dump) == {"run4": 4, "run5": 5}

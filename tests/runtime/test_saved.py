@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,28 @@ import pytest
 import torch
 
 from rewriter.runtime import attach
+from rewriter.runtime import saved as saved_module
+from rewriter.runtime.engine_library import EngineUnavailable
 from rewriter.runtime.saved import Saved
 
 BIG = 1 << 17  # elements: more than what is hashed in one go
 
 
-@pytest.fixture
-def saved() -> Saved:
-    return Saved()
+class Finished(Saved):
+    """Waits until each tensor is in its file."""
+
+    def save(self, content: torch.Tensor, path: Path) -> str:
+        why = super().save(content, path)
+        self.drain()
+        return why
+
+
+@pytest.fixture(params=["engine", "torch"])
+def saved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Saved:
+    """By the engine, and where there is none."""
+    if request.param == "torch":
+        monkeypatch.setattr(saved_module, "load", lambda: EngineUnavailable("not here"))
+    return Finished()
 
 
 def content_of(path: Path) -> torch.Tensor:
@@ -76,8 +91,11 @@ def test_not_a_number_is_compared_by_its_bytes(saved: Saved, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK])
 def test_where_there_are_no_links_there_are_copies(
-    saved: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
+    saved = Finished()
+    saved._by_engine = None
+
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -89,6 +107,21 @@ def test_where_there_are_no_links_there_are_copies(
     # Too many names of one file are no fault of the file system's.
     saved.save(torch.ones(3), tmp_path / "d")
     assert (tmp_path / "c").samefile(tmp_path / "d") == (code == errno.EMLINK)
+
+
+@pytest.mark.parametrize("count", [3, 3 * BIG + 5], ids=["one piece", "several pieces"])
+def test_the_engine_copies_where_there_are_no_links(tmp_path: Path, count: int) -> None:
+    other = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        if other.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is one file system")
+        saved = Finished()
+        content = torch.arange(count * 4, dtype=torch.float64)
+        for path in (other / "a", tmp_path / "b", tmp_path / "c"):
+            saved.save(content, path)
+            assert torch.equal(content_of(path), content)
+    finally:
+        shutil.rmtree(other)
 
 
 def test_what_was_removed_is_written_again(saved: Saved, tmp_path: Path) -> None:

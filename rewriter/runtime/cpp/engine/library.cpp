@@ -1,6 +1,7 @@
 // The engine as a library for Python (rewriter/runtime/engine.py): a C interface.
 
 #include "cpu.h"
+#include "saving.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 

@@ -1,0 +1,162 @@
+// The files of a dump by what is in them: the same bytes are stored once, under several names.
+//
+// Names of one file are hard links, so that every path of a dump is a file like any other, and a
+// copy of the dump has them all.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "saved_file.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class KnownFiles {
+ public:
+  // What may be the same file as that of a first piece is being written: the piece is taken, and
+  // comes back with `ended`. Otherwise a file that may be the same is opened in `file.known`, or
+  // there is none, and this one is remembered.
+  bool take_or_open(SavePiece& first) {
+    SavedFile& file = *first.file;
+    std::vector<Known> alike;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      auto& all = files_[file.key];
+      for (Known& one : all) {
+        // Duplicates come one shortly after the other: the same bytes before and after a launch.
+        if (!one.pending || !one.pending->submitted) continue;
+        one.waiting.push_back(std::move(first));
+        return true;
+      }
+      for (Known& one : all) {
+        if (can_link_ && !one.pending) alike.push_back({one.path, one.about, nullptr, {}});
+      }
+      if (alike.empty()) remember(all, first.file);
+    }
+    for (std::size_t i = alike.size(); i-- > 0;) {
+      if (open_known(file, alike[i])) return false;
+    }
+    if (!alike.empty()) remember(first.file);
+    return false;
+  }
+
+  // It will be a file of its own.
+  void remember(const std::shared_ptr<SavedFile>& file) {
+    std::lock_guard<std::mutex> guard(lock_);
+    remember(files_[file->key], file);
+  }
+
+  // Make a name of the known file; the last name is the one that is kept, for the directories of
+  // earlier calls may be removed.
+  bool link(const SavedFile& file) {
+    for (bool again = false; ::link(file.known_path.c_str(), file.path.c_str()); again = true) {
+      const int error = errno;
+      if (error == ENOENT && !again && file.make_folder()) continue;
+      if (error != EMLINK && error != ENOENT && error != EEXIST) can_link_ = false;
+      return false;
+    }
+    std::lock_guard<std::mutex> guard(lock_);
+    for (Known& one : files_[file.key]) {
+      if (!one.pending && one.path == file.known_path) one.path = file.path;
+    }
+    return true;
+  }
+
+  // A file is written, or came to nothing where `about` is null: what waited for it.
+  std::vector<SavePiece> ended(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
+    std::vector<SavePiece> waiting;
+    std::lock_guard<std::mutex> guard(lock_);
+    auto found = files_.find(file->key);
+    if (found == files_.end()) return waiting;
+    auto& all = found->second;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].pending != file) continue;
+      waiting.swap(all[i].waiting);
+      all[i].pending = nullptr;
+      if (about) {
+        all[i].path = file->path;
+        all[i].about = *about;
+      } else {
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+        --count_;
+      }
+      break;
+    }
+    return waiting;
+  }
+
+ private:
+  static constexpr std::size_t most = 1 << 16;  // files that are remembered
+  static constexpr std::size_t most_alike = 4;  // that have one key
+
+  // A file with what it was then; or one that is being written, and what waits for it.
+  struct Known {
+    std::string path;
+    struct stat about;
+    std::shared_ptr<SavedFile> pending;
+    std::vector<SavePiece> waiting;
+  };
+
+  // False where nothing of that name is left, or somebody wrote to it since.
+  static bool open_known(SavedFile& file, const Known& known) {
+    const int opened = open(known.path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat now;
+    if (opened < 0) return false;
+    const struct stat& then = known.about;
+    if (fstat(opened, &now) || now.st_dev != then.st_dev || now.st_ino != then.st_ino ||
+        now.st_size != then.st_size || now.st_mtim.tv_sec != then.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != then.st_mtim.tv_nsec) {
+      ::close(opened);
+      return false;
+    }
+    file.known = opened;
+    file.known_path = known.path;
+    return true;
+  }
+
+  void remember(std::vector<Known>& all, const std::shared_ptr<SavedFile>& file) {
+    for (std::size_t i = 0; all.size() >= most_alike && i < all.size(); ++i) {
+      if (all[i].pending) continue;
+      all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      --count_;
+      break;
+    }
+    Known known{"", {}, file, {}};
+    all.push_back(std::move(known));
+    if (++count_ > most) forget();
+  }
+
+  // All but those that are being written.
+  void forget() {
+    count_ = 0;
+    for (auto one = files_.begin(); one != files_.end();) {
+      std::vector<Known> kept;
+      for (Known& known : one->second) {
+        if (known.pending) kept.push_back(std::move(known));
+      }
+      count_ += kept.size();
+      one->second = std::move(kept);
+      one = one->second.empty() ? files_.erase(one) : std::next(one);
+    }
+  }
+
+  std::mutex lock_;
+  std::map<std::string, std::vector<Known>> files_;
+  std::size_t count_ = 0;
+  std::atomic<bool> can_link_{true};
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

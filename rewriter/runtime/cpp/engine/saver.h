@@ -1,0 +1,413 @@
+// Writes tensors into files while the model runs on: what a launch hands over is copied into
+// bounded staging, by the device itself where it lies on one, and written by several threads.
+//
+// A file appears under its name once all of it is written, or not at all. What one process saved
+// with the same bytes before gets another name instead; the bytes themselves are compared.
+#pragma once
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "crc32.h"
+#include "device_copies.h"
+#include "known_files.h"
+#include "saved_file.h"
+#include "staging.h"
+
+namespace {
+namespace inductor_rewriter {
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O2")
+#endif
+
+class Saver {
+ public:
+  static constexpr uint64_t default_staging = uint64_t{256} << 20;
+
+  // `full`: it exceeds the bytes that this process may save, or comes after what did. `failed`: the
+  // disk had no room for something before it. `refused`: its device has no copies that could be
+  // queued, and the caller has to bring the bytes to the CPU.
+  enum class Result { queued, full, failed, refused };
+
+  // `most` is how many bytes of tensors are saved, 0 for all. Threads that were started never end.
+  explicit Saver(uint64_t most = 0, int threads = 0, uint64_t staging = default_staging)
+      : most_(most), threads_(threads > 0 ? threads : processors()), bound_(staging),
+        staging_(device_, staging), pid_(getpid()) {}
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // Save the bytes of a dense tensor under a name that is free; `pickle` says what they are. They
+  // may change as soon as it returns; those on a device, once what is on its stream by then is done.
+  Result save(
+      const std::string& path, const std::string& pickle, const char* data, uint64_t size,
+      bool on_device = false, void* stream = nullptr) {
+    if (failed_) return Result::failed;
+    if (on_device && !device_.available()) return Result::refused;
+    if (!reserve(size)) return Result::full;
+    start();
+    auto file = std::make_shared<SavedFile>(path, pickle, size);
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      file->ticket = ++last_;
+      unfinished_.insert(file->ticket);
+    }
+    // A copy would take a good part of the staging, and several threads read faster than one.
+    const bool in_place = !on_device && size > bound_ / 4;
+    for (std::size_t i = 0; i < file->count; ++i) {
+      SavePiece piece = file->piece_at(file, i);
+      piece.data = data + piece.offset;
+      if (!in_place && !stage(piece, on_device, stream)) {
+        staging_.give(piece.place);
+        abandon(file, file->count - i);
+        return Result::refused;
+      }
+      push(std::move(piece));
+    }
+    file->submitted = true;
+    if (in_place) wait_until(file->ticket);
+    return Result::queued;
+  }
+
+  // The number of the last save, for `wait_until`.
+  uint64_t last() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return last_;
+  }
+
+  // Wait until everything up to a save is in its file, or has failed. A fork has no threads.
+  void wait_until(uint64_t ticket) {
+    if (getpid() != pid_) return;
+    std::unique_lock<std::mutex> guard(lock_);
+    finished_.wait(guard, [&] { return unfinished_.empty() || *unfinished_.begin() > ticket; });
+  }
+
+  // What could not be saved and why, the first since it was last asked; empty where there is none.
+  std::string take_message() {
+    if (!has_message_) return "";
+    std::lock_guard<std::mutex> guard(lock_);
+    has_message_ = false;
+    std::string message;
+    message.swap(message_);
+    return message;
+  }
+
+  // Bytes of tensors in files, further names of one left out; and of what is on its way.
+  uint64_t used() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return used_;
+  }
+
+ private:
+  using State = SavedFile::State;
+  static constexpr std::size_t block = std::size_t{256} << 10;  // stays in a processor's cache
+  static constexpr int most_threads = 16;
+
+  static int processors() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    const int count = sched_getaffinity(0, sizeof set, &set) ? 2 : CPU_COUNT(&set);
+    return std::min(std::max(count, 2), most_threads);
+  }
+
+  // Whether there may be so many bytes more. What turns out to be another name is given back, so
+  // all is waited for first: the limit is reached at the same value each time.
+  bool reserve(uint64_t size) {
+    if (full_) return false;
+    if (most_ && used() + size > most_) {
+      wait_until(last());
+      full_ = used() + size > most_;
+      if (full_) return false;
+    }
+    std::lock_guard<std::mutex> guard(lock_);
+    used_ += size;
+    return true;
+  }
+
+  bool stage(SavePiece& piece, bool on_device, void* stream) {
+    const char* from = piece.data;
+    piece.place = staging_.take(piece.size, on_device);
+    piece.data = piece.place.data;
+    if (!piece.data) return false;
+    if (!on_device) {
+      std::memcpy(piece.place.data, from, piece.size);
+      return true;
+    }
+    if (!piece.size) return true;
+    return !device_.copy(
+               piece.place.data, reinterpret_cast<uintptr_t>(from), piece.size, stream) &&
+        !device_.record(stream, piece.copied);
+  }
+
+  // With all signals blocked: those are the program's.
+  void start() {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (started_) return;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      for (int i = 0; i < threads_; ++i, started_ = true) std::thread(&Saver::work, this).detach();
+    } catch (const std::exception&) {
+      // No more threads than this: one is enough.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!started_) throw std::runtime_error("no thread can be started to write files");
+  }
+
+  void push(SavePiece&& piece) {
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      queue_.push_back(std::move(piece));
+    }
+    queued_.notify_one();
+  }
+
+  // What waited goes before what came later.
+  void push_first(std::vector<SavePiece>&& all) {
+    if (all.empty()) return;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      for (std::size_t i = all.size(); i-- > 0;) queue_.push_front(std::move(all[i]));
+    }
+    queued_.notify_all();
+  }
+
+  void work() {
+    pthread_setname_np(pthread_self(), "rewriter-save");
+    std::vector<char> room(block);
+    while (true) {
+      SavePiece piece;
+      {
+        std::unique_lock<std::mutex> guard(lock_);
+        queued_.wait(guard, [&] { return !queue_.empty(); });
+        piece = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      if (piece.copied.event) {
+        const int error = device_.wait(piece.copied);
+        piece.copied = {};
+        if (error) fail(piece.file, "it could not be copied from the device");
+      }
+      if (is_parked(piece)) continue;
+      if (!is_equal(piece, room.data()) && piece.file->state_now() == State::writing) {
+        write(piece, room.data());
+      }
+      done(piece);
+    }
+  }
+
+  // Whether a piece waits: a first one for a file that may be the same, others for the first one,
+  // which decides.
+  bool is_parked(SavePiece& piece) {
+    SavedFile& file = *piece.file;
+    {
+      std::lock_guard<std::mutex> guard(file.lock);
+      if (file.state != State::undecided) return false;
+      if (piece.index) {
+        file.parked.push_back(std::move(piece));
+        return true;
+      }
+    }
+    if (file.key.empty()) {
+      file.sums[0] = Crc32::add(0, piece.data, piece.size);
+      file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(file.sums[0]);
+    }
+    const std::shared_ptr<SavedFile> kept = piece.file;
+    if (known_.take_or_open(piece)) return true;
+    if (kept->known < 0) begin_writing(kept);
+    else release(kept, State::comparing);
+    return false;
+  }
+
+  void release(const std::shared_ptr<SavedFile>& file, State state) {
+    std::vector<SavePiece> parked;
+    {
+      std::lock_guard<std::mutex> guard(file->lock);
+      file->state = state;
+      parked.swap(file->parked);
+    }
+    push_first(std::move(parked));
+  }
+
+  // Whether a piece is as in the known file, so that there is nothing to do about it; where one is
+  // not, all are to be written.
+  bool is_equal(const SavePiece& piece, char* room) {
+    SavedFile& file = *piece.file;
+    bool same = file.state_now() == State::comparing;
+    if (!same) return false;
+    for (uint64_t at = 0; same && at < piece.size;) {
+      const std::size_t most = std::min<uint64_t>(block, piece.size - at);
+      const off_t place = static_cast<off_t>(file.offset + piece.offset + at);
+      const ssize_t count = pread(file.known, room, most, place);
+      same = count > 0 && !std::memcmp(room, piece.data + at, static_cast<std::size_t>(count));
+      at += same ? static_cast<uint64_t>(count) : 0;
+    }
+    if (same) {
+      std::lock_guard<std::mutex> guard(file.lock);
+      same = file.state == State::comparing;
+      if (same) file.equal[piece.index] = 1;
+      return same;
+    }
+    if (begin_writing(piece.file)) known_.remember(piece.file);
+    return false;
+  }
+
+  // From now on all pieces are written; those that were equal come from the known file. False where
+  // that has begun already.
+  bool begin_writing(const std::shared_ptr<SavedFile>& shared) {
+    SavedFile& file = *shared;
+    std::vector<SavePiece> again;
+    int error = 0;
+    {
+      std::lock_guard<std::mutex> guard(file.lock);
+      if (file.state != State::undecided && file.state != State::comparing) return false;
+      error = file.create(file.ticket);
+      if (!error) {
+        file.state = State::writing;
+        again.swap(file.parked);
+        for (std::size_t i = 0; i < file.count; ++i) {
+          if (!file.equal[i]) continue;
+          again.push_back(file.piece_at(shared, i));
+          ++file.left;
+        }
+      }
+    }
+    if (error) fail(shared, "", error);
+    push_first(std::move(again));
+    return true;
+  }
+
+  void write(SavePiece& piece, char* room) {
+    SavedFile& file = *piece.file;
+    if (file.count == 1 && piece.data && piece.size <= block) {
+      if (int error = file.put_whole(piece.data)) fail(piece.file, "", error);
+      return;
+    }
+    uint32_t sum = 0;
+    for (uint64_t at = 0; at < piece.size;) {
+      std::size_t count = std::min<uint64_t>(block, piece.size - at);
+      const char* from = piece.data + at;
+      const uint64_t place = file.offset + piece.offset + at;
+      if (!piece.data) {
+        const ssize_t read = pread(file.known, room, count, static_cast<off_t>(place));
+        if (read <= 0) return fail(piece.file, "a file of this dump was cut short");
+        from = room;
+        count = static_cast<std::size_t>(read);
+      }
+      sum = Crc32::add(sum, from, count);
+      if (int error = file.put(from, count, place)) return fail(piece.file, "", error);
+      at += count;
+    }
+    file.sums[piece.index] = sum;
+  }
+
+  // The last piece lets the file appear.
+  void done(SavePiece& piece) {
+    const std::shared_ptr<SavedFile> shared = std::move(piece.file);
+    SavedFile& file = *shared;
+    staging_.give(piece.place);
+    piece.place = {};
+    {
+      std::lock_guard<std::mutex> guard(file.lock);
+      if (--file.left) return;
+      if (file.state == State::comparing) ++file.left;
+    }
+    if (file.state == State::comparing) {
+      if (known_.link(file)) return end(shared, nullptr, true);
+      // There can be no further name of it: it is written like any other.
+      begin_writing(shared);
+      SavePiece none;
+      none.file = shared;
+      return done(none);
+    }
+    struct stat about {};
+    int error = 0;
+    if (file.state == State::writing && (error = file.appear(about))) fail(shared, "", error);
+    end(shared, file.state == State::failed ? nullptr : &about, false);
+  }
+
+  void end(const std::shared_ptr<SavedFile>& file, const struct stat* about, bool is_link) {
+    if (!about && !is_link && !file->temporary.empty()) {
+      unlink(file->temporary.c_str());  // before anybody is told
+      file->temporary.clear();
+    }
+    push_first(known_.ended(file, about));
+    bool is_idle = false;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      unfinished_.erase(file->ticket);
+      if (!about) used_ -= file->size;
+      is_idle = unfinished_.empty();
+    }
+    if (is_idle) staging_.shrink();
+    finished_.notify_all();
+  }
+
+  // Pieces that never come, of a file that so comes to nothing.
+  void abandon(const std::shared_ptr<SavedFile>& file, std::size_t count) {
+    release(file, State::failed);
+    {
+      std::lock_guard<std::mutex> guard(file->lock);
+      file->left -= count - 1;
+    }
+    SavePiece none;
+    none.file = file;
+    done(none);
+  }
+
+  // Without a disk to write to nothing more is tried.
+  void fail(const std::shared_ptr<SavedFile>& file, std::string why, int error = 0) {
+    const bool is_final = error == ENOSPC || error == EDQUOT || error == EROFS || error == EIO;
+    if (error) why = std::strerror(error);
+    why = file->path + " cannot be saved: " + why;
+    if (is_final) why += "; nothing more is saved, and the model runs on";
+    release(file, State::failed);
+    std::lock_guard<std::mutex> guard(lock_);
+    if (message_.empty() || (is_final && !failed_)) message_ = why;
+    has_message_ = true;
+    if (is_final) failed_ = true;
+  }
+
+  const uint64_t most_;
+  const int threads_;
+  const uint64_t bound_;
+  DeviceCopies device_;
+  Staging staging_;
+  KnownFiles known_;
+  const int pid_;
+  std::mutex lock_;  // of what follows
+  std::condition_variable queued_, finished_;
+  std::deque<SavePiece> queue_;
+  std::set<uint64_t> unfinished_;
+  uint64_t last_ = 0, used_ = 0;
+  bool started_ = false;
+  std::string message_;
+  std::atomic<bool> full_{false}, failed_{false}, has_message_{false};
+};
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,150 @@
+"""Saves tensors with the engine: copied at once, written by its threads (`engine/saver.h`)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .pickled import pickled_tensor
+
+_MOST_LAYOUTS = 4096
+# Copies on a device of what is not dense there; what is larger is brought to the CPU as it is.
+_LARGEST_CLONE = 32 << 20  # bytes
+
+
+class SaveResult(IntEnum):
+    """`Saver::Result` of `engine/saver.h`."""
+
+    FAULT = -1
+    QUEUED = 0
+    FULL = 1
+    FAILED = 2
+    REFUSED = 3
+
+
+class _Layout(NamedTuple):
+    """What all tensors of a dtype, shape and stride have in common."""
+
+    pickle: bytes
+    size: int  # bytes
+    is_dense: bool
+
+
+class EngineFiles:
+    """The files that this process saves in one dump, `most` bytes of them; 0 is no limit."""
+
+    def __init__(self, functions: ctypes.CDLL, most: int) -> None:
+        make = _typed(functions.inductor_rewriter_saver, ctypes.c_void_p, "QiQ")
+        self._saver = make(most, 0, 0)
+        if not self._saver:
+            raise MemoryError("no memory for the engine")
+        self._save = _typed(functions.inductor_rewriter_save, ctypes.c_int32, "PzzQPQiP")
+        self._last = _typed(functions.inductor_rewriter_last_save, ctypes.c_uint64, "P")
+        self._wait = _typed(functions.inductor_rewriter_wait_for_save, None, "PQ")
+        self._message = _typed(functions.inductor_rewriter_save_message, ctypes.c_uint64, "PPQ")
+        self._layouts: dict[tuple[object, ...], _Layout] = {}
+        self._room = ctypes.create_string_buffer(4096)
+
+    @staticmethod
+    def takes(content: Tensor) -> bool:
+        """Whether a tensor is plain: strided, and its elements are what its bytes are."""
+        return not (
+            content.layout is not torch.strided
+            or type(content) is not Tensor
+            or content.is_quantized
+            or content.is_conj()
+            or content.is_neg()
+        )
+
+    def save(self, content: Tensor, path: Path) -> SaveResult:
+        """Save a plain tensor under a name that is free: at the latest, once `wait` is back."""
+        layout = self._layout(content)
+        if not layout.is_dense and not (content.is_cuda and layout.size <= _LARGEST_CLONE):
+            content = content.to("cpu", copy=True)
+        elif not layout.is_dense:
+            # Its memory may be used again by what comes later on its stream.
+            content = content.clone()
+        elif not (content.is_cpu or content.is_cuda):
+            content = content.to("cpu")
+        if content.is_cuda:
+            result = self._save_cuda(content, path)
+            if result is not SaveResult.REFUSED:
+                return result
+            content = content.to("cpu")
+        return self._queue(content, path, 0, None)
+
+    def last(self) -> int:
+        """The number of the last save."""
+        return int(self._last(self._saver))
+
+    def wait(self, last: int) -> None:
+        """Wait until everything up to this save is in its file, or has failed."""
+        self._wait(self._saver, last)
+
+    def take_message(self) -> str:
+        """What could not be saved since this was last asked; empty where everything could."""
+        size = self._message(self._saver, self._room, len(self._room))
+        return self._room.raw[:size].decode("utf-8", "replace") if size else ""
+
+    def _save_cuda(self, content: Tensor, path: Path) -> SaveResult:
+        index = content.get_device()
+        is_current = torch.cuda.current_device() == index
+        with contextlib.nullcontext() if is_current else torch.cuda.device(index):
+            stream = torch._C._cuda_getCurrentRawStream(index)
+            return self._queue(content, path, 1, stream)
+
+    def _queue(self, content: Tensor, path: Path, on_device: int, stream: int | None) -> SaveResult:
+        layout = self._layout(content)
+        name, pickle = bytes(path), layout.pickle
+        address = content.data_ptr()
+        return SaveResult(
+            self._save(
+                self._saver, name, pickle, len(pickle), address, layout.size, on_device, stream
+            )
+        )
+
+    def _layout(self, content: Tensor) -> _Layout:
+        key = (content.dtype, content.shape, content.stride())
+        known = self._layouts.get(key)
+        if known is None:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            known = self._layouts[key] = _Layout(
+                pickled_tensor(*key),
+                content.numel() * content.element_size(),
+                _is_dense(content.shape, content.stride()),
+            )
+        return known
+
+
+def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the elements fill a run of memory, each place once."""
+    step = 1
+    if 0 in shape:
+        return True
+    for dimension in sorted(range(len(shape)), key=lambda i: stride[i]):
+        if shape[dimension] == 1:
+            continue
+        if stride[dimension] != step:
+            return False
+        step *= shape[dimension]
+    return True
+
+
+_TYPES = {
+    "P": ctypes.c_void_p, "z": ctypes.c_char_p, "Q": ctypes.c_uint64, "i": ctypes.c_int32
+}  # fmt: skip
+
+
+def _typed(function: Callable[..., int], result: object, arguments: str) -> Callable[..., int]:
+    """A function of the library that knows its types."""
+    function.restype = result  # type: ignore[attr-defined]
+    function.argtypes = [_TYPES[one] for one in arguments]  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,64 @@
+"""What `torch.save` pickles of a dense tensor on the CPU, without the tensor: its bytes stand
+beside the pickle in the file.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._utils import _rebuild_tensor_v2, _rebuild_tensor_v3
+
+
+def pickled_tensor(dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> bytes:
+    """The pickle of a tensor that fills its storage.
+
+    As in `torch/_tensor.py` (`_reduce_ex_internal`) and `torch/serialization.py`: dtypes that have
+    a storage of their own are pickled with that, others with their bytes and the dtype.
+    """
+    numel = torch.Size(shape).numel()
+    # The base of all tensors; a typed storage of Python's would warn that it is deprecated.
+    name = torch.storage._dtype_to_storage_type_map().get(dtype)
+    if name is not None and dtype not in _untyped():
+        storage = _Storage(getattr(torch, name), numel)
+        rebuild: tuple[Any, tuple[Any, ...]] = (_rebuild_tensor_v2, ())
+    else:
+        storage = _Storage(torch.UntypedStorage, numel * dtype.itemsize)
+        rebuild = (_rebuild_tensor_v3, (dtype,))
+    function, more = rebuild
+    arguments = (storage, 0, tuple(shape), tuple(stride), False, OrderedDict(), *more)
+    file = io.BytesIO()
+    _Pickler(file, protocol=2).dump(_Call(function, arguments))
+    return file.getvalue()
+
+
+def _untyped() -> set[torch.dtype]:
+    """Dtypes that are pickled with their bytes, in the torch that is here."""
+    known = getattr(torch.storage, "_new_dtypes", None)
+    return set(known()) if known is not None else set()
+
+
+class _Storage:
+    """Stands for a storage of so many elements."""
+
+    def __init__(self, kind: type, numel: int) -> None:
+        self.reference = ("storage", kind, "0", "cpu", numel)
+
+
+class _Call:
+    """Pickled as the result of a function."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        self._parts = function, arguments
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self._parts
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: object) -> object:
+        return value.reference if isinstance(value, _Storage) else None

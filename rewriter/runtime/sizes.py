@@ -1,0 +1,30 @@
+"""How much of a program is recorded: sizes as `--max-bytes` takes them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+_SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])(i?))?B?")
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
+
+    K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024. Raises `ValueError`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(f"{text.strip()!r} is no size, such as 500M or 10G")
+    number, unit, binary = match.groups()
+    power = _POWERS[unit] if unit else 0
+    return int(number) * int((1024 if binary else 1000) ** power)
+
+
+def wanted_bytes(options: dict[str, Any]) -> int:
+    """How many bytes of tensors a process saves in a dump at most; 0 for all of them."""
+    if wanted := os.environ.get("REWRITER_MAX_BYTES"):
+        return parse_bytes(wanted)
+    return int(options.get("max_bytes") or 0)

@@ -77,7 +77,8 @@ def _refuse(arguments: argparse.Namespace, names: set[str], why: str, hint: str)
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Run a program with probes in the wrappers of its cache, and say what was found."""
-    selection = probes_for_cache(arguments)
+    # Names say which launch was running when a program ends in one.
+    selection = probes_for_cache(arguments, default="names,print")
     globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
     request = Request(
         program=tuple(command),
@@ -105,9 +106,9 @@ def run_probed(request: Request) -> ProbedRun:
     return report.analyse(request, run(request, message))
 
 
-def probes_for_cache(arguments: argparse.Namespace) -> Selection:
-    """The probes to put into a cache."""
-    chosen = choose_probes(arguments, default="print")
+def probes_for_cache(arguments: argparse.Namespace, *, default: str = "print") -> Selection:
+    """The probes to put into a cache, `default` where none is named."""
+    chosen = choose_probes(arguments, default=default)
     if chosen is None:
         raise no_probes()
     return chosen

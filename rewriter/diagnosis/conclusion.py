@@ -21,6 +21,7 @@ from rewriter.core.labels import short
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.documents import EndedFile, EndedStatus
 from rewriter.dump.rows import read
+from rewriter.instrumentation.probes import which
 from rewriter.instrumentation.types import Selection
 
 NAME = "ended.json"
@@ -54,6 +55,8 @@ def _is_recorded(options: str, ran: Selection) -> bool:
     words = shlex.split(options)
     wanted = dict(zip(words[::2], words[1::2], strict=True))
     if not set(wanted["--probe"].split(",")) <= set(ran.probes):
+        return False
+    if wanted.get("--args") == "all" and which(ran) != "all":
         return False
     if ran.kernels or ran.when or ran.roles or ran.tensors or ran.calls or ran.last:
         return False

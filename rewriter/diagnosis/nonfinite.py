@@ -241,10 +241,10 @@ class _Witness:
         elif verdict.state == "wrote":
             names = ", ".join(unrecorded(self._run, self._flow, self._origin.node))
             yield (
-                f"Not all that it was given was recorded ({names} not): without --roles, --tensors "
-                "and --when it is, which tells whether it makes the NaN or hands it on."
+                f"Not all that it was given was recorded ({names} not): without --roles and "
+                "--tensors, `--args all` tells whether it makes the NaN or hands it on."
                 if names
-                else "What it was given was not recorded: `--when both` tells whether it makes the "
+                else "What it was given was not recorded: `--args all` tells whether it makes the "
                 "NaN or hands it on."
             )
         elif verdict.state == "given":

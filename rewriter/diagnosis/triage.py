@@ -175,6 +175,7 @@ def _verdict(
         ended=ended,
         error=stop.error,
         asynchronous=on_gpu and not pinned and not ended.stopped,
+        unannounced=not any(row.phase == "before" for row in stop.run.rows(stop.step)),
         on_gpu=on_gpu,
         call=calls.words(stop.run),
     )
@@ -189,6 +190,11 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         )
     elif verdict.state == "earlier":
         yield "No probed launch was found faulty: what ran before it and is not probed may be."
+    elif verdict.state == "after" and verdict.unannounced:
+        yield (
+            "With these probes nothing is recorded before a launch: the next one may have been "
+            "running. `--probe names,print` says which one was."
+        )
     elif verdict.state == "begun":
         yield (
             f"With these probes nothing is recorded after a launch: what stands between "

@@ -115,9 +115,10 @@ class Verdict:
     `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
     words, and `number` which one of its wrapper, from 1, if that is known. `probes` are those that
     recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
-    nothing waited for it. `ended` is `None` where it is not about how the program ended, but about
-    what is not finite: `held` is that, `cause` who made the infinities that NaN come from, `effect`
-    who made NaN of the infinities.
+    nothing waited for it. `unannounced` is true where nothing is recorded before launches, so that
+    the one that was running may be the next. `ended` is `None` where it is not about how the
+    program ended, but about what is not finite: `held` is that, `cause` who made the infinities
+    that NaN come from, `effect` who made NaN of the infinities.
     """
 
     rank: int
@@ -138,6 +139,7 @@ class Verdict:
     probes: tuple[str, ...]
     error: str = ""
     asynchronous: bool = False
+    unannounced: bool = False
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
     call: str = ""
@@ -209,6 +211,10 @@ class Verdict:
             return f"{launch} faulted: {first_line(self.error)}"
         if self.state == "earlier":
             return f"the device was faulty before {launch}: {first_line(self.error)}"
+        if self.state == "after" and self.unannounced:
+            return (
+                f"the program ended after launch {self.label}, in the next one or before it: {how}"
+            )
         if self.state == "after":
             return f"the program ended after {launch}, before another one began: {how}"
         if self.state == "over":
@@ -247,8 +253,15 @@ class Verdict:
         if self.state == "over":
             return "", ""
         sync = ",sync" if self.on_gpu else ""
+        # With sync all arguments are read on both sides anyway.
+        every = "" if sync else " --args all"
+        if self.state == "after" and self.unannounced:
+            return (
+                f"--probe names,print{sync}{every}",
+                "which launch it ends in, and what that is given",
+            )
         if self.state != "after" and not any(x.measured for x in self.arguments):
-            return f"--probe names,print{sync}", "what it is given, and from which launch"
+            return f"--probe names,print{sync}{every}", "what it is given, and from which launch"
         assert self.launch is not None
         launches = ",".join(map(str, sorted({*self.producers, self.launch})))
         return f"--launches {launches} --probe print,save{sync}", "all values of these launches"

@@ -136,7 +136,7 @@ def test_what_a_launch_was_given_may_not_be_recorded(tmp_path: Path) -> None:
     found = [dumps.launch(0, "k", [], [dumps.value("buf0", "inout", nan=1)], when="after")]
     (only,) = verdicts(tmp_path, found)
     assert only.state == "wrote"
-    assert "`--when both` tells" in only.notes[0]
+    assert "`--args all` tells" in only.notes[0]
 
 
 def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_names_alone_go_by_the_table(tmp_path: Path) -> None:
         ("buf1", "in"), ("x", "in"), ("buf2", "out")
     ]  # fmt: skip
     assert verdict.producers == (1,)
-    assert verdict.wants[0] == "--probe names,print"
+    assert verdict.wants[0] == "--probe names,print --args all"
     text = describe(verdict, next_command="")
     assert "in    buf1  not recorded\n        written by #1 cpp_fused_mul_1" in text
     assert "in    x  not recorded\n" in text

@@ -278,6 +278,15 @@ def _reasons(
         reasons.append("what it reads is equal within tolerance")
     else:
         reasons.append("what it reads was not recorded in both; what produced it is equal")
+    if (
+        compared
+        and not differing
+        and (a.nodes[launch.a.step].unread or b.nodes[launch.b.step].unread)
+    ):
+        reasons.append(
+            "what it reads is known from where it was made: `--args all` records it here, too, and "
+            "tells whether anything overwrote it in between"
+        )
     for side, run, step in (("A", a, launch.a.step), ("B", b, launch.b.step)):
         if unmatched := run.unmatched(step):
             names = ", ".join(map(str, unmatched))

@@ -179,8 +179,8 @@ def variable(name: str) -> str:
 
 def fingerprint(row: TensorRow) -> Hashable:
     """What tells a value from others without reading it; `None` where the dump does not say."""
-    if row.sha256:
-        return (row.dtype, row.sha256)
+    if row.digest:
+        return (row.dtype, row.digest)
     if row.numel and row.std:  # of a constant there are too many
         statistics = (row.min, row.max, row.mean, row.std)
         return (row.dtype, row.numel, *statistics, row.nan, row.inf)

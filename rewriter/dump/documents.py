@@ -17,6 +17,14 @@ from rewriter.dump.rows import Count
 Label = Annotated[tuple[str, ...], Meta(min_length=2, max_length=3)]
 
 
+class FingerprintName(Struct, frozen=True, kw_only=True):
+    """What the fingerprints of a dump's rows are: two of other names or versions say nothing of
+    each other."""
+
+    name: str
+    version: int
+
+
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`manifest.json`: what the first process to write the dump was. `inputs` and `seed` are of a
     wrapper that `rewriter run` ran by itself."""
@@ -30,6 +38,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     torch: str | UnsetType = UNSET
     device: str | UnsetType = UNSET
     command: str | UnsetType = UNSET
+    fingerprint: FingerprintName | UnsetType = UNSET
     inputs: Literal["random", "file", "recorded"] | UnsetType = UNSET
     seed: int | UnsetType | None = UNSET
 

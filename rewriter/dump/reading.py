@@ -94,6 +94,11 @@ class RunDump:
         return self.facts.sha256
 
     @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest of the dump that it is in."""
+        return _manifest(self.path)
+
+    @cached_property
     def table(self) -> dict[int, LaunchRow]:
         """What was known of each probed launch, by its index."""
         rows = {row.launch: row for row in self.facts.launches}

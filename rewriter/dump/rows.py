@@ -94,8 +94,9 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
 
     The statistics are unset where it was not measured: `numel` elements, of which `nan` are NaN and
     `inf` infinite; the others are over the finite elements, of the magnitude where `of` says so (of
-    complex numbers). `sha256` is the digest of the elements, `file` the path of the saved tensor in
-    the directory of the call. `unexpected` says how an input is not what the wrapper was compiled
+    complex numbers). `fingerprint` tells the elements from others, as the manifest names it;
+    `sha256` does so in a dump of an earlier version. `file` is the path of the saved tensor in the
+    directory of the call. `unexpected` says how an input is not what the wrapper was compiled
     for.
     """
 
@@ -111,6 +112,7 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     nan: Count | UnsetType = UNSET
     inf: Count | UnsetType = UNSET
     of: Literal["value", "magnitude"] = "value"
+    fingerprint: str = ""
     sha256: str = ""
     file: str = ""
     unexpected: str = ""
@@ -118,6 +120,11 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_measured(self) -> bool:
         return self.numel is not UNSET
+
+    @property
+    def digest(self) -> str:
+        """What tells its elements from others of the same dump; empty where nothing does."""
+        return self.fingerprint or self.sha256
 
     @property
     def is_floating(self) -> bool:

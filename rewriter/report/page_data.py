@@ -43,7 +43,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "statistics": VALUE,
         "value": VALUE,
         "file": VALUE,
-        "sha256": VALUE,
+        "digest": VALUE,
         "bins": VALUE,
     },
     "label": {
@@ -217,7 +217,7 @@ def _reading(value: ReportedValue, tables: Tables) -> list[Any]:
         statistics=0 if measured is None else _statistics(measured, tables),
         value=value.value,
         file="" if tensor is None else tensor.file,
-        sha256="" if tensor is None else tensor.sha256,
+        digest="" if tensor is None else tensor.digest,
         bins=0 if value.bins is None else _bins(value.bins, tables),
     )
     while made[-1] in (0, ""):

@@ -190,7 +190,7 @@ class Report:
     def measured(self) -> bool:
         """Whether any value was recorded: without one, nothing is known to be right."""
         return any(
-            one.tensor is not None and (one.tensor.is_measured or one.tensor.sha256)
+            one.tensor is not None and (one.tensor.is_measured or one.tensor.digest)
             for run in self.runs
             for launch in run.launches
             for one in launch.values

@@ -38,15 +38,28 @@ def chain(*means: float, start: int = 0, **options: Any) -> list[tuple[dumps.Row
     return result
 
 
-@pytest.fixture
-def compared(tmp_path: Path) -> Callable[..., Comparison]:
+def comparing(tmp_path: Path, *, each_once: bool) -> Callable[..., Comparison]:
     def act(a: Launches, b: Launches, **options: Any) -> Comparison:
-        inputs = [value("x", mean=1.0)]
-        one = dumps.write(tmp_path / "a", a, inputs=options.pop("inputs_a", inputs))
-        other = dumps.write(tmp_path / "b", b, inputs=options.pop("inputs_b", inputs))
-        return compare(one, other, **options)
+        made = []
+        for name, launches in (("a", a), ("b", b)):
+            inputs = options.pop(f"inputs_{name}", [value("x", mean=1.0)])
+            launches = dumps.each_once(launches, inputs) if each_once else launches
+            made.append(dumps.write(tmp_path / name, launches, inputs=inputs))
+        return compare(*made, **options)
 
     return act
+
+
+@pytest.fixture(params=["all arguments", "what launches write"])
+def compared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Comparison]:
+    """Compares dumps of these launches: what goes wrong is the same whichever was recorded."""
+    return comparing(tmp_path, each_once=request.param != "all arguments")
+
+
+@pytest.fixture
+def compared_in_full(tmp_path: Path) -> Callable[..., Comparison]:
+    """The same, where it takes all arguments on both sides of a launch."""
+    return comparing(tmp_path, each_once=False)
 
 
 def blamed(comparison: Comparison) -> dict[str, str]:
@@ -74,18 +87,23 @@ def test_inputs_of_the_call_may_be_the_culprit(compared: Callable[..., Compariso
     assert blamed(comparison) == {"inputs": "culprit", "#0": "downstream"}
 
 
-def test_an_overwritten_value_is_no_fault_of_its_producer(
-    compared: Callable[..., Comparison],
-) -> None:
+@pytest.mark.parametrize("each_once", [False, True])
+def test_an_overwritten_value_is_no_fault_of_its_producer(each_once: bool, tmp_path: Path) -> None:
     def launches(read: float) -> Launches:
         return [
             launch(0, "k_0", [value("x", mean=1.0)], [value("y", "out", 2.0)]),
             launch(1, "k_1", [value("y", mean=read)], [value("z", "out", read + 1)]),
         ]
 
-    comparison = compared(launches(7.0), launches(2.0))
+    comparison = comparing(tmp_path, each_once=each_once)(launches(7.0), launches(2.0))
     assert blamed(comparison) == {"#1": "culprit"}
-    assert "overwritten" in comparison.culprits[0].reasons[0]
+    reasons = comparison.culprits[0].reasons
+    if each_once:
+        assert "as far as statistics tell" in reasons[0]
+        assert "`--args all` records it here, too" in reasons[1]
+    else:
+        assert "overwritten" in reasons[0]
+        assert len(reasons) == 1
 
 
 def test_nan_on_one_side_is_a_state_of_its_own(compared: Callable[..., Comparison]) -> None:
@@ -163,8 +181,10 @@ def test_iterations_of_a_loop_are_told_apart(compared: Callable[..., Comparison]
     assert str(culprit.place) == "#0.2 k_0"
 
 
-def test_values_after_launches_alone_are_enough(compared: Callable[..., Comparison]) -> None:
-    comparison = compared(chain(1, 5, 6, when="after"), chain(1, 2, 3, when="after"))
+def test_values_after_launches_alone_are_enough(
+    compared_in_full: Callable[..., Comparison],
+) -> None:
+    comparison = compared_in_full(chain(1, 5, 6, when="after"), chain(1, 2, 3, when="after"))
     assert blamed(comparison) == {"#1": "culprit", "#2": "downstream"}
 
 
@@ -212,7 +232,7 @@ def test_what_allocates_writes_nothing(
 
 
 def test_a_value_that_was_only_to_be_read_and_changed(
-    compared: Callable[..., Comparison],
+    compared_in_full: Callable[..., Comparison],
 ) -> None:
     """A kernel that writes where it should not."""
 
@@ -221,7 +241,7 @@ def test_a_value_that_was_only_to_be_read_and_changed(
         rows[1] = {**rows[1], **value("x", mean=after)}
         return [(table, rows)]
 
-    comparison = compared(launches(3.0), launches(1.0))
+    comparison = compared_in_full(launches(3.0), launches(1.0))
     (culprit,) = comparison.culprits
     assert [tensor.name for tensor in culprit.results if tensor.state != "equal"] == ["x"]
 
@@ -243,6 +263,38 @@ def test_hashes(
         return [launch(0, "k", [value("x", mean=1.0)], [value("y", "out", 2.0, **fields)])]
 
     assert compared(launches(a), launches(b)).launches[1].state == state
+
+
+NH128 = {"name": "nh128", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named", "probe", "state", "basis"),
+    [
+        ({"fingerprint": "0" * 32, "max": 9.0}, NH128, "print", "equal", "hashes"),
+        ({"fingerprint": "1" * 32}, NH128, "print", "equal", "statistics"),
+        ({"fingerprint": "1" * 32, "max": 9.0}, NH128, "print", "numeric", "statistics"),
+        ({"fingerprint": "1" * 32}, NH128, "hash", "numeric", "hashes"),
+        ({"fingerprint": "0" * 32, "max": 9.0}, {**NH128, "version": 2}, "hash", "numeric", ""),
+        ({"fingerprint": "0" * 32}, None, "hash", "equal", "statistics"),
+        ({"sha256": "0" * 64}, NH128, "hash", "equal", "statistics"),
+    ],
+    ids=[
+        "the same bytes", "other bytes, within tolerance", "other values", "asked for the bytes",
+        "another version", "without a name", "an earlier dump",
+    ],
+)  # fmt: skip
+def test_fingerprints(
+    fields: dumps.Row, named: dumps.Row | None, probe: str, state: str, basis: str, tmp_path: Path
+) -> None:
+    for name, row, of in (("a", {"fingerprint": "0" * 32}, NH128), ("b", fields, named)):
+        written = value("y", "out", 2.0, **row)
+        made = dumps.write(tmp_path / name, [launch(0, "k", [value("x", mean=1.0)], [written])])
+        manifest = json.loads((made / "manifest.json").read_text())
+        manifest |= {"probes": [probe], **({"fingerprint": of} if of else {})}
+        (made / "manifest.json").write_text(json.dumps(manifest))
+    (result,) = compare(tmp_path / "a", tmp_path / "b").launches[0].results
+    assert (result.state, result.basis) == (state, basis or "statistics")
 
 
 def test_saved_tensors_give_all_figures(tmp_path: Path) -> None:

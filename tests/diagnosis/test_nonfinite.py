@@ -51,6 +51,22 @@ def verdicts(tmp_path: Path, found: list[Any], **more: Any) -> tuple[Verdict, ..
     return examine(dumps.write(tmp_path / "x.dump", found, inputs=inputs), **more)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("used", [False, True])
+def test_the_verdict_is_the_same_where_each_value_is_recorded_once(
+    mask: bool, used: bool, tmp_path: Path
+) -> None:
+    """Word for word: what a launch was given, and from whom, is known by the flow of values."""
+    found, inputs = chain(mask=mask, used=used), [dumps.value("x", mean=3.0)]
+    once = dumps.each_once(found, inputs)
+    assert not any(row["phase"] == "before" for _, rows in once for row in rows)
+    all_of_them = examine(dumps.write(tmp_path / "all.dump", found, inputs=inputs))
+    written = examine(dumps.write(tmp_path / "written.dump", once, inputs=inputs))
+    assert written
+    for one, other in zip(all_of_them, written, strict=True):
+        assert describe(one, next_command="") == describe(other, next_command="")
+
+
 def test_without_nan_there_is_no_verdict(tmp_path: Path) -> None:
     assert verdicts(tmp_path, chain(nan=0)) == ()
     assert examine(tmp_path / "none") == ()

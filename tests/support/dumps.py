@@ -62,6 +62,30 @@ def launch(
     return table, rows or [{**base, "phase": "before", **again}]
 
 
+def each_once(
+    launches: Sequence[tuple[Row, list[Row]]], inputs: Sequence[Row] = ()
+) -> list[tuple[Row, list[Row]]]:
+    """The same launches as the probes record them unless they are asked for all arguments.
+
+    What a launch reads is recorded where it was made; what nobody made is recorded with what the
+    launch writes.
+    """
+    made = {row["arg"] for row in inputs}
+    result = []
+    for table, rows in launches:
+        results = [row for row in rows if row["phase"] == "after" and row.get("role") != "in"]
+        read = {row["arg"]: row for row in reversed(rows) if row.get("role") in ("in", "inout")}
+        read = {name: row for name, row in reversed(read.items()) if row["phase"] == "before"}
+        elsewhere = [[x["role"], x["arg"]] for x in read.values() if x["arg"] in made]
+        given = [x for x in read.values() if x["arg"] not in made and x["role"] == "in"]
+        made |= {row["arg"] for row in results}
+        after = [*({**row, "phase": "after"} for row in given), *results]
+        facts = {**table, "reads": elsewhere} if elsewhere else table
+        base = {key: rows[0][key] for key in ("launch", "kernel", "iteration") if key in rows[0]}
+        result.append((facts, after or [{**base, "phase": "after"}]))
+    return result
+
+
 def write(
     dump: Path,
     launches: Sequence[tuple[Row, list[Row]]],

@@ -82,6 +82,7 @@ class ReadingEntry(Entry, frozen=True, kw_only=True):
     file: Annotated[str | UnsetType, Meta(description="Relative to the directory of the run")] = (
         UNSET
     )
+    fingerprint: str | UnsetType = UNSET
     sha256: str | UnsetType = UNSET
     note: Annotated[
         str | UnsetType, Meta(description="Why a tensor with a file has no histogram")
@@ -215,6 +216,7 @@ def _reading(value: report.ReportedValue) -> ReadingEntry:
         entry,
         device=tensor.device,
         file=tensor.file or UNSET,
+        fingerprint=tensor.fingerprint or UNSET,
         sha256=tensor.sha256 or UNSET,
         note=value.note or UNSET,
         histogram=UNSET if value.bins is None else HistogramEntry(**vars(value.bins)),

@@ -276,8 +276,8 @@ def _compare(
         return tuple(
             values.compare(
                 kernel,
-                RecordedValue(one, both.a.path),
-                RecordedValue(other, both.b.path),
+                RecordedValue.of(one, both.a),
+                RecordedValue.of(other, both.b),
                 tolerances,
             )
             for one, other in rows

@@ -100,7 +100,7 @@ def unchanged(rows: Sequence[EventRow], row: TensorRow) -> bool:
         other.phase == "before"
         and other.arg == row.arg
         and structs.replace(other, phase=row.phase, file=row.file) == row
-        and (row.sha256 or not (row.file and other.file))
+        and (row.digest or not (row.file and other.file))
         for other in tensors(rows)
     )
 

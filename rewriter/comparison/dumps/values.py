@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +18,8 @@ from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
 from rewriter.core import toml
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
+from rewriter.dump.documents import FingerprintName
+from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
 from rewriter.locate.declarations import folder
 
@@ -26,16 +29,41 @@ _PACKED = ("quint", "qint", "bits", "float4")
 # What `torch/distributed/_functional_collectives.py` calls returns before it has communicated.
 _COLLECTIVE = re.compile(r"c10d_functional(?:_autograd)?[._]")
 
+# Rows of earlier versions have it where the probe was `hash`.
+_SHA256 = "sha256"
+
 BY_STATISTICS = "by statistics alone: another order of the same values would look equal"
 BY_HASH = "by hash alone: it tells that the bytes differ, not by how much"
 
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A row of one dump, and the directory that its `file` is relative to."""
+    """A row of one dump, and the directory that its `file` is relative to.
+
+    `fingerprint` says what the fingerprints of that dump are; `is_hashed` tells that its values are
+    to be told apart byte for byte, as the probe `hash` does.
+    """
 
     row: ValueRow
     path: Path
+    fingerprint: FingerprintName | None = None
+    is_hashed: bool = False
+
+    @classmethod
+    def of(cls, row: ValueRow, run: RunDump) -> RecordedValue:
+        manifest = run.manifest
+        hashed = "hash" in (manifest.probes or ())
+        return cls(row, run.path, manifest.fingerprint or None, hashed)
+
+    @property
+    def digest(self) -> tuple[Hashable, str]:
+        """Which digest of the elements the row has, and that; both empty where it has none."""
+        row = self.row
+        if not isinstance(row, TensorRow):
+            return "", ""
+        if row.fingerprint and self.fingerprint is not None:
+            return self.fingerprint, row.fingerprint
+        return (_SHA256, row.sha256) if row.sha256 else ("", "")
 
     @property
     def file(self) -> Path | None:
@@ -71,8 +99,14 @@ def compare(
         result = replace(result, note=note)
     if a.file and b.file and not x.dtype.startswith(_PACKED):
         return replace(result, basis="tensors")
-    if x.sha256 and y.sha256 and x.dtype == y.dtype:
-        return _hashes(result, x, y)
+    of, digest = a.digest
+    if digest and b.digest[0] == of and x.dtype == y.dtype:
+        is_equal = b.digest[1] == digest
+        is_exact = of == _SHA256 or (a.is_hashed and b.is_hashed)
+        # Every value that was measured has a fingerprint. Where only the bytes are known to differ,
+        # and nobody asked for that, statistics tell by how much.
+        if is_equal or is_exact or not (x.is_measured and y.is_measured):
+            return _hashes(result, x, y, is_equal=is_equal)
     if x.is_measured and y.is_measured:
         return _statistics(result, x, y)
     return replace(result, note="neither saved nor measured in both dumps")
@@ -90,8 +124,10 @@ def _also(result: TensorComparison, note: str) -> str:
     return f"{result.note}; {note}" if result.note else note
 
 
-def _hashes(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorComparison:
-    if a.sha256 == b.sha256:
+def _hashes(
+    result: TensorComparison, a: TensorRow, b: TensorRow, *, is_equal: bool
+) -> TensorComparison:
+    if is_equal:
         return replace(result, state="equal", basis="hashes")
     state: State = "numeric" if (a.nan, a.inf) == (b.nan, b.inf) else "non-finite"
     return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))

@@ -78,7 +78,7 @@
   }
 
   function reading(row) {
-    const { label, statistics, value, file, sha256, bins } = record("reading", row);
+    const { label, statistics, value, file, digest, bins } = record("reading", row);
     const { numel, magnitude, ...named } = record("label", shared.labels[label]);
     const measured = statistics ? { numel, magnitude, ...record("statistics", statistics) } : {};
     if (statistics) {
@@ -87,7 +87,7 @@
     }
     return {
       ...measured, ...named,
-      value: value || "", file: file || "", sha256: sha256 || "", bins: bins ? record("bins", bins) : null,
+      value: value || "", file: file || "", digest: digest || "", bins: bins ? record("bins", bins) : null,
     };
   }
 
@@ -341,7 +341,7 @@
       ...["Min", "Max", "Mean", "Std"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : number(v[name.toLowerCase()]))]),
       ...["NaN", "Inf"].map((name) => [name, true, (v) => (v.numel === undefined ? "" : v[name.toLowerCase()].toLocaleString("en"))]),
       ["File", false, (v) => v.file, some("file")],
-      ["sha256", false, (v) => v.sha256.slice(0, 16), some("sha256")],
+      ["digest", false, (v) => v.digest.slice(0, 16), some("digest")],
     ].filter((column) => column[3] !== false);
     const rows = launch.readings.map((value) => columns.map((column) => column[2](value)));
     const ends = { inputs: "What the call was given", outputs: "What the call returned" };

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from .event import Event, Value
+from .event_queue import drain_queue
 from .events_file import EventsFile, write_all
 from .rows import event_rows, note_row
 from .saved import Saved, saved_in
@@ -135,14 +136,17 @@ class CallDirectory:
         self.path = path
         self._saved = saved
         self._events = EventsFile(path / "events.jsonl")
-        self.append = self._events.append
+        self.append = self._events.append  # what is queued may come later
+        self.duplicate = self._events.duplicate
 
     def write(self, event: Event) -> None:
         """Append an event."""
+        drain_queue()
         self.append(event_rows(event).encode())
 
     def note(self, event: Event, facts: dict[str, Any]) -> None:
         """Append a row of its own about an event."""
+        drain_queue()
         self.append(note_row(event, facts).encode())
 
     def save(self, event: Event, value: Value) -> str:

@@ -131,7 +131,8 @@ def decode(row: tuple[Any, ...], dtype: torch.dtype, numel: int) -> Measurement:
 
 
 @cache
-def _numbers() -> dict[torch.dtype, int]:
+def dtype_numbers() -> dict[torch.dtype, int]:
+    """The number of each dtype that this torch has."""
     return {
         getattr(torch, name): number for number, name in enumerate(_NAMES) if hasattr(torch, name)
     }
@@ -156,7 +157,7 @@ def _layout(shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype) -> _
 
 
 def _make_layout(shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype) -> _Layout | None:
-    number = _numbers().get(dtype)
+    number = dtype_numbers().get(dtype)
     if number is None:
         return None
     dim, numel = len(shape), shape.numel()

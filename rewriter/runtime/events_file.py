@@ -10,8 +10,6 @@ class EventsFile:
     """A new file that whole rows are appended to, each of them there once `append` is back."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._size = 0
         self._descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
         )
@@ -22,15 +20,20 @@ class EventsFile:
         them is taken back; there are no more rows then: some with a gap would be misread."""
         if self._failed:
             return
+        left = rows
         try:
-            write_all(self._descriptor, rows)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
         except OSError as error:
             self._failed = True
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError(
-                error.errno, f"{error.strerror}; no more rows of this call", str(self._path)
-            ) from error
-        self._size += len(rows)
+            end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            os.ftruncate(self._descriptor, end - (len(rows) - len(left)))
+            why = f"{os.strerror(error.errno or 0)}; no more rows of this call"
+            raise OSError(error.errno, why) from error
+
+    def duplicate(self) -> int:
+        """Another descriptor of it, for whoever closes that."""
+        return os.dup(self._descriptor)
 
     def close(self) -> None:
         if self._descriptor >= 0:

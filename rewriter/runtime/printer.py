@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .event import Event
+from .event_queue import drain_queue
 from .process import read_rank, say
 from .text import Text, Upstream, start
 
@@ -57,8 +58,9 @@ class Printer:
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
-        if self._is_quiet:
+        if self._is_quiet or not lines:
             return
+        drain_queue()
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
 

@@ -59,6 +59,25 @@ class ProbeSet:
             self.starts if phase == "before" else self.stops
         )
 
+    def readers_at(self, phase: str) -> list[str]:
+        """The names of those that are handed values at a phase of a launch, or the inputs."""
+        acting = self._acting["given" if phase == "inputs" else phase]
+        return [_name(probe) for probe in acting if probe.reads_values]
+
+    def can_be_queued(self) -> bool:
+        """Whether what is read is printed and hashed, and nothing else acts where it is."""
+        phases = ("inputs", "before", "after")
+        readers = {name for phase in phases for name in self.readers_at(phase)}
+        return (
+            readers <= {"print"}
+            and not any(
+                {_name(probe) for probe in self._acting[phase]} & {"names"}
+                for phase in ("before", "after")
+                if self.readers_at(phase)
+            )
+            and not (self.starts or self.stops)
+        )
+
     def acting(self, event: Event) -> list[Probe]:
         """The probes that an event concerns."""
         return self._acting[_phase(event)]
@@ -79,6 +98,10 @@ class ProbeSet:
 
 def _phase(event: Event) -> str:
     return "given" if event.launch is None else event.phase
+
+
+def _name(probe: Probe) -> str:
+    return type(probe).__module__.rpartition(".")[2]
 
 
 def _own(probes: list[Probe], method: str) -> list[Hook]:

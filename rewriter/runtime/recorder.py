@@ -9,7 +9,6 @@ transfer, and are reported at once.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -22,10 +21,10 @@ import torch
 from . import device
 from .calls import Calls
 from .capture import Capture
-from .direct_names import announce
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
 from .expected import ExpectedInput
+from .fast_paths import FastPaths
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .printer import Printer
@@ -77,26 +76,17 @@ class Recorder:
         self._is_silent = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        self.before = self._before
-        self.after = self._after
-        for phase in ("before", "after"):
-            if self._probes.has_names_alone(phase):
-                self._announce(phase)
+        self._fast = FastPaths(
+            self._probes, self._printer, self._launches, self._inputs, self._calls
+        )
+        self.before = self._fast.at("before", self._before)
+        self.after = self._fast.at("after", self._after)
+        self.inputs = self._take_inputs
+        if self._reads_inputs:
+            self.inputs = self._fast.inputs(self._take_inputs)
         # What is forked is not the program that is probed: `_guarded` sees to the rest.
         os.register_at_fork(after_in_child=self._calls.clear)
         atexit.register(self._finish)
-
-    def _announce(self, phase: str) -> None:
-        """At this phase, take the way of `direct_names.py`."""
-        otherwise = self._before if phase == "before" else self._after
-        with contextlib.suppress(UnicodeError):  # nor can such names be encoded at once
-            act = announce(
-                phase, self._launches.values(), self.style, self._calls, otherwise, self._failed
-            )
-            setattr(self, phase, act)
-
-    def _failed(self, about: str, error: Exception) -> None:
-        self.warn(about, f"{type(error).__name__}: {error}")
 
     def begin(self, values: Sequence[Any] | None = None) -> None:
         """A call of the wrapper starts in this thread; `values` are what it was called with."""
@@ -104,7 +94,7 @@ class Recorder:
         self._is_silent = self._is_silent or is_data_worker()
         self._guarded("begin", self._begin, values)
 
-    def inputs(self, *values: Any) -> None:
+    def _take_inputs(self, *values: Any) -> None:
         """The inputs of the call."""
         if self._wanted is not None and get_ident() not in self._calls:
             return
@@ -203,14 +193,13 @@ class Recorder:
 
     def _start(self, thread: int, number: int) -> RunningCall:
         call = self._calls[thread] = RunningCall(number)
-        call.stdout = self._printer.file()
-        call.start = self.style.start(number).encode()
         call.uses_cuda = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
             except Exception as error:
                 self.warn("dump", f"{type(error).__name__}: {error}")
+        self._fast.open(call)
         return call
 
     def _pass(self, launch: int, phase: str, contents: tuple[Any, ...]) -> None:
@@ -238,6 +227,7 @@ class Recorder:
             self._catch_up(call)
         self._replayed(ended, final=final)
         for call in ended:
+            self._fast.close(call)
             if call.directory is not None:
                 self._dump.finish(call.directory)
 
@@ -293,6 +283,7 @@ class Recorder:
         call = self._call()
         launch = self._launches[index]
         event = call.event(launch, phase)
+        call.slow = index if phase == "before" else -1
         if phase == "after":
             for act in self._probes.stops:
                 self._ask(act, event, call)
@@ -356,7 +347,7 @@ class Recorder:
             return  # the first launch meets it, too
         self._is_silent = True
         for running in self._calls.values():
-            running.stdout = None
+            running.stdout, running.queued = None, 0
         call.note(event, {"error": event.error})
         earlier = " (of something before this launch)" if event.phase == "before" else ""
         say(f"{self.about(event)}: {event.error}{earlier}\n")
@@ -411,3 +402,5 @@ class Recorder:
         self._ended += [self._calls.pop(thread) for thread in list(self._calls)]
         if self._ended or self._graphs:
             self._guarded("exit", lambda: self._end(final=True))
+        if self._pid == os.getpid():
+            self._fast.finish()

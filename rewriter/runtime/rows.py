@@ -12,20 +12,21 @@ from .statistics import Statistics
 
 def event_rows(event: Event) -> str:
     """One line per value, or one line if no value was read."""
-    base = _base(event)
+    base = base_row(event)
     last = {"captured": True} if event.captured else {}
     rows = [
-        {**base, **_described(value), **_unexpected(event, value), **last} for value in event.values
+        {**base, **described(value), **_unexpected(event, value), **last} for value in event.values
     ] or [base]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def note_row(event: Event, facts: dict[str, Any]) -> str:
     """A row of its own about an event."""
-    return json.dumps({**_base(event), **facts}) + "\n"
+    return json.dumps({**base_row(event), **facts}) + "\n"
 
 
-def _base(event: Event) -> dict[str, Any]:
+def base_row(event: Event) -> dict[str, Any]:
+    """What all rows of an event begin with."""
     base: dict[str, Any] = {"phase": event.phase}
     if event.launch is not None:
         base = {"launch": event.launch.index, **base, "kernel": event.launch.kernel}
@@ -39,7 +40,8 @@ def _unexpected(event: Event, value: Value) -> dict[str, str]:
     return {"unexpected": problem} if problem else {}
 
 
-def _described(value: Value) -> dict[str, Any]:
+def described(value: Value) -> dict[str, Any]:
+    """What a row has of a value."""
     row: dict[str, Any] = {"arg": value.label.name, "role": value.label.role}
     if not value.is_tensor:
         return {**row, "type": value.kind, "value": value.text}

@@ -25,7 +25,10 @@ class RunningCall:
     still on their device, `later` is what waits for the end of the call. `states` is what each
     probe keeps for as long as the call runs. `capture` is the CUDA graph that the call goes into.
     `stdout` is where lines can be written directly, `start` what each begins with, and `uses_cuda`
-    whether a CUDA graph may be captured meanwhile.
+    whether a CUDA graph may be captured meanwhile. `queued` is the call's number in the
+    `EventQueue`, if it uses that, `is_prompt` whether a launch waits until it is written,
+    `collects` whether Python has to write its lines, and `threads` how many may measure. `slow` is
+    the launch before which values went another way.
     """
 
     number: int
@@ -40,6 +43,11 @@ class RunningCall:
     stdout: Stdout | None = None
     start: bytes = b""
     uses_cuda: bool = False
+    queued: int = 0
+    is_prompt: bool = False
+    collects: bool = False
+    threads: int = 1
+    slow: int = -1
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
 

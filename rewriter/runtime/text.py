@@ -54,7 +54,7 @@ class Text:
 
     def __init__(self, rank: int, values: bool, label: str = "") -> None:
         self._rank = rank
-        self._values = values
+        self.has_values = values
         self._label = label
 
     def name(self, event: Event) -> str:
@@ -71,7 +71,7 @@ class Text:
         line += f"  {self._statistics(value)}"
         if value.sha256:
             line += f"  {self._digest(value)}"
-        if self._values and value.head is not None:
+        if self.has_values and value.head is not None:
             more = " ..." if _numel(value) > len(value.head) else ""
             line += f"\n    [{', '.join(_element(member) for member in value.head)}{more}]"
         return line + "\n"
@@ -82,18 +82,27 @@ class Text:
     def _digest(self, value: Value) -> str:
         return f"sha256 {value.sha256[:16]}" if value.sha256 else "not hashed"
 
-    def _about(self, event: Event, value: Value) -> str:
-        line = f"{self._start(event)}  {value.label.role} {value.label.name}  "
+    def title(self, event: Event) -> str:
+        """What follows the start: the number of the launch."""
+        return f" {event.phase}" if event.launch is None else f" #{event.launch.index}"
+
+    def head(self, event: Event) -> str:
+        """What follows the number of the launch and that of its iteration."""
+        return f" {event.phase:<6} {event.launch.kernel}" if event.launch else ""
+
+    def described(self, value: Value) -> str:
+        """What a line has of a value, but for what was measured."""
+        line = f"  {value.label.role} {value.label.name}  "
         if not value.is_tensor:
             return f"{line}{value.kind} {value.text}"
         return f"{line}{short_dtype(value.dtype)}{list(value.shape)}  {value.device}"
 
+    def _about(self, event: Event, value: Value) -> str:
+        return self._start(event) + self.described(value)
+
     def _start(self, event: Event) -> str:
-        begin = self.start(event.call)
-        if event.launch is None:
-            return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""
-        return f"{begin} #{event.launch.index}{again} {event.phase:<6} {event.launch.kernel}"
+        return f"{self.start(event.call)}{self.title(event)}{again}{self.head(event)}"
 
     def _statistics(self, value: Value) -> str:
         facts = value.statistics

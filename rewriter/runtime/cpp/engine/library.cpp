@@ -1,6 +1,7 @@
 // The engine as a library for Python (rewriter/runtime/engine.py): a C interface.
 
 #include "cpu.h"
+#include "events.h"
 #include "saving.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -20,4 +21,70 @@ EXPORTED int32_t inductor_rewriter_measure(
     if (!inductor_rewriter::measure_on_cpu(*layouts[i], data[i], threads, to[i])) return i;
   }
   return count;
+}
+
+// --- Events (events.h): what is measured and written in order --------------------------------------
+
+using inductor_rewriter::EventCall;
+using inductor_rewriter::Events;
+
+// A call of a wrapper starts, or goes on: `lines` is the descriptor of standard output, -1 where
+// nothing is printed, -2 where Python takes the lines itself; `rows` is the file of its rows or -1.
+EXPORTED void* inductor_rewriter_open(
+    int32_t lines, int32_t rows, const char* start, int64_t size) {
+  return new EventCall(lines, rows, std::string(start, static_cast<std::size_t>(size)));
+}
+
+// Nothing follows of this call.
+EXPORTED void inductor_rewriter_close(EventCall* call) {
+  Events& events = Events::get();
+  events.writer.put(new inductor_rewriter::Close(events.output, *call));
+}
+
+EXPORTED void* inductor_rewriter_plan(const char* packed) {
+  return new inductor_rewriter::SharedPlan(inductor_rewriter::PlanReader(packed).read());
+}
+
+EXPORTED void inductor_rewriter_forget(inductor_rewriter::SharedPlan* plan) { delete plan; }
+
+// Measures a phase of a launch: its call, plan, iteration, how many threads may measure, whether to
+// return when it is written, the stream, the number of tensors, and the address of each. 0 for what
+// cannot be measured, 2 where something could not be written before.
+EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
+  Events& events = Events::get();
+  EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
+  const auto& plan = *reinterpret_cast<inductor_rewriter::SharedPlan*>(packed[1]);
+  auto* job = new inductor_rewriter::MeasuredLaunch(
+      events.output, call, plan, static_cast<int32_t>(packed[2]));
+  const int32_t threads = static_cast<int32_t>(packed[3]);
+  const bool at_once = packed[4];
+  std::size_t at = 0;
+  for (const auto& value : plan->values) {
+    if (!value.is_tensor) continue;
+    const void* data = reinterpret_cast<const void*>(packed[7 + at]);
+    if (!inductor_rewriter::measure_on_cpu(value.layout, data, threads, job->measured[at++])) {
+      delete job;
+      return 0;
+    }
+  }
+  events.writer.put(job, at_once);
+  return events.output.lines_problem || events.output.rows_problem ? 2 : 1;
+}
+
+// Returns when everything is written.
+EXPORTED void inductor_rewriter_drain() { Events::get().writer.drain(); }
+
+// What Python has to write, all of it emitted before; the text is there until the next one.
+EXPORTED const char* inductor_rewriter_collected(EventCall* call, int64_t* size) {
+  static thread_local std::string text;
+  text.clear();
+  text.swap(call->collected);
+  *size = static_cast<int64_t>(text.size());
+  return text.data();
+}
+
+// Why lines, or rows, could not be written since it was asked last: of errno, or 0.
+EXPORTED int32_t inductor_rewriter_problem(int32_t of_rows) {
+  auto& output = Events::get().output;
+  return (of_rows ? output.rows_problem : output.lines_problem).exchange(0);
 }

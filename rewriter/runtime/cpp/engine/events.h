@@ -1,0 +1,205 @@
+// What Python hands over: measured launches, which one thread formats and writes, in order.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu.h"
+#include "plan.h"
+#include "rows_file.h"
+#include "writer.h"
+
+namespace {
+namespace inductor_rewriter {
+
+using SharedPlan = std::shared_ptr<const Plan>;
+
+// One call of a wrapper. `start` begins its lines.
+struct EventCall {
+  static constexpr int prints_nothing = -1, collects = -2;  // instead of a descriptor
+
+  EventCall(int lines, int rows, std::string start)
+      : lines(lines), rows(rows), start(std::move(start)) {}
+
+  const int lines;  // the descriptor of standard output
+  RowsFile rows;
+  const std::string start;
+  std::string collected;  // lines that Python writes by itself
+  bool is_dirty = false;
+
+  // What was last measured before a launch.
+  SharedPlan shown;
+  int32_t shown_iteration = 0;
+  std::vector<Measured> shown_measured;
+};
+
+// Collects what is to be written.
+class EventOutput : public Output {
+ public:
+  std::atomic<int> lines_problem{0}, rows_problem{0};  // of errno
+
+  void add_line(EventCall& call, const std::string& line) {
+    if (call.lines == EventCall::collects) {
+      call.collected += line;
+      return;
+    }
+    if (call.lines < 0) return;
+    if (lines_to_ != call.lines) flush_lines();
+    lines_to_ = call.lines;
+    lines_ += line;
+  }
+
+  void add_row(EventCall& call, const std::string& row) {
+    if (!call.rows.is_open()) return;
+    call.rows.text += row;
+    if (!call.is_dirty) dirty_.push_back(&call);
+    call.is_dirty = true;
+  }
+
+  void flush() override {
+    flush_lines();
+    for (EventCall* call : dirty_) {
+      if (int problem = call->rows.flush()) rows_problem = problem;
+      call->is_dirty = false;
+    }
+    dirty_.clear();
+  }
+
+ private:
+  void flush_lines() {
+    std::size_t done;
+    if (int problem = write_all(lines_to_, lines_.data(), lines_.size(), done)) {
+      lines_problem = problem;
+    }
+    lines_.clear();
+  }
+
+  std::string lines_;
+  int lines_to_ = -1;
+  std::vector<EventCall*> dirty_;
+};
+
+// One phase of a launch, measured.
+class MeasuredLaunch : public Job {
+ public:
+  MeasuredLaunch(EventOutput& output, EventCall& call, SharedPlan plan, int32_t iteration)
+      : measured(plan->tensors), output_(output), call_(call), plan_(std::move(plan)),
+        iteration_(iteration) {}
+
+  std::vector<Measured> measured;
+
+  void emit() override {
+    const Plan& plan = *plan_;
+    const bool has_lines = call_.lines != EventCall::prints_nothing &&
+        (plan.has(Plan::prints) || plan.has(Plan::prints_tensors));
+    const std::string again = iteration_ ? "." + std::to_string(iteration_) : "";
+    std::size_t tensor = 0;
+    for (const PlannedValue& value : plan.values) {
+      const Measured* its = value.is_tensor ? &measured[tensor++] : nullptr;
+      if (call_.rows.is_open()) add_row(value, its);
+      if (has_lines && (its || plan.has(Plan::prints)) && is_fresh(value, its)) {
+        add_line(value, its, again);
+      }
+    }
+    if (has_lines && plan.phase == Plan::before) {
+      call_.shown = plan_;
+      call_.shown_iteration = iteration_;
+      call_.shown_measured.swap(measured);
+    }
+    delete this;
+  }
+
+ private:
+  void add_row(const PlannedValue& value, const Measured* its) {
+    text_ = plan_->base;
+    if (iteration_ || plan_->has(Plan::repeats)) {
+      text_ += ", \"iteration\": " + std::to_string(iteration_);
+    }
+    text_ += value.row;
+    if (its) {
+      const MeasuredText known(*its, value.layout);
+      known.add_to_row(text_);
+      if (plan_->has(Plan::fingerprints)) text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
+    }
+    text_ += "}\n";
+    output_.add_row(call_, text_);
+  }
+
+  void add_line(const PlannedValue& value, const Measured* its, const std::string& again) {
+    text_ = call_.start + plan_->title + again + plan_->head + value.line;
+    if (its) {
+      const MeasuredText known(*its, value.layout);
+      text_ += "  ";
+      if (plan_->has(Plan::prints)) {
+        known.add_to_line(text_);
+        if (plan_->has(Plan::fingerprints)) text_ += "  ";
+      }
+      if (plan_->has(Plan::fingerprints)) text_ += "fingerprint=" + known.fingerprint();
+    }
+    text_ += '\n';
+    output_.add_line(call_, text_);
+  }
+
+  // What a launch only reads was shown before it, and is shown again after it only where it is not
+  // what it was: `RunningCall.fresh` in rewriter/runtime/running_call.py.
+  bool is_fresh(const PlannedValue& value, const Measured* its) const {
+    const Plan* shown = call_.shown.get();
+    if (!value.is_read || plan_->phase != Plan::after || !shown || shown->launch != plan_->launch ||
+        call_.shown_iteration != iteration_) {
+      return true;
+    }
+    std::size_t tensor = 0;
+    for (const PlannedValue& before : shown->values) {
+      const std::size_t at = tensor;
+      tensor += before.is_tensor;
+      if (before.name != value.name) continue;
+      if (before.line != value.line || before.is_tensor != value.is_tensor) return true;
+      return its && std::memcmp(&call_.shown_measured[at], its, sizeof *its);
+    }
+    return true;
+  }
+
+  EventOutput& output_;
+  EventCall& call_;
+  const SharedPlan plan_;
+  const int32_t iteration_;
+  std::string text_;
+};
+
+// The last thing of a call.
+class Close : public Job {
+ public:
+  Close(EventOutput& output, EventCall& call) : output_(output), call_(call) {}
+
+  void emit() override {
+    output_.flush();
+    call_.rows.close();
+    delete &call_;
+    delete this;
+  }
+
+ private:
+  EventOutput& output_;
+  EventCall& call_;
+};
+
+// All calls of all wrappers of this process: lines stay in order.
+class Events {
+ public:
+  static Events& get() {
+    static Events* events = new Events;  // never destroyed: other threads may still have calls
+    return *events;
+  }
+
+  EventOutput output;
+  Writer writer{output};
+
+ private:
+  Events() { Writers::add(writer); }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,179 @@
+// What the facts of one phase of one launch give: texts that are ready but for the numbers.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../number.h"
+#include "elements.h"
+#include "measured.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// One value. `line` is what its line has behind the launch, and `row` what its row has behind the
+// base, both up to what was measured.
+struct PlannedValue {
+  bool is_tensor = false;
+  bool is_read = false;  // the launch does nothing else with it
+  std::string name, line, row;
+  Layout layout{};
+  std::vector<int64_t> shape, stride;
+};
+
+// `launch` is -1 for the inputs of a call. A line begins with the call's start, `title`, the number
+// of the iteration if it is not the first one, and `head`; a row with `base`.
+struct Plan {
+  static constexpr uint32_t before = 1, after = 2;  // phases
+  static constexpr uint32_t prints = 1, prints_tensors = 2, fingerprints = 4, repeats = 8;
+
+  int32_t launch = -1;
+  uint32_t phase = 0, flags = 0;
+  std::string title, head, base;
+  std::vector<PlannedValue> values;
+  std::size_t tensors = 0;
+
+  bool has(uint32_t flag) const { return flags & flag; }
+};
+
+// Reads what Python packed: integers of 8 bytes, texts after their length.
+class PlanReader {
+ public:
+  explicit PlanReader(const char* data) : at_(data) {}
+
+  Plan* read() {
+    Plan* plan = new Plan;
+    plan->launch = static_cast<int32_t>(number());
+    plan->phase = static_cast<uint32_t>(number());
+    plan->flags = static_cast<uint32_t>(number());
+    plan->title = text();
+    plan->head = text();
+    plan->base = text();
+    plan->values.resize(static_cast<std::size_t>(number()));
+    for (PlannedValue& value : plan->values) {
+      value.is_tensor = number();
+      value.is_read = number();
+      value.name = text();
+      value.line = text();
+      value.row = text();
+      if (value.is_tensor) read_layout(value);
+      plan->tensors += value.is_tensor;
+    }
+    return plan;
+  }
+
+ private:
+  void read_layout(PlannedValue& value) {
+    value.layout.dtype = static_cast<int32_t>(number());
+    value.layout.device = static_cast<int32_t>(number());
+    value.layout.numel = number();
+    value.layout.dim = static_cast<int32_t>(number());
+    for (auto* sizes : {&value.shape, &value.stride}) {
+      for (int32_t i = 0; i < value.layout.dim; ++i) sizes->push_back(number());
+    }
+    value.layout.shape = value.shape.data();
+    value.layout.stride = value.stride.data();
+  }
+
+  int64_t number() {
+    int64_t value;
+    std::memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+
+  std::string text() {
+    const std::size_t size = static_cast<std::size_t>(number());
+    at_ += size;
+    return std::string(at_ - size, size);
+  }
+
+  const char* at_;
+};
+
+// What was measured, as text: `_statistics` in rewriter/runtime/text.py and rows.py.
+class MeasuredText {
+ public:
+  MeasuredText(const Measured& measured, const Layout& layout)
+      : measured_(measured), layout_(layout) {}
+
+  void add_to_line(std::string& line) const {
+    if (measured_.finite < 0 || !layout_.numel) {
+      line += layout_.numel ? "not measured" : "empty";
+      return;
+    }
+    if (elements::is_complex(layout_.dtype)) line += "|x| ";
+    line += "min ";
+    extreme(line, measured_.low, false);
+    line += " max ";
+    extreme(line, measured_.high, false);
+    line += " mean ";
+    line += measured_.finite ? python_general(measured_.mean) : "-";
+    line += " std ";
+    line += measured_.finite > 1 ? python_general(measured_.deviation) : "-";
+    line += " nan " + decimal(measured_.nan) + " inf " + decimal(infinite());
+  }
+
+  void add_to_row(std::string& row) const {
+    if (measured_.finite < 0) return;
+    row += ", \"numel\": " + decimal(layout_.numel) + ", \"min\": ";
+    extreme(row, measured_.low, true);
+    row += ", \"max\": ";
+    extreme(row, measured_.high, true);
+    row += ", \"mean\": ";
+    json_number(row, measured_.mean, measured_.finite);
+    row += ", \"std\": ";
+    json_number(row, measured_.deviation, measured_.finite > 1);
+    row += ", \"nan\": " + decimal(measured_.nan) + ", \"inf\": " + decimal(infinite());
+    if (elements::is_complex(layout_.dtype)) row += ", \"of\": \"magnitude\"";
+  }
+
+  std::string fingerprint() const {
+    char text[40];
+    std::snprintf(
+        text, sizeof text, "%016llx%016llx",
+        static_cast<unsigned long long>(measured_.fingerprint[0]),
+        static_cast<unsigned long long>(measured_.fingerprint[1]));
+    return text;
+  }
+
+ private:
+  int64_t infinite() const { return measured_.positive_infinite + measured_.negative_infinite; }
+
+  void extreme(std::string& to, uint64_t bits, bool json) const {
+    const int32_t dtype = layout_.dtype;
+    if (!measured_.finite) {
+      to += json ? "null" : "-";
+    } else if (dtype == dtypes::uint64) {
+      to += std::to_string(bits);
+    } else if (dtype == dtypes::int64) {
+      to += decimal(static_cast<int64_t>(bits));
+    } else {
+      double value;
+      std::memcpy(&value, &bits, sizeof value);
+      if (is_whole(dtype)) to += decimal(static_cast<int64_t>(value));
+      else if (json) json_number(to, value, true);
+      else to += python_general(value);
+    }
+  }
+
+  static bool is_whole(int32_t dtype) {
+    return dtype <= dtypes::int32 || dtype == dtypes::boolean || dtype == dtypes::uint16 ||
+        dtype == dtypes::uint32;
+  }
+
+  // JSON has no infinity: a string.
+  static void json_number(std::string& to, double value, bool known) {
+    if (!known) to += "null";
+    else if (is_finite(value)) to += python_repr(value);
+    else to += std::string("\"") + name_special(value) + "\"";
+  }
+
+  const Measured& measured_;
+  const Layout& layout_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,65 @@
+// Files that are written to as a whole: what a device or a reader takes in pieces is waited for.
+#pragma once
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+
+namespace {
+namespace inductor_rewriter {
+
+// Writes all of it, waiting for whoever reads it; 0, or what went wrong. `done` is what was written.
+inline int write_all(int descriptor, const char* data, std::size_t size, std::size_t& done) {
+  for (done = 0; done < size;) {
+    const ssize_t count = ::write(descriptor, data + done, size - done);
+    if (count >= 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN) {
+      pollfd wait = {descriptor, POLLOUT, 0};
+      ::poll(&wait, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+// The file of one call's rows. After a failure it takes no more: rows with a gap would be misread.
+class RowsFile {
+ public:
+  explicit RowsFile(int descriptor) : descriptor_(descriptor) {}
+
+  std::string text;  // not yet written
+
+  bool is_open() const { return descriptor_ >= 0; }
+
+  // 0, or what went wrong. Whole rows stay: what was written of another one is taken back.
+  int flush() {
+    std::size_t done;
+    const int problem = is_open() ? write_all(descriptor_, text.data(), text.size(), done) : 0;
+    if (problem) {
+      const std::size_t end = done ? text.rfind('\n', done - 1) : std::string::npos;
+      const std::size_t kept = end == std::string::npos ? 0 : end + 1;
+      const off_t size = ::lseek(descriptor_, 0, SEEK_END);
+      const bool cut = size >= 0 && !::ftruncate(descriptor_, size - static_cast<off_t>(done - kept));
+      static_cast<void>(cut);
+      close();
+    }
+    text.clear();
+    return problem;
+  }
+
+  void close() {
+    if (is_open()) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

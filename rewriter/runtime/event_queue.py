@@ -1,0 +1,114 @@
+"""The queue of `cpp/engine/events.h`: what is measured is formatted and written by its own thread.
+
+Order is kept: lines of all wrappers of this process among themselves, and rows of a call. What goes
+around the queue (`Printer`, `CallDirectory`) waits until it is empty.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from .engine_library import EngineUnavailable, load
+
+PRINTS_NOTHING, COLLECTS = -1, -2  # instead of a descriptor of standard output
+LAUNCH = "@7q"
+"""What `launch` takes, packed: the call, the plan, the iteration, how many threads may measure,
+whether to wait until it is written, the stream, how many tensors there are; then their addresses.
+"""
+
+
+class EventQueue:
+    """The functions of the library. `launch` returns 0 for what cannot be measured, and 2 where
+    something could not be written since `problems` was called."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        def declared(name: str, result: object, *arguments: object) -> Callable[..., int]:
+            function = getattr(library, f"inductor_rewriter_{name}")
+            function.restype = result
+            function.argtypes = arguments
+            return function  # type: ignore[no-any-return]
+
+        handle, text = ctypes.c_void_p, ctypes.c_char_p
+        number, size = ctypes.c_int32, ctypes.c_int64
+        self._open = declared("open", handle, number, number, text, size)
+        self.close = declared("close", None, handle)
+        self._plan = declared("plan", handle, text)
+        self.forget = declared("forget", None, handle)
+        self.launch = declared("launch", number, text)
+        self.drain = declared("drain", None)
+        self._collected = declared("collected", handle, handle, ctypes.POINTER(size))
+        self._problem = declared("problem", number, number)
+
+    def open(self, lines: int, rows: int, start: bytes) -> int:
+        """A call of a wrapper, by its descriptors; `start` begins its lines."""
+        return self._open(lines, rows, start, len(start))
+
+    def plan(self, packed: bytes) -> int:
+        return self._plan(packed)
+
+    def collected(self, call: int) -> str:
+        """The lines of a call that nobody wrote; all of them have to be emitted."""
+        size = ctypes.c_int64()
+        data = self._collected(call, ctypes.byref(size))
+        return ctypes.string_at(data, size.value).decode("utf-8", "replace")
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What could not be written since this was called last: where, and why."""
+        found = []
+        if number := self._problem(0):
+            found.append(("stdout", _message(number, "")))
+        if number := self._problem(1):
+            found.append(("dump", _message(number, "; no more rows of this call")))
+        return found
+
+
+def _message(number: int, more: str) -> str:
+    error = BrokenPipeError if number == errno.EPIPE else OSError
+    return f"{error.__name__}: [Errno {number}] {os.strerror(number)}{more}"
+
+
+class PackedText:
+    """Packs what `PlanReader` reads."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def number(self, *values: int) -> PackedText:
+        self._parts.append(struct.pack(f"@{len(values)}q", *values))
+        return self
+
+    def text(self, *values: str) -> PackedText:
+        for value in values:
+            data = value.encode()
+            self.number(len(data))
+            self._parts.append(data)
+        return self
+
+    def bytes(self) -> bytes:
+        return b"".join(self._parts)
+
+
+_QUEUE: list[EventQueue] = []
+
+
+@cache
+def start_queue() -> EventQueue | None:
+    """The queue of this process, or none where there is no library."""
+    library = load()
+    if isinstance(library, EngineUnavailable):
+        return None
+    _QUEUE.append(EventQueue(library.functions))
+    # Its thread is none of a fork, and what is queued is not the fork's to write.
+    os.register_at_fork(after_in_child=_QUEUE.clear)
+    return _QUEUE[0]
+
+
+def drain_queue() -> None:
+    """Wait until what was queued is written, if there is a queue."""
+    for queue in _QUEUE:
+        queue.drain()

@@ -1,0 +1,150 @@
+"""The short ways that most launches go: lines of names, and what is measured without waiting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from .direct_names import announce
+from .event import Label, ProbedLaunch
+from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
+from .plans import Plans
+from .printer import Printer
+from .probe_set import ProbeSet
+from .running_call import RunningCall
+from .text import Text
+
+Act = Callable[..., None]
+
+
+class FastPaths:
+    """What to call at the launches of one wrapper.
+
+    `calls` are those that run, by thread. Anything that a short way cannot do goes `otherwise`, the
+    way of all probes, of which there is one for each phase.
+    """
+
+    def __init__(
+        self,
+        probes: ProbeSet,
+        printer: Printer,
+        launches: Mapping[int, ProbedLaunch],
+        inputs: tuple[Label, ...],
+        calls: Mapping[int, RunningCall],
+    ) -> None:
+        self._probes = probes
+        self._printer = printer
+        self._launches = launches
+        self._inputs = inputs
+        self._calls = calls
+        self._queue: EventQueue | None = None
+        style = printer.style
+        self._plans: dict[str, Plans] = {}
+        if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
+            names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
+            self._plans = {x: Plans(x, names[x], style) for x in names if names[x]}
+        # What crashes has said so, and what was measured before is written.
+        self._is_prompt = "names" in probes.names
+
+    def at(self, phase: str, otherwise: Act) -> Act:
+        """What to call before or after a launch, with its index and values."""
+        if phase in self._plans:
+            return self._measured(phase, otherwise)
+        if self._probes.has_names_alone(phase):
+            with contextlib.suppress(UnicodeError):  # nor can such names be written otherwise
+                launches, style = self._launches.values(), self._printer.style
+                return announce(phase, launches, style, self._calls, otherwise, self._failed)
+        return otherwise
+
+    def inputs(self, otherwise: Act) -> Act:
+        """What to call with the inputs."""
+        plans, labels = self._plans.get("inputs"), self._inputs
+        if plans is None or self._probes.of_inputs:
+            return otherwise
+
+        def at(*values: Any) -> None:
+            if not self._measure(plans, None, labels, values):
+                otherwise(*values)
+
+        return at
+
+    def open(self, call: RunningCall) -> None:
+        """A call starts."""
+        call.stdout = self._printer.file()
+        call.start = self._printer.style.start(call.number).encode()
+        if not self._plans:
+            return
+        if self._queue is None:
+            self._queue = start_queue()
+        if self._queue is not None:
+            lines = COLLECTS if call.stdout is None else call.stdout.descriptor
+            call.collects = call.stdout is None
+            call.is_prompt = self._is_prompt or call.collects
+            call.threads = torch.get_num_threads()
+            rows = -1 if call.directory is None else call.directory.duplicate()
+            call.queued = self._queue.open(lines, rows, call.start)
+
+    def close(self, call: RunningCall) -> None:
+        """A call is over."""
+        if call.queued and self._queue is not None:
+            self._queue.close(call.queued)
+            call.queued = 0
+
+    def finish(self) -> None:
+        """The program ends."""
+        drain_queue()
+        self._tell_problems()
+
+    def _measured(self, phase: str, otherwise: Act) -> Act:
+        plans, launches, measure = self._plans[phase], self._launches, self._measure
+
+        def at(launch: int, *values: Any) -> None:
+            known = launches[launch]
+            if not measure(plans, known, known.labels[phase], values):
+                otherwise(launch, *values)
+
+        return at
+
+    def _measure(
+        self,
+        plans: Plans,
+        launch: ProbedLaunch | None,
+        labels: tuple[Label, ...],
+        values: tuple[Any, ...],
+    ) -> bool:
+        """Whether that could be done."""
+        call = self._calls.get(get_ident())
+        if (
+            call is None
+            or not call.queued
+            or call.pending
+            or (launch is not None and launch.index == call.slow)
+            or (call.uses_cuda and _is_capturing())
+        ):
+            return False
+        assert self._queue is not None
+        try:
+            result = plans.measure(self._queue, call, launch, labels, values)
+        except Exception:
+            return False  # where it is said what is wrong
+        if result and call.collects:
+            self._printer.write([self._queue.collected(call.queued)])
+        if result == 2:
+            self._tell_problems()
+        return bool(result)
+
+    def _tell_problems(self) -> None:
+        if self._queue is not None:
+            for about, problem in self._queue.problems():
+                self._printer.warn(about, problem)
+
+    def _failed(self, about: str, error: Exception) -> None:
+        self._printer.warn(about, f"{type(error).__name__}: {error}")
+
+
+def _is_capturing() -> bool:
+    return bool(torch._C._cuda_isCurrentStreamCapturing())

@@ -1,0 +1,183 @@
+"""Measures at the price of one call of the library: what is known of a launch is made ahead.
+
+The facts of the values of a launch rarely change, so the texts of its lines and rows are made once
+for each set of facts, a plan, and the library adds the numbers. What it does not measure (a list of
+tensors, a sparse, quantized or freed one, a subclass, what a CUDA graph captures) goes the way of
+all probes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .engine import dtype_numbers
+from .event import Event, Label, ProbedLaunch, Value
+from .event_queue import LAUNCH, EventQueue, PackedText
+from .rows import base_row, described
+
+if TYPE_CHECKING:
+    from .running_call import RunningCall
+    from .text import Text
+
+_MOST = 1024  # plans of one launch and phase: an argument may have another value at each call
+_TENSORS = (Tensor, torch.nn.Parameter)
+_SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device)
+_PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS = 1, 2, 4, 8
+_PHASES = {"inputs": 0, "before": 1, "after": 2}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the library knows of a phase of a launch. `pack` makes what `launch` takes; `ends` are
+    the bytes of memory that each tensor needs, from its first element."""
+
+    number: int
+    pack: Callable[..., bytes]
+    ends: tuple[tuple[int, int], ...]
+    has_complex: bool
+
+
+class Plans:
+    """The plans of one phase of all launches of a wrapper, or of its inputs.
+
+    `probes` are the names of those that act there: `print`, `hash`, or both.
+    """
+
+    def __init__(self, phase: str, probes: Sequence[str], style: Text) -> None:
+        self._phase = phase
+        self._style = style
+        self._flags = _PRINTS * ("print" in probes) | _FINGERPRINTS * ("hash" in probes)
+        if self._flags == _FINGERPRINTS:
+            self._flags |= _PRINTS_TENSORS
+        self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
+
+    def measure(
+        self,
+        queue: EventQueue,
+        call: RunningCall,
+        launch: ProbedLaunch | None,
+        labels: tuple[Label, ...],
+        values: tuple[Any, ...],
+    ) -> int:
+        """Measure the values of a launch; the result is that of `EventQueue.launch`."""
+        facts: list[object] = []
+        tensors: list[Tensor] = []
+        for value in values:
+            if type(value) in _TENSORS:
+                facts += value.shape, value.stride(), value.dtype, value.device
+                tensors.append(value)
+            elif value is None:
+                facts.append(None)
+            elif type(value) in _SCALARS:
+                facts += type(value), repr(value)
+            else:
+                return 0
+        index = -1 if launch is None else launch.index
+        plans = self._known.setdefault(index, {})
+        key = tuple(facts)
+        try:
+            plan = plans[key]
+        except KeyError:
+            plan = self._make(queue, plans, key, launch, labels, values)
+        if plan is None:
+            return 0
+        for tensor, (end, size) in zip(tensors, plan.ends, strict=True):
+            if (
+                tensor.untyped_storage().nbytes() < tensor.storage_offset() * size + end
+                or tensor.is_neg()
+                or (plan.has_complex and tensor.is_conj())
+            ):
+                return 0
+        iteration = 0
+        if launch is not None:
+            runs = call.runs[self._phase]
+            iteration = runs.get(index, 0)
+        result = queue.launch(
+            plan.pack(
+                call.queued,
+                plan.number,
+                iteration,
+                call.threads,
+                call.is_prompt,
+                0,
+                len(tensors),
+                *[tensor.data_ptr() for tensor in tensors],
+            )
+        )
+        if not result:
+            plans[key] = None
+        elif launch is not None:
+            runs[index] = iteration + 1
+        return result
+
+    def _make(
+        self,
+        queue: EventQueue,
+        plans: dict[tuple[object, ...], Plan | None],
+        key: tuple[object, ...],
+        launch: ProbedLaunch | None,
+        labels: tuple[Label, ...],
+        contents: tuple[Any, ...],
+    ) -> Plan | None:
+        if len(plans) >= _MOST:
+            for plan in plans.values():
+                if plan is not None:
+                    queue.forget(plan.number)
+            plans.clear()
+        plans[key] = made = self._plan(queue, launch, labels, contents)
+        return made
+
+    def _plan(
+        self,
+        queue: EventQueue,
+        launch: ProbedLaunch | None,
+        labels: tuple[Label, ...],
+        contents: tuple[Any, ...],
+    ) -> Plan | None:
+        event = Event(launch, self._phase, 0, 0)
+        for label, content in zip(labels, contents, strict=True):
+            event.values += Value.read(label, content)
+        tensors = event.tensors
+        numbers = dtype_numbers()
+        if not all(_is_plain(value, numbers) for value in tensors):
+            return None
+        title = self._style.title(event)
+        head = self._style.head(event)
+        flags = self._flags | _REPEATS * bool(launch and launch.repeats)
+        packed = PackedText().number(-1 if launch is None else launch.index)
+        packed.number(_PHASES[self._phase], flags)
+        packed.text(title, head, json.dumps(base_row(event))[:-1])
+        packed.number(len(event.values))
+        for value in event.values:
+            packed.number(value.is_tensor, value.label.role == "in")
+            packed.text(value.label.name, self._style.described(value))
+            packed.text(f", {json.dumps(described(value))[1:-1]}")
+            if value.dtype is not None:
+                packed.number(numbers[value.dtype], -1, value.content.numel(), len(value.shape))
+                packed.number(*value.shape, *value.stride)
+        return Plan(
+            queue.plan(packed.bytes()),
+            struct.Struct(f"{LAUNCH}{len(tensors)}q").pack,
+            tuple(_end(value) for value in tensors),
+            any(value.content.is_complex() for value in tensors),
+        )
+
+
+def _is_plain(value: Value, numbers: Mapping[torch.dtype, int]) -> bool:
+    return value.device == "cpu" and value.dtype in numbers and not value.content.is_quantized
+
+
+def _end(value: Value) -> tuple[int, int]:
+    """The bytes up to the end of the last element, from the first one; and those of an element."""
+    size = value.content.element_size()
+    if not value.content.numel():
+        return 0, 0
+    last = sum((n - 1) * step for n, step in zip(value.shape, value.stride, strict=True))
+    return (last + 1) * size, size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,15 +20,19 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
 
 
+def _of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The directory for temporary files of all workers of a run."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder if worker_id == "master" else folder.parent
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
     """Kernels that Inductor builds are shared by the tests of one run, and by nobody else."""
     if GIVEN_CACHE:
         yield
         return
-    folder = tmp_path_factory.getbasetemp()
-    if worker_id != "master":
-        folder = folder.parent
+    folder = _of_the_run(tmp_path_factory, worker_id)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         yield
@@ -62,21 +65,27 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def compilations(request: pytest.FixtureRequest) -> Compilations:
-    """What was compiled before, in this run or an earlier one."""
+def compilations(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Compilations:
+    """What was compiled before: in this run, or in an earlier one where pytest has a cache."""
     from compilations import Compilations
 
-    return Compilations(request.config.cache.mkdir("compilations"))
+    if cache := getattr(request.config, "cache", None):
+        return Compilations(cache.mkdir("compilations"))
+    folder = _of_the_run(tmp_path_factory, worker_id) / "compilations"
+    folder.mkdir(exist_ok=True)
+    return Compilations(folder)
 
 
 @pytest.fixture(scope="session")
 def compiled(compilations: Compilations) -> Callable[[str], Compiled]:
     """`compiled("mlp")` is that model of `fixtures/models.py`, compiled for the CPU."""
     from capture import compile_case
-    from models import MODELS
+    from models import build_for
 
     return lambda name: compilations.value(
-        lambda: compile_case(MODELS[name]("cpu")), "python", name
+        lambda: compile_case(build_for("python", name)("cpu")), "python", name
     )
 
 
@@ -84,11 +93,10 @@ def compiled(compilations: Compilations) -> Callable[[str], Compiled]:
 def compiled_cpp(compilations: Compilations) -> Callable[[str], Compiled]:
     """`compiled_cpp("mlp")` is that model with C++ wrappers, for the CPU."""
     from capture import compile_case
-    from models import models_for
+    from models import build_for
 
-    models = models_for("cpp_wrapper")
     return lambda name: compilations.value(
-        lambda: compile_case(models[name]("cpu"), cpp_wrapper=True), "cpp", name
+        lambda: compile_case(build_for("cpp_wrapper", name)("cpu"), cpp_wrapper=True), "cpp", name
     )
 
 
@@ -99,13 +107,11 @@ def exported(compilations: Compilations) -> Callable[..., Exported]:
     The second argument is one of `KINDS` of `fixtures/models.py`.
     """
     from capture import AOTI_VARIANTS, export_case
-    from models import models_for
+    from models import build_for
 
     def get(name: str, kind: str = "aoti") -> Exported:
         return compilations.value_with_files(
-            lambda folder: export_case(
-                models_for(kind)[name]("cpu"), folder, **AOTI_VARIANTS[kind]
-            ),
+            lambda folder: export_case(build_for(kind, name)("cpu"), folder, **AOTI_VARIANTS[kind]),
             kind,
             name,
         )
@@ -114,28 +120,32 @@ def exported(compilations: Compilations) -> Callable[..., Exported]:
 
 
 @pytest.fixture(scope="session")
-def packaged(compilations: Compilations) -> Callable[..., Packaged]:
+def packaged(
+    compilations: Compilations, exported: Callable[..., Exported]
+) -> Callable[..., Packaged]:
     """`packaged("mlp", "appended")` is the `.pt2` package of that model, for the CPU.
 
     The second argument is one of `PACKAGE_VARIANTS` of `fixtures/capture.py`. The package
-    "several" has several models.
+    "several" has several models. What `exported` has is not exported again.
     """
-    from capture import PACKAGE_VARIANTS, package_case, package_cases
-    from models import models_for, several
+    from capture import PACKAGE_VARIANTS, export_case, package_case, package_exported
+    from models import build_for, several
 
     def get(name: str, variant: str = "library") -> Packaged:
         def make(folder: Path) -> Packaged:
             path = folder / f"{name}.pt2"
             if name == "several":
-                return package_cases(several("cpu"), path, folder / "models")
+                other = export_case(several("cpu")["net_b"], folder / "net_b")
+                return package_exported({"net": exported("mlp"), "net_b": other}, path)
+            if variant == "library":
+                return package_exported({"model": exported(name)}, path)
+            case, config = build_for("aoti", name)("cpu"), PACKAGE_VARIANTS[variant]
             with pytest.MonkeyPatch.context() as patch:
                 # A source that is in Inductor's cache keeps the commands of other exports.
                 patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
                 if variant == "appended":
-                    shutil.copytree(get(name).path.parent / "inductor", folder / "inductor")
-                return package_case(
-                    models_for("aoti")[name]("cpu"), path, **PACKAGE_VARIANTS[variant]
-                )
+                    package_case(case, folder / "before.pt2")
+                return package_case(case, path, **config)
 
         return compilations.value_with_files(make, f"package-{variant}", name)
 

@@ -271,6 +271,7 @@ def test_upstream_format_is_what_upstream_prints(
             assert float(value) == pytest.approx(float(theirs[key]), rel=1e-5), key
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_standalone_wrapper_needs_no_installation(
     compiled: Compile, tmp_path: Path, mlp_wrapper: Path
 ) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,20 +20,19 @@ import torch
 
 import rewriter
 from artifacts import CPP_FIXTURES
-from capture import Compiled, Exported
+from capture import Compiled, Exported, Packaged
 from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
 from models import VARIANTS, models_for
+from rewriter.locate.types import Launch
 
 ALL = "hash,names,print,save,sync,time"
 EACH = ["hash", "names", "print", "save"]
 JIT = [name for name in models_for("cpp_wrapper") if name != "frozen"]
 AOTI = list(models_for("aoti"))
-# What a plain `pytest` runs; of the launches of the other models, these have each form. Every
-# model runs as a Python wrapper in test_compiled.py.
-JIT_FIRST = {
-    "cond", "conv", "customop", "mlp", "nested", "scatter", "transformer", "while_loop",
-}  # fmt: skip
-AOTI_FIRST = {"buffers", "conv_train", "dynamic", "folded", "mixed_arguments", "mlp"}
+# What a plain `pytest` runs has every form of a launch that the other models have, just in time
+# here, and ahead of time in a package: `test_packages.py`. Every model runs as a Python wrapper in
+# `test_compiled.py`.
+FIRST = "every_form"
 FIRST_KIND = "aoti-arrayref"
 EXHAUSTIVE = pytest.mark.exhaustive
 VARIANT_MODELS = [
@@ -41,8 +40,8 @@ VARIANT_MODELS = [
     for kind, names in VARIANTS.items()
     for name in names
 ]
-# A branch that the inputs of a model do not take.
-NOT_TAKEN = {"cond": "false_graph"}
+# What a branch that the inputs of a model do not take has in its name, or in those of its kernels.
+NOT_TAKEN = {"cond": "false_graph", "every_form": "_cos_"}
 # What is laid out as oneDNN likes it can be named, and neither measured nor saved.
 OPAQUE = re.compile(r"\[rewriter 0\] warning: .*: its layout is not strided\n")
 LINE = re.compile(
@@ -156,8 +155,7 @@ def check_equal_and_seen(subject: Subject, model: str, probes: str, folder: Path
         assert ran.outcome.inputs == plain.inputs
         assert ran.outcome.random_state == plain.random_state
         assert "rewriter" not in (OPAQUE.sub("", ran.err) if model == "frozen" else ran.err)
-        branch = NOT_TAKEN.get(model, "\n")
-        taken = [launch for launch in artifact.launches if branch not in launch.scope]
+        taken = taken_of(artifact.launches, model)
         if probes != "save":
             check_lines(ran.out, taken, probes)
         else:
@@ -167,6 +165,12 @@ def check_equal_and_seen(subject: Subject, model: str, probes: str, folder: Path
             check_events(rows, taken, probes)
         if "save" in probes:
             check_inputs(rows, subject.args(number))
+
+
+def taken_of(launches: Iterable[Launch], model: str) -> list[Launch]:
+    """The launches that the inputs of a model lead to."""
+    branch = NOT_TAKEN.get(model, "\n")
+    return [one for one in launches if branch not in f"{one.scope} {one.kernel}"]
 
 
 def dumped(dump: Path) -> list[dict[str, Any]]:
@@ -233,6 +237,7 @@ def check_inputs(rows: Sequence[Mapping[str, Any]], args: Sequence[Any]) -> None
         assert frozen(left) == frozen(right)
 
 
+@EXHAUSTIVE
 def test_every_call_with_frozen_weights_is_recognised(
     jit: Callable[[str], Jit], tmp_path: Path
 ) -> None:
@@ -242,43 +247,44 @@ def test_every_call_with_frozen_weights_is_recognised(
     assert artifact.unrecognised == ()
 
 
-def models(names: Sequence[str], later: Collection[str]) -> pytest.MarkDecorator:
+def models(names: Sequence[str], first: Collection[str] = ()) -> pytest.MarkDecorator:
+    """All models; those that are not the first are left out of a plain `pytest`."""
     return pytest.mark.parametrize(
-        "model",
-        [
-            pytest.param(name, marks=pytest.mark.exhaustive if name in later else [])
-            for name in names
-        ],
+        "model", [pytest.param(name, marks=[] if name in first else EXHAUSTIVE) for name in names]
     )
 
 
-def forms(kind: str) -> dict[str, set[object]]:
-    """What kinds of launches, where, with what arguments are in the recorded wrappers of a mode."""
-    found: dict[str, set[object]] = defaultdict(set)
-    for fixture in CPP_FIXTURES:
-        if (fixture.folder, fixture.kind) != ("cpu-torch2.13", kind):
-            continue
-        for launch in rewriter.open(fixture.path).launches:
-            nested = "graph" in launch.scope or "const" in launch.scope
-            found[fixture.model].add((launch.kind, nested, launch.repeats))
-            found[fixture.model] |= {(one.type, one.role) for one in launch.args}
+def forms(artifact: rewriter.Artifact) -> set[object]:
+    """What kinds of launches are in a wrapper, where, and with what arguments."""
+    found: set[object] = set()
+    for launch in artifact.launches:
+        nested = "graph" in launch.scope or "const" in launch.scope
+        found.add((launch.kind, nested, launch.repeats))
+        found |= {(one.type, one.role) for one in launch.args}
     return found
 
 
-def test_what_runs_first_has_every_form_of_a_launch() -> None:
-    jit, ahead = forms("cpp_wrapper"), forms("aoti")
-    assert jit.keys() | {"frozen"} == {*JIT, "frozen"}
-    assert ahead.keys() == set(AOTI)
-    first = set().union(*(jit[name] for name in JIT_FIRST), *(ahead[name] for name in AOTI_FIRST))
-    assert set().union(*jit.values(), *ahead.values()) == first
+def test_what_runs_first_has_every_form_of_a_launch(
+    jit: Callable[[str], Jit], packaged: Callable[..., Packaged], tmp_path: Path
+) -> None:
+    """Of those in the recorded wrappers; `every_form` runs just in time, and in a package."""
+    recorded: dict[str, dict[str, set[object]]] = {"cpp_wrapper": {}, "aoti": {}}
+    for fixture in CPP_FIXTURES:
+        if fixture.folder == "cpu-torch2.13" and fixture.kind in recorded:
+            recorded[fixture.kind][fixture.model] = forms(rewriter.open(fixture.path))
+    assert recorded["cpp_wrapper"].keys() | {"frozen"} == {*JIT, "frozen"}
+    assert recorded["aoti"].keys() == set(AOTI)
+    every = set().union(*(one for models in recorded.values() for one in models.values()))
+    assert every - forms(rewriter.open(written(jit(FIRST), 0, tmp_path))) == set()
+    assert every - forms(rewriter.open(packaged(FIRST).path)) == set()
 
 
-@models(JIT, set(JIT) - JIT_FIRST)
+@models([FIRST, *JIT], [FIRST])
 def test_jit_outputs_are_bit_equal(model: str, jit: Callable[[str], Jit], tmp_path: Path) -> None:
     check_equal_and_seen(jit(model), model, ALL, tmp_path)
 
 
-@models(AOTI, set(AOTI) - AOTI_FIRST)
+@models(AOTI)
 def test_aoti_outputs_are_bit_equal(
     model: str, ahead: Callable[..., Ahead], tmp_path: Path
 ) -> None:
@@ -292,10 +298,19 @@ def test_outputs_of_other_modes_of_aoti_are_bit_equal(
     check_equal_and_seen(ahead(model, kind), model, ALL, tmp_path)
 
 
-@pytest.mark.parametrize("probes", EACH)
-def test_each_probe_alone(probes: str, jit: Callable[[str], Jit], tmp_path: Path) -> None:
-    """Of AOTInductor's, packages are patched with each alone: `test_packages.py`."""
-    check_equal_and_seen(jit("customop"), "customop", probes, tmp_path)
+@pytest.mark.parametrize(
+    ("model", "probes"),
+    [
+        ("mlp", "hash"),
+        ("mlp", "save"),
+        *(pytest.param("customop", probes, marks=EXHAUSTIVE) for probes in EACH),
+    ],
+)
+def test_each_probe_alone(
+    model: str, probes: str, jit: Callable[[str], Jit], tmp_path: Path
+) -> None:
+    """The others alone are in a package in a plain run: `test_packages.py`."""
+    check_equal_and_seen(jit(model), model, probes, tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -316,6 +331,7 @@ def test_each_probe_alone_in_every_aoti_wrapper(
     check_equal_and_seen(ahead(model), model, probes, tmp_path)
 
 
+@EXHAUSTIVE
 def test_a_plain_rebuild_is_the_same_library(ahead: Callable[..., Ahead]) -> None:
     """What the tests above take for granted: only the wrapper is another one."""
     subject = ahead("mlp")
@@ -335,7 +351,7 @@ def saved_writes(dump: Path) -> dict[Run, dict[str, torch.Tensor]]:
     return writes
 
 
-@pytest.mark.parametrize("model", ["mlp", "conv", "customop", "scatter", "cond", "while_loop"])
+@models([FIRST, "mlp", "conv", "customop", "scatter", "cond", "while_loop"], [FIRST])
 def test_saved_values_are_those_of_the_python_wrapper(
     model: str,
     compiled: Callable[[str], Compiled],
@@ -364,6 +380,7 @@ def test_saved_values_are_those_of_the_python_wrapper(
             torch.testing.assert_close(tensor, theirs, msg=name)
 
 
+@EXHAUSTIVE
 def test_saved_values_of_aoti_are_those_of_eager(
     ahead: Callable[..., Ahead], tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ from rewriter.locate.vocabulary import vocabulary
 from rewriter.runtime import attach
 
 pytestmark = [
+    pytest.mark.usefixtures("warm_python"),
     pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"),
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
 ]
@@ -1507,8 +1508,11 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
 
 SUBSETS = [
     *((name,) for name in PROBES),
-    *itertools.combinations(PROBES[2:5], 2),
-    PROBES,
+    # With all probes, and in upstream's format, the driver is compiled.
+    *(
+        pytest.param(subset, marks=pytest.mark.exhaustive)
+        for subset in (*itertools.combinations(PROBES[2:5], 2), PROBES)
+    ),
 ]
 
 

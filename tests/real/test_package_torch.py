@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
         "linear": lambda path: package_case(scaled(), path, **said),
         "on disk": lambda path: package_case(scaled(), path, **disk),
         "methods": lambda path: package_cases(
-            {"prefill": add(), "decode": scaled()}, path, path.parent / "models"
+            {"prefill": add(), "model": replace(scaled(), config=said)},
+            path,
+            path.parent / "models",
         ),
     }
     done: dict[str, Pair] = {}
@@ -143,12 +145,12 @@ def is_eager(outcome: Outcome, case: Case) -> bool:
 @pytest.mark.parametrize(
     ("name", "model", "case", "launches"),
     [
-        # The package of two methods has this model, too.
+        # The package of two methods has these models, too.
         pytest.param("add", "model", add, 1, marks=pytest.mark.exhaustive),
-        ("linear", "model", scaled, 2),
+        pytest.param("linear", "model", scaled, 2, marks=pytest.mark.exhaustive),
         pytest.param("on disk", "model", scaled, 2, marks=pytest.mark.exhaustive),
         ("methods", "prefill", add, 1),
-        ("methods", "decode", scaled, 2),
+        ("methods", "model", scaled, 2),
     ],
     ids=["add", "linear", "weights on disk", "first of two methods", "second of two methods"],
 )
@@ -172,7 +174,7 @@ def metadata(path: Path) -> dict[str, str]:
 
 
 def test_metadata(pair: Callable[[str], Pair], use: Use) -> None:
-    both = use(metadata, pair("linear"))
+    both = use(metadata, pair("methods"))
     assert both.patched["author"] == "somebody"
     assert both.patched["purpose"] == "a test"
     assert both.patched["AOTI_DEVICE_KEY"] == "cpu"
@@ -183,7 +185,7 @@ def names_of_constants(path: Path) -> list[str]:
 
 
 def test_names_of_constants(pair: Callable[[str], Pair], use: Use) -> None:
-    both = use(names_of_constants, pair("linear"))
+    both = use(names_of_constants, pair("methods"))
     assert both.patched == ["linear.bias", "linear.weight", "offset", "scale"]
 
 
@@ -206,7 +208,7 @@ def exchange(path: Path, args: tuple[Any, ...], user_managed: bool) -> list[Outc
 @pytest.mark.parametrize("user_managed", [False, True], ids=["copied", "user-managed"])
 def test_other_constants(user_managed: bool, pair: Callable[[str], Pair], use: Use) -> None:
     """Only what the user manages changes with the user's own tensors."""
-    made = pair("linear")
+    made = pair("methods")
     both = use(exchange, made, made.args(), user_managed)
     assert len(both.lines) == 6
     first, second, third = both.patched
@@ -224,7 +226,7 @@ def exchange_one(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
 
 
 def test_one_other_constant(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("linear")
+    made = pair("methods")
     before, after = use(exchange_one, made, made.args()).patched
     assert before.outputs != after.outputs
     module = Scaled()
@@ -242,7 +244,7 @@ def missing(path: Path) -> str:
 
 
 def test_a_name_that_no_model_has(pair: Callable[[str], Pair], use: Use) -> None:
-    assert "missing" in use(missing, pair("linear")).patched
+    assert "missing" in use(missing, pair("methods")).patched
 
 
 def from_buffer(path: Path, args: tuple[Any, ...]) -> Outcome:
@@ -250,7 +252,7 @@ def from_buffer(path: Path, args: tuple[Any, ...]) -> Outcome:
 
 
 def test_from_a_buffer(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("linear")
+    made = pair("methods")
     assert len(use(from_buffer, made, made.args()).lines) == 2
 
 
@@ -262,7 +264,7 @@ def several_runners(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
 
 
 def test_more_runners_than_one(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("linear")
+    made = pair("methods")
     assert len(use(several_runners, made, made.args()).lines) == 8
 
 
@@ -280,7 +282,7 @@ def threads(path: Path, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 def test_calls_from_several_threads(pair: Callable[[str], Pair], use: Use) -> None:
     """Each line is whole."""
-    made = pair("linear")
+    made = pair("methods")
     assert len(use(threads, made, made.args()).lines) == 80
 
 
@@ -290,7 +292,7 @@ def single_threaded(path: Path, args: tuple[Any, ...]) -> Outcome:
 
 
 def test_single_threaded(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("linear")
+    made = pair("methods")
     assert len(use(single_threaded, made, made.args()).lines) == 2
 
 
@@ -304,7 +306,7 @@ def two_loads(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
 
 
 def test_two_loads(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("linear")
+    made = pair("methods")
     both = use(two_loads, made, made.args())
     first, second, third, last = both.patched
     assert first == third == last

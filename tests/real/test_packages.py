@@ -39,13 +39,14 @@ from rewriter.cli import main
 from rewriter.core.types import Json
 from rewriter.instrumentation import bundle
 from rewriter.rebuild import patch
+from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (
-    NOT_TAKEN,
     OPAQUE,
     check_events,
     check_inputs,
     check_lines,
     dumped,
+    taken_of,
 )
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -56,6 +57,7 @@ OPERATORS = str(Path(__file__).parents[2] / "fixtures/models.py")
 # Name, variant, and the routes that it is built by.
 CASES = [
     ("mlp", "library", "link"),
+    ("every_form", "library", "link"),
     ("mlp", "appended", "link"),
     ("mlp", "blob", "link"),
     ("mlp", "pickled", "link"),
@@ -73,11 +75,16 @@ CASES = [
     ("dtypes", "library", "link"),
     ("several", "library", "link"),
 ]
-# What has no form of launch or of package that the others lack.
-LATER = {
-    "appended", "blob", "cond", "dtypes", "dynamic", "frozen", "lto", "pickled", "scatter",
-    "transformer", "while_loop",
-}  # fmt: skip
+# What a plain `pytest` runs: one model with every form of a launch, which
+# `test_what_runs_first_has_every_form_of_a_launch` checks, and other forms of package.
+FIRST = {
+    ("mlp", "library"),
+    ("every_form", "library"),
+    ("mlp", "cpp-only"),
+    ("several", "library"),
+}
+# Constants are folded when the model is loaded.
+FOLDED = {"every_form", "folded"}
 EXHAUSTIVE = pytest.mark.exhaustive
 
 
@@ -90,7 +97,12 @@ def cases(later: Callable[[str, str], bool]) -> pytest.MarkDecorator:
     )
 
 
-all_cases = cases(lambda name, variant: bool({name, variant} & LATER))
+all_cases = cases(lambda name, variant: (name, variant) not in FIRST)
+
+
+def all_probes(name: str) -> str:
+    """Those of a package with all probes, and for all forms of launches those of C++ wrappers."""
+    return ALL_OF_CPP if name == "every_form" else ALL
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,18 @@ Patch = Callable[..., Patched]
 Run = Callable[..., Seen]
 
 
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where libraries are kept that tests of this file build."""
+    return str(tmp_path_factory.mktemp("builds"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_built_twice(builds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal sources, by equal commands, with an equal library."""
+    monkeypatch.setenv("REWRITER_CACHE_DIR", builds)
+
+
 def rewriter_json(*command: object) -> tuple[int, Json]:
     """Run a command with `--json`; its exit code and its object."""
     out = io.StringIO()
@@ -134,7 +158,8 @@ def patched(packaged: Callable[..., Packaged], tmp_path_factory: pytest.TempPath
     """`patched("mlp", "appended", probes="print", route="full")`; each is made once."""
     done: dict[tuple[str, str, str, str], Patched] = {}
 
-    def get(name: str, variant: str = "library", probes: str = ALL, route: str = "") -> Patched:
+    def get(name: str, variant: str = "library", probes: str = "", route: str = "") -> Patched:
+        probes = probes or all_probes(name)
         key = name, variant, probes, route
         if key not in done:
             plain = packaged(name, variant)
@@ -173,13 +198,6 @@ def _twice(path: Path, args: Sequence[Any], model: str, pickled: bool) -> Ran:
     return run_package(path, args, model, calls=2, pickled=pickled)
 
 
-def taken(path: Path, name: str, model: str) -> list[Any]:
-    """The launches that the inputs of a model lead to."""
-    branch = NOT_TAKEN.get(name, "\n")
-    launches = open_artifact(path, models=[model]).launches
-    return [launch for launch in launches if branch not in launch.scope]
-
-
 def check_equal_and_seen(case: Patched, name: str, probes: str, run: Run) -> None:
     """Run every model plain and patched: nothing differs, and every launch was reported."""
     for model, args in case.plain.inputs.items():
@@ -188,7 +206,7 @@ def check_equal_and_seen(case: Patched, name: str, probes: str, run: Run) -> Non
         assert seen.ran.calls == plain.ran.calls
         assert plain.out == ""
         assert not plain.dump.exists()
-        launches = taken(case.plain.path, name, model)
+        launches = taken_of(open_artifact(case.plain.path, models=[model]).launches, name)
         assert launches
         assert "rewriter" not in (OPAQUE.sub("", seen.err) if name == "frozen" else seen.err)
         if probes != "save":
@@ -200,7 +218,7 @@ def check_equal_and_seen(case: Patched, name: str, probes: str, run: Run) -> Non
         rows = dumped(seen.dump)
         check_events(rows, launches, probes)
         # Folding constants, when the model is loaded, is a run of its own.
-        first = 1 if name == "folded" else 0
+        first = 1 if name in FOLDED else 0
         runs = {row.parent.name for row in seen.dump.glob("rank0/*/events.jsonl")}
         assert runs == {f"run{number}" for number in range(first + 2)}
         if "save" in probes:
@@ -221,7 +239,7 @@ def test_outputs_are_bit_equal_and_every_launch_is_seen(
     assert case.said["check"] == ("skipped" if variant == "cpp-only" else "loaded")
     assert all(not model["skipped"] for model in case.said["models"])
     assert all(not model["unrecognised"] for model in case.said["models"])
-    check_equal_and_seen(case, name, ALL, run)
+    check_equal_and_seen(case, name, all_probes(name), run)
 
 
 @all_cases
@@ -256,7 +274,7 @@ def own(ran: Ran) -> set[str]:
 
 def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: Run) -> None:
     """What the comparison of two calls is about: the second one gives something else."""
-    case = patched("buffers")
+    case = patched("every_form")
     (args,) = case.plain.inputs.values()
     first, second = run(case.path, args, "model").ran.calls
     assert first.outputs != second.outputs
@@ -265,7 +283,11 @@ def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: R
 
 @pytest.mark.parametrize(
     "probes",
-    [pytest.param(name, marks=[] if name == "save" else EXHAUSTIVE) for name in ALL.split(",")],
+    # Those that other tests have built.
+    [
+        pytest.param(name, marks=[] if name in ("names", "print") else EXHAUSTIVE)
+        for name in ALL.split(",")
+    ],
 )
 @cases(lambda name, variant: (name, variant) != ("mlp", "library"))
 def test_each_probe_alone(
@@ -298,6 +320,7 @@ def test_all_compiled_anew(
     assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
 
 
+@EXHAUSTIVE
 def test_of_several_compile_commands_the_last_counts(
     packaged: Callable[..., Packaged],
 ) -> None:
@@ -362,7 +385,7 @@ def writes(dump: Path) -> dict[Launch, dict[str, torch.Tensor]]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[EXHAUSTIVE] if name in LATER else []) for name in COMPARED],
+    [pytest.param(name, marks=[] if name == "mlp" else EXHAUSTIVE) for name in COMPARED],
 )
 def test_saved_values_are_those_of_the_python_wrapper(
     name: str,
@@ -423,7 +446,7 @@ def test_an_unpacked_package(
     folder, probed, back = tmp_path / "plain", tmp_path / "probed", tmp_path / "back"
     with zipfile.ZipFile(plain) as file:
         file.extractall(folder)
-    code, said = rewriter_json("instrument", folder, "--probe", "names,save", "-o", probed)
+    code, said = rewriter_json("instrument", folder, "--probe", ALL, "-o", probed)
     assert (code, said["check"]) == (0, "linked")
     assert files_of(folder).items() != files_of(probed).items()
     digests = outputs_of([plain, "--args", inputs])
@@ -807,21 +830,25 @@ def test_operators_that_are_not_here(
 ) -> None:
     """The package is written all the same: the operators are only needed where it runs."""
     path = tmp_path / "out.pt2"
-    command = ["instrument", packaged("customop").path, "--probe", ALL, "-o", path]
+    command = ["instrument", packaged("every_form").path, "--probe", ALL_OF_CPP, "-o", path]
     code, said = rewriter_json(*command)
     assert (code, said["check"]) == (0, "linked")
     assert "rewriter_demo" in said["note"]
     assert "--import" in said["note"]
-    assert filecmp.cmp(path, patched("customop").path, shallow=False)
+    assert filecmp.cmp(path, patched("every_form").path, shallow=False)
 
 
 # --- Without torch ------------------------------------------------------------------------------
 
 
 def test_reading_and_rewriting_import_no_torch(
-    packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path
+    packaged: Callable[..., Packaged],
+    patched: Patch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain, probed = packaged("mlp").path, patched("mlp").path
+    monkeypatch.setenv("REWRITER_CACHE_DIR", "off")  # It does build.
     steps: Mapping[str, tuple[object, ...]] = {
         "list": ("list", plain),
         "list, patched": ("list", probed),

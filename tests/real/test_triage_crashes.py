@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -23,9 +23,8 @@ import torch
 import comparisons
 import rewriter
 from caches import MLP, heed_interrupts, make
-from capture import Compiled, Packaged, package_case
+from capture import Compiled, Exported, Packaged, package_exported
 from harness import load
-from models import models_for
 from rewriter.cli import main
 from rewriter.locate.types import Launch
 
@@ -176,19 +175,21 @@ def test_a_kernel_of_a_cpp_wrapper(
     check(found["verdict"], words[0])
 
 
-@pytest.fixture(scope="module")
-def deadly_package(tmp_path_factory: pytest.TempPathFactory) -> Packaged:
+@pytest.fixture
+def deadly_package(exported: Callable[..., Exported], tmp_path: Path) -> Packaged:
     """A package as AOTInductor makes it, of kernels of which the last one segfaults."""
-    from torch._inductor.codecache import AotCodeCompiler
-
-    original = AotCodeCompiler.compile
-
-    def compile_planted(graph: Any, wrapper: str, kernels: str, *rest: Any, **named: Any) -> Any:
-        return original(graph, wrapper, planted(kernels, "segfault"), *rest, **named)
-
-    path = tmp_path_factory.mktemp("deadly") / "model.pt2"
-    with mock.patch.object(AotCodeCompiler, "compile", compile_planted):
-        return package_case(models_for("aoti")["mlp"]("cpu"), path)
+    plain = exported("mlp")
+    assert plain.so is not None
+    kernel, so = tmp_path / plain.kernel.name, tmp_path / plain.so.name
+    kernel.write_text(planted(plain.kernel.read_text(), "segfault"))
+    moved = {str(plain.so): str(so)}
+    for end in (".cpp", ".o"):
+        moved[str(plain.kernel.with_suffix(end))] = str(kernel.with_suffix(end))
+    for command in (plain.kernel_compile_command, plain.link_command):
+        assert moved.keys() & set(command)
+        subprocess.run([moved.get(part, part) for part in command], check=True)
+    files = tuple(moved.get(str(file), file) for file in plain.files)
+    return package_exported({"model": replace(plain, files=files)}, tmp_path / "model.pt2")
 
 
 def test_a_kernel_of_a_package(deadly_package: Packaged, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,8 @@ The executable ends as the program does, by the same signal if it was one, hands
 takes the program with it when it is killed.
 
 A request that a fork could not do as a new process would is a new process: another command line
-than `-c`, or another environment where it is read at import.
+than `-c`, or another environment where it is read at import. `-m rewriter …` is a new process, too,
+and its children are programs of the server's.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ import json, os, signal, socket, sys
 SOCKET, PYTHON, SURE, FIRST, NOT = {socket!r}, {python!r}, {sure!r}, {first!r}, {others!r}
 environment = dict(os.environ)
 decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST) and k not in NOT}}
+if sys.argv[1:3] == ["-m", "rewriter"]:
+    os.execv(PYTHON, [PYTHON, "-c", {module!r}, __file__, *sys.argv[2:]])
 if sys.argv[1:2] != ["-c"] or decisive != SURE:
     os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
@@ -78,6 +81,14 @@ os._exit(code)
 """
 
 
+_MODULE = """
+import runpy, sys
+sys.executable, name = sys.argv[1:3]
+del sys.argv[1:3]
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+"""
+
+
 def _decisive(environment: dict[str, str]) -> dict[str, str]:
     return {
         name: value
@@ -102,6 +113,7 @@ class Warm:
             sure=_decisive(environment),
             first=_READ_AT_START,
             others=_NOT_READ,
+            module=_MODULE,
         )
         Path(self.executable).write_text(client)
         Path(self.executable).chmod(stat.S_IRWXU)

@@ -33,13 +33,8 @@ AOTI = list(models_for("aoti"))
 # here, and ahead of time in a package: `test_packages.py`. Every model runs as a Python wrapper in
 # `test_compiled.py`.
 FIRST = "every_form"
-FIRST_KIND = "aoti-arrayref"
 EXHAUSTIVE = pytest.mark.exhaustive
-VARIANT_MODELS = [
-    pytest.param(kind, name, marks=[] if kind == FIRST_KIND and name == names[0] else [EXHAUSTIVE])
-    for kind, names in VARIANTS.items()
-    for name in names
-]
+VARIANT_MODELS = [(kind, name) for kind, names in VARIANTS.items() for name in names]
 # What a branch that the inputs of a model do not take has in its name, or in those of its kernels.
 NOT_TAKEN = {"cond": "false_graph", "every_form": "_cos_"}
 # What is laid out as oneDNN likes it can be named, and neither measured nor saved.
@@ -291,6 +286,7 @@ def test_aoti_outputs_are_bit_equal(
     check_equal_and_seen(ahead(model), model, ALL, tmp_path)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(("kind", "model"), VARIANT_MODELS)
 def test_outputs_of_other_modes_of_aoti_are_bit_equal(
     kind: str, model: str, ahead: Callable[..., Ahead], tmp_path: Path
@@ -302,6 +298,7 @@ def test_outputs_of_other_modes_of_aoti_are_bit_equal(
     ("model", "probes"),
     [
         ("mlp", "hash"),
+        ("mlp", "print"),
         ("mlp", "save"),
         *(pytest.param("customop", probes, marks=EXHAUSTIVE) for probes in EACH),
     ],
@@ -309,7 +306,7 @@ def test_outputs_of_other_modes_of_aoti_are_bit_equal(
 def test_each_probe_alone(
     model: str, probes: str, jit: Callable[[str], Jit], tmp_path: Path
 ) -> None:
-    """The others alone are in a package in a plain run: `test_packages.py`."""
+    """In a plain run, `names` alone is in a package: `test_packages.py`."""
     check_equal_and_seen(jit(model), model, probes, tmp_path)
 
 
@@ -351,7 +348,7 @@ def saved_writes(dump: Path) -> dict[Run, dict[str, torch.Tensor]]:
     return writes
 
 
-@models([FIRST, "mlp", "conv", "customop", "scatter", "cond", "while_loop"], [FIRST])
+@models(["mlp", "conv", "customop", "scatter", "cond", "while_loop"], ["mlp"])
 def test_saved_values_are_those_of_the_python_wrapper(
     model: str,
     compiled: Callable[[str], Compiled],

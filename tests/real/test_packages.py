@@ -80,7 +80,6 @@ CASES = [
 FIRST = {
     ("mlp", "library"),
     ("every_form", "library"),
-    ("mlp", "cpp-only"),
     ("several", "library"),
 }
 # Constants are folded when the model is loaded.
@@ -283,11 +282,8 @@ def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: R
 
 @pytest.mark.parametrize(
     "probes",
-    # Those that other tests have built.
-    [
-        pytest.param(name, marks=[] if name in ("names", "print") else EXHAUSTIVE)
-        for name in ALL.split(",")
-    ],
+    # One that other tests have built.
+    [pytest.param(name, marks=[] if name == "names" else EXHAUSTIVE) for name in ALL.split(",")],
 )
 @cases(lambda name, variant: (name, variant) != ("mlp", "library"))
 def test_each_probe_alone(
@@ -501,9 +497,9 @@ def test_in_place_and_replace(
     assert (code, said["output"], said["backup"]) == (0, str(path), str(kept))
     assert filecmp.cmp(kept, plain, shallow=False)
     assert path.read_bytes() == patched("mlp", probes="names").path.read_bytes()
-    assert main(["instrument", str(path), "--probe", "print", *fast]) == 2
-    assert rewriter_json("instrument", path, "--probe", "print", "--replace", *fast)[0] == 0
-    assert path.read_bytes() == patched("mlp", probes="print").path.read_bytes()
+    assert main(["instrument", str(path), "--probe", ALL, *fast]) == 2
+    assert rewriter_json("instrument", path, "--probe", ALL, "--replace", *fast)[0] == 0
+    assert path.read_bytes() == patched("mlp").path.read_bytes()
     assert filecmp.cmp(kept, plain, shallow=False)
     assert rewriter_json("strip", path, "--in-place")[1]["exact"]
     assert filecmp.cmp(path, plain, shallow=False)

@@ -134,7 +134,7 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Itera
         raise RewriterError(
             "no-saved-inputs",
             f"{run.path}: {what} of the call {'was' if len(unsaved) == 1 else 'were'} not saved",
-            hint="Record it with `--probe save`, without --kernels, --launches and --when after: "
+            hint="Record it with `--probe save`, without --kernels and --launches: "
             f"`rewriter run --probe save{only} -- COMMAND`, or `rewriter run FILE --probe save`.",
         )
     for name in names:

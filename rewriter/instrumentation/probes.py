@@ -82,7 +82,7 @@ def which(selection: Selection) -> Which:
     if selection.args is not None:
         return selection.args
     chooses = selection.roles is not None or selection.tensors is not None
-    hunts = any(probe.reads_values and not probe.of_results for probe in _classes(selection))
+    hunts = any(probe.prompt for probe in _classes(selection))
     return "all" if chooses or hunts or selection.when in ("before", "both") else "written"
 
 

@@ -321,5 +321,5 @@ def _require_common(comparison: Comparison) -> None:
         raise RewriterError(
             "nothing-to-compare",
             f"{comparison.a} and {comparison.b} hold no values that could be compared",
-            hint="Run both with --probe save (or print, or hash), with the same --when.",
+            hint="Run both with --probe save (or print, or hash), with the same --args and --when.",
         )

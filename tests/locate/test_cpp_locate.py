@@ -965,3 +965,16 @@ def test_the_compiler_takes_it(fixture: Fixture, tmp_path: Path) -> None:
         if before := compiles(cpp(fixture.data), tmp_path, *flags):
             pytest.skip(f"the installed torch does not take the plain one: {before[:200]}")
         raise AssertionError(said)
+
+
+def test_an_output_that_is_returned_twice_has_the_same_buffer() -> None:
+    fixture = get("cpu-torch2.13/mlp cpp_wrapper")
+    data = fixture.path.read_bytes()
+    (entry,) = plain(fixture).only.located.entries
+    last = f"output_handles[{len(entry.outputs) - 1}]".encode()
+    line = re.search(rb"^ *" + re.escape(last) + rb" = .*\n", data, re.M)
+    assert line is not None
+    again = b"    output_handles[%d] = %s;\n" % (len(entry.outputs), last)
+    (more,) = opened(fixture, data.replace(line[0], line[0] + again)).only.located.entries
+    assert more.outputs == (*entry.outputs, entry.outputs[-1])
+    assert entry.outputs[-1]

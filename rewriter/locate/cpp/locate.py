@@ -31,7 +31,10 @@ from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Locat
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
 # A tensor that stays undefined: the operator takes it for an absent one.
 _UNDEFINED = re.compile(r"var_\d+$")
-_OUTPUT = re.compile(r"\boutput_handles\[(?P<position>\d{1,5})\] = (?P<name>\w+)\.release\(\)")
+_OUTPUT = re.compile(
+    r"\boutput_handles\[(?P<position>\d{1,5})\] = "
+    r"(?:(?P<name>\w+)\.release\(\)|output_handles\[(?P<same>\d{1,5})\];)"
+)
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
@@ -245,12 +248,18 @@ def _input_specs(
 def _outputs(
     outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
 ) -> tuple[str, ...]:
-    """The buffers in `output_handles[0] = buf3.release();`."""
+    """The buffers in `output_handles[0] = buf3.release();`.
+
+    What is returned twice is `output_handles[1] = output_handles[0];`.
+    """
     bases = finder.names.bases
-    buffers = {
-        int(match["position"]): flow.get(bases.get(match["name"], match["name"])).root
-        for match in _OUTPUT.finditer(outline.read(body.node))
-    }
+    buffers: dict[int, str] = {}
+    for match in _OUTPUT.finditer(outline.read(body.node)):
+        if name := match["name"]:
+            buffer = flow.get(bases.get(name, name)).root
+        else:
+            buffer = buffers.get(int(match["same"]), "")
+        buffers[int(match["position"])] = buffer
     return tuple(buffers.get(position, "") for position in range(max(buffers, default=-1) + 1))
 
 

@@ -9,13 +9,11 @@ from typing import Any
 from rewriter.commands._output import finite_style, from_here
 from rewriter.core.terminal import message, say, table
 from rewriter.core.types import Json
-from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict import Verdict, lacks_operator
 from rewriter.dump import timing
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import RunResult
 from rewriter.locate.types import Launch
-
-_NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
 
 
 def show(ran: RunResult) -> None:
@@ -83,7 +81,7 @@ def crash(ran: RunResult, verdicts: Sequence[Verdict], probed: str) -> list[str]
     if not verdicts:
         hint = f"To learn at which launch: {probed}" if probed else "No probed launch had begun."
         lines.append(f"  {hint}")
-    if any(text in ran.message for text in _NO_OPERATOR):
+    if lacks_operator(ran.message):
         lines.append("  Pass --import with the module that registers the operator.")
     return lines
 

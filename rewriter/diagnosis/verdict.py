@@ -29,6 +29,12 @@ NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given"]
 VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
+_NO_OPERATOR = ("_OpNamespace", "No such operator", "Could not find schema for")
+
+
+def lacks_operator(message: str) -> bool:
+    """Whether the text of an exception is about a custom operator that nobody registered."""
+    return any(text in message for text in _NO_OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -250,7 +256,7 @@ class Verdict:
             return self._wants_values()
         if self.asynchronous or self.state == "earlier":
             return "--probe names,sync", "which launch the device faults in"
-        if self.state == "over":
+        if self.state == "over" or lacks_operator(self.ended.message):
             return "", ""
         sync = ",sync" if self.on_gpu else ""
         # With sync all arguments are read on both sides anyway.

@@ -41,3 +41,22 @@ def test_what_is_recorded_is_not_asked_for_again(
     (verdict,) = examine(dumps.write(tmp_path, launches), ExitStatus(None, 6))
     command = next_command(f"rewriter run x.py {OPTIONS}", verdict, ran)
     assert command == ("rewriter run x.py --launches 0,1 --probe print,save" if asks else "")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "AttributeError: '_OpNamespace' 'audio' object has no attribute 'soft_clip'",
+        "RuntimeError: Could not find schema for audio::soft_clip.",
+    ],
+)
+def test_no_probe_tells_more_of_an_operator_that_nobody_registered(
+    message: str, tmp_path: Path
+) -> None:
+    launch = dumps.launch(
+        0, "cpp_fused_a_0", [dumps.value("x")], when="before", after=[["out", "b"]]
+    )
+    dump = dumps.write(tmp_path, [launch])
+    for text, asks in ((message, False), ("RuntimeError: something else", True)):
+        (verdict,) = examine(dump, ExitStatus(1, message=text))
+        assert bool(next_command(f"rewriter run x.py {OPTIONS}", verdict)) == asks

@@ -28,6 +28,7 @@ import torch
 from .event import Event, Value
 from .event_queue import drain_queue
 from .events_file import EventsFile, write_all
+from .fingerprint import NAME, VERSION
 from .rows import event_rows, note_row
 from .saved import Saved, saved_in
 from .sizes import wanted_bytes
@@ -122,6 +123,7 @@ class DumpWriter:
             "sha256": self._options["sha256"],
             "rewriter": self._options["version"],
             "probes": self._options["probes"],
+            "fingerprint": {"name": NAME, "version": VERSION},
             "torch": torch.__version__,
             "device": _device(),
             "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),

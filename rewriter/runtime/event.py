@@ -60,7 +60,7 @@ class Value:
     statistics: Statistics | None = None
     head: list[Any] | None = None
     text: str = ""
-    sha256: str = ""
+    fingerprint: str = ""  # of all elements: cpp/engine/fingerprint.h
     file: str = ""
     unsaved: str = ""  # why there is no file, where the probe `save` was to write one
 
@@ -92,7 +92,7 @@ class Value:
     def facts(self) -> str:
         """All that is known about it: the same text for a value that did not change."""
         about = (self.kind, self.text, self.shape, self.stride, self.dtype, self.device)
-        return repr((*about, self.statistics, self.head, self.sha256))
+        return repr((*about, self.statistics, self.head, self.fingerprint))
 
 
 @dataclass

@@ -69,7 +69,7 @@ class ProbeSet:
         phases = ("inputs", "before", "after")
         readers = {name for phase in phases for name in self.readers_at(phase)}
         return (
-            readers <= {"print"}
+            readers <= {"print", "hash"}
             and not any(
                 {_name(probe) for probe in self._acting[phase]} & {"names"}
                 for phase in ("before", "after")

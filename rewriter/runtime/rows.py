@@ -53,8 +53,8 @@ def described(value: Value) -> dict[str, Any]:
     }
     if value.statistics is not None:
         row |= _statistics(value.statistics)
-    if value.sha256:
-        row["sha256"] = value.sha256
+    if value.fingerprint:
+        row["fingerprint"] = value.fingerprint
     if value.file:
         row["file"] = value.file
     if value.unsaved:

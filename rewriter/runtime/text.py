@@ -69,7 +69,7 @@ class Text:
         if not value.is_tensor:
             return line + "\n"
         line += f"  {self._statistics(value)}"
-        if value.sha256:
+        if value.fingerprint:
             line += f"  {self._digest(value)}"
         if self.has_values and value.head is not None:
             more = " ..." if _numel(value) > len(value.head) else ""
@@ -80,7 +80,7 @@ class Text:
         return f"{self._about(event, value)}  {self._digest(value)}\n"
 
     def _digest(self, value: Value) -> str:
-        return f"sha256 {value.sha256[:16]}" if value.sha256 else "not hashed"
+        return f"fingerprint={value.fingerprint}" if value.fingerprint else "not hashed"
 
     def title(self, event: Event) -> str:
         """What follows the start: the number of the launch."""
@@ -156,7 +156,7 @@ class Upstream:
         return f"{self._title(event, value)}\n{self._digest(value)}"
 
     def _digest(self, value: Value) -> str:
-        return f"Sha256:  {value.sha256}\n" if value.sha256 else ""
+        return f"Fingerprint:  {value.fingerprint}\n" if value.fingerprint else ""
 
     def _title(self, event: Event, value: Value) -> str:
         where = f"{event.phase}_launch - {event.launch.kernel}" if event.launch else _INPUTS

@@ -1,4 +1,4 @@
-"""Tells tensors apart by a digest of their elements, for a fraction of the space that they take."""
+"""Tells tensors apart by a fingerprint of their elements, for a fraction of their space."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
 
 
 class HashProbe(Probe):
-    summary = "print and record a SHA-256 of every tensor's elements"
+    summary = "print and record a fingerprint of every tensor's elements"
     of_results = True
     reads_values = True
     idle = True
     copies = True
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        from ..digest import digest
+        from ..engine import measure
 
         for value in event.tensors:
             try:
-                value.sha256 = digest(value.content)
+                (measurement,) = measure([value.content])
+                value.fingerprint = measurement.fingerprint
             except Exception as error:
                 about = f"{event.about} {value.label.name}"
                 recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")
-        # The lines of print have the digests at their ends.
+        # The lines of print have the fingerprints at their ends.
         if "print" not in recorder.probes:
             values = event.tensors if recorder.is_upstream else call.fresh(event, event.tensors)
             recorder.write([recorder.style.digest(event, value) for value in values])

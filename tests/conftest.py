@@ -54,6 +54,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "REWRITER_PROBE",
         "REWRITER_QUIET",
         "REWRITER_CALLS",
+        "REWRITER_MAX_BYTES",
         "RANK",
         "LOCAL_RANK",
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",

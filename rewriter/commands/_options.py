@@ -78,7 +78,16 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
     )
     which.add_argument("--first", metavar="N", type=int, help="only the first N calls of a wrapper")
     group.add_argument(
+        "--every", metavar="N", type=int, help="of those calls, only each Nth one from the first on"
+    )
+    group.add_argument(
         "--last", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
+    )
+    group.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="save up to so many bytes of tensors in each process, such as 500M or 10G; then go on "
+        "without saving",
     )
     group.add_argument(
         "--format",

@@ -34,7 +34,7 @@ def selection(
         _refuse_idle_options(arguments)
         return None
 
-    return select(
+    result = select(
         names,
         kernels=kernels,
         launches=None if arguments.launches is None else _indices(arguments.launches),
@@ -47,7 +47,11 @@ def selection(
         last=0 if arguments.last is None else check_number("--last", arguments.last),
         args=arguments.which,
         recheck=arguments.recheck,
+        max_bytes=arguments.max_bytes or "",
     )
+    if not any(probes.registry()[name].saves for name in result.probes):
+        refuse_idle({"--max-bytes": result.max_bytes}, "only the probe save writes tensors")
+    return result
 
 
 def environment_kernels() -> str | None:
@@ -95,7 +99,9 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--tensors": arguments.tensors,
         "--calls": arguments.calls,
         "--first": arguments.first,
+        "--every": arguments.every,
         "--last": arguments.last,
+        "--max-bytes": arguments.max_bytes,
         "--format": arguments.format != "text",
     }
     if idle := [name for name, value in given.items() if value not in (None, False)]:
@@ -109,10 +115,17 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
 def _calls(arguments: argparse.Namespace) -> str:
     """Which calls are recorded, as the runtime reads it."""
     if arguments.first is not None:
-        return f"0-{check_number('--first', arguments.first) - 1}"
-    if arguments.calls is not None and not arguments.calls.strip():
-        return check_calls(",")
-    return check_calls(arguments.calls or "")
+        calls = f"0-{check_number('--first', arguments.first) - 1}"
+    elif arguments.calls is not None and not arguments.calls.strip():
+        calls = check_calls(",")
+    else:
+        calls = check_calls(arguments.calls or "")
+    if arguments.every is None:
+        return calls
+    step = check_number("--every", arguments.every)
+    return ",".join(
+        f"{part}/{step}" if "-" in part else part for part in (calls or "0-").split(",")
+    )
 
 
 def _indices(text: str) -> list[range]:

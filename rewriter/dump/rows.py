@@ -96,8 +96,8 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     `inf` infinite; the others are over the finite elements, of the magnitude where `of` says so (of
     complex numbers). `fingerprint` tells the elements from others, as the manifest names it;
     `sha256` does so in a dump of an earlier version. `file` is the path of the saved tensor in the
-    directory of the call. `unexpected` says how an input is not what the wrapper was compiled
-    for.
+    directory of the call, which may be missing where the program was killed; `unsaved` is why there
+    is none. `unexpected` says how an input is not what the wrapper was compiled for.
     """
 
     dtype: str
@@ -115,6 +115,7 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str = ""
     sha256: str = ""
     file: str = ""
+    unsaved: str = ""
     unexpected: str = ""
 
     @property

@@ -319,6 +319,7 @@ class _Lines:
             "last": selection.last,
             "args": probes.which(selection),
             "recheck": selection.recheck,
+            "max_bytes": selection.max_bytes,
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
         }
         if inputs.checks:

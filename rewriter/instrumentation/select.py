@@ -10,6 +10,7 @@ from rewriter.core.types import Format, Role, When, Which
 from rewriter.instrumentation import probes
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime.calls import Calls
+from rewriter.runtime.sizes import parse_bytes
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -28,6 +29,7 @@ def select(
     last: int = 0,
     args: Which | None = None,
     recheck: bool = False,
+    max_bytes: str = "",
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
 
@@ -35,7 +37,8 @@ def select(
     with `args="all"` or `when="both"` all arguments of launches, before and after.
     `roles` and `tensors` choose among these arguments; `calls`, such as `"3-5,9,20-"`, which calls
     of the wrapper are recorded, counted from 0; of those the dump keeps the `last`. `recheck` reads
-    also what is known not to have been written since it was measured.
+    also what is known not to have been written since it was measured. `save` writes up to
+    `max_bytes`, such as `"10G"`, in each process.
 
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
@@ -57,6 +60,7 @@ def select(
         check_number("--last", last) if last else 0,
         args,
         recheck,
+        check_bytes(max_bytes),
     )
 
 
@@ -84,6 +88,21 @@ def check_calls(text: str) -> str:
             "bad-calls",
             f"--calls {text!r}: {error}",
             hint="Write calls of the wrapper, counted from 0, such as 0,3-5 or 100-.",
+        ) from error
+    return text
+
+
+def check_bytes(text: str) -> str:
+    """The text of `--max-bytes` without spaces; anything but a size is an error."""
+    text = "".join(text.split())
+    try:
+        if text:
+            parse_bytes(text)
+    except ValueError as error:
+        raise RewriterError(
+            "bad-size",
+            f"--max-bytes {text!r}: {error}",
+            hint="Write bytes, or a size such as 500M, 10G or 2GiB.",
         ) from error
     return text
 

@@ -20,7 +20,8 @@ class Selection:
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. With `recheck`, a value that is known not to have been written since it was
-    measured is read again.
+    measured is read again. `max_bytes` is how much `save` writes, as `rewriter/runtime/sizes.py`
+    reads it.
     """
 
     probes: tuple[str, ...]
@@ -35,6 +36,7 @@ class Selection:
     last: int = 0
     args: Which | None = None
     recheck: bool = False
+    max_bytes: str = ""
 
 
 @dataclass(frozen=True)

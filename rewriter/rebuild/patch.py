@@ -292,6 +292,7 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "last": selection.last,
         "args": probes.which(selection),
         "recheck": selection.recheck,
+        "max_bytes": selection.max_bytes,
         "chosen": chosen_text(selection),
         "models": {
             one.model.name: {

@@ -1,10 +1,13 @@
-"""Which calls of a wrapper are recorded: the text of `--calls`, such as `3-5,9,20-`."""
+"""Which calls of a wrapper are recorded: the text of `--calls`, such as `3-5,9,20-`.
+
+`100-/10` is each tenth call from the hundredth on, which `--every` makes of it.
+"""
 
 from __future__ import annotations
 
 import re
 
-_PART = re.compile(r"([0-9]{1,15})(-([0-9]{1,15})?)?")
+_PART = re.compile(r"([0-9]{1,15})(-([0-9]{1,15})?(/0*([1-9][0-9]{0,14}))?)?")
 
 
 class Calls:
@@ -15,7 +18,7 @@ class Calls:
     """
 
     def __init__(self, text: str) -> None:
-        self._ranges: list[tuple[int, float]] = []
+        self._ranges: list[tuple[int, float, int]] = []
         for part in text.split(","):
             match = _PART.fullmatch(part.strip())
             if match is None:
@@ -24,7 +27,9 @@ class Calls:
             high = low if match[2] is None else int(match[3]) if match[3] else float("inf")
             if low > high:
                 raise ValueError(f"{part.strip()!r} is no call or range of calls, such as 3-5")
-            self._ranges.append((low, high))
+            self._ranges.append((low, high, int(match[5] or 1)))
 
     def __contains__(self, number: int) -> bool:
-        return any(low <= number <= high for low, high in self._ranges)
+        return any(
+            low <= number <= high and (number - low) % step == 0 for low, high, step in self._ranges
+        )

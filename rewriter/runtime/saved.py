@@ -99,7 +99,7 @@ class Saved:
     def _full(self) -> str:
         self._is_full = True
         self._warn(
-            f"--max-bytes: with this tensor there would be more than {self._most:,} bytes; nothing "
+            f"--max-bytes: with this tensor there would be more than {self._most} bytes; nothing "
             "more is saved, and the model runs on"
         )
         return "--max-bytes was reached"

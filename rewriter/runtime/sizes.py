@@ -27,4 +27,6 @@ def wanted_bytes(options: dict[str, Any]) -> int:
     """How many bytes of tensors a process saves in a dump at most; 0 for all of them."""
     if wanted := os.environ.get("REWRITER_MAX_BYTES"):
         return parse_bytes(wanted)
-    return int(options.get("max_bytes") or 0)
+    # A file that was instrumented by an earlier version has fewer options.
+    given = str(options.get("max_bytes") or "")
+    return parse_bytes(given) if given else 0

@@ -159,7 +159,7 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, "all", false};
+    "", "", 0, "all", false, ""};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
      nullptr},
@@ -210,6 +210,7 @@ class Options(ctypes.Structure):
         ("last", ctypes.c_int),
         ("args", ctypes.c_char_p),
         ("recheck", ctypes.c_bool),
+        ("max_bytes", ctypes.c_char_p),
     ]
 
 
@@ -277,6 +278,7 @@ class Native:
             self.options.get("last", 0),
             self.options.get("args", "all").encode(),
             self.options.get("recheck", False),
+            self.options.get("max_bytes", "").encode(),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -984,7 +986,8 @@ def test_a_full_disk_is_said_once(
     native.end()
     err = capfd.readouterr().err
     assert err.count("\n") == 1
-    assert "warning: #12 x0: cannot be saved: cannot " in err
+    assert "warning: save: " in err
+    assert "cannot be saved: Not a directory" in err
     second = json.loads((tmp_path / "rank0/run0/events.jsonl").read_text().splitlines()[1])
     assert second["file"].startswith("000012.1/")
 
@@ -1522,7 +1525,7 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
     use = (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0, "all", false};\n'
+        'true, "", "", 0, "all", false, ""};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, "", '
         "nullptr}};\n"
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
@@ -1549,18 +1552,20 @@ def test_a_text_holds_only_what_its_probes_need() -> None:
     assert "class Sha256" not in names
     assert "class Sha256" not in printed
     assert "class Sha256" in hashed
-    assert "class Zip" not in hashed
+    assert "class Saver" not in hashed
     assert "class Sums" not in names
-    assert "class Zip" not in names
+    assert "class Saver" not in names
     assert "class Sums" in printed
-    assert "class Zip" not in printed
-    assert "class Zip" in saved
+    assert "class Saver" not in printed
+    assert "class Saver" in saved
     wholes = [text(PROBES, "text"), text(PROBES, "upstream")]
     for name in SOURCES.rglob("*.h"):
         first = name.read_text().splitlines()[0]
         found = [whole.count(first + "\n") for whole in wholes]
         if name.parent.name == "formats":
             assert found == [name.stem == "text", name.stem == "upstream"]
+        elif name.parent.name == "engine":  # Python alone has some of them
+            assert found in ([0, 0], [1, 1])
         else:
             assert found == [1, 1]
     for whole in wholes:

@@ -70,7 +70,24 @@ def runs(dump: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ",", "-", "-3", "3-2", "a", "3-5,", "1 2", "٣", "3--5", "1e3", "9" * 16],
+    [
+        "",
+        ",",
+        "-",
+        "-3",
+        "3-2",
+        "a",
+        "3-5,",
+        "1 2",
+        "٣",
+        "3--5",
+        "1e3",
+        "9" * 16,
+        "3/2",
+        "3-/0",
+        "3-/",
+        "3-9/a",
+    ],
 )
 def test_what_is_no_call(text: str) -> None:
     with pytest.raises(ValueError, match="no call or range of calls"):
@@ -81,6 +98,10 @@ def test_calls() -> None:
     found = Calls("0, 3-5,20-")
     assert [n for n in range(25) if n in found] == [0, 3, 4, 5, 20, 21, 22, 23, 24]
     assert 10**12 in found
+
+
+def test_each_nth_call() -> None:
+    assert [n for n in range(40) if n in Calls("1,4-10/3,20-/10")] == [1, 4, 7, 10, 20, 30]
 
 
 def test_only_the_chosen_calls_are_recorded_under_their_own_numbers(

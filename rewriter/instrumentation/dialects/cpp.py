@@ -98,7 +98,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     )
     yield "; ".join(options.get("expected", ())) or None
     yield options.get("reads_inputs", True)
-    for key in ("label", "calls", "last", "args", "recheck"):
+    for key in ("label", "calls", "last", "args", "recheck", "max_bytes"):
         yield options[key]
 
 

@@ -6,13 +6,12 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
 namespace inductor_rewriter {
 
-// Numbers of calls: `3-5,9,20-`; all of them where the text is empty.
+// Numbers of calls: `3-5,9,20-,100-/10`; all of them where the text is empty.
 class Calls {
  public:
   explicit Calls(const std::string& text) {
@@ -22,33 +21,46 @@ class Calls {
       std::string part = text.substr(at, end - at);
       part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
       part.erase(part.find_last_not_of(' ') + 1);
-      const char* digits = "0123456789";
-      std::size_t dash = std::min(part.find_first_not_of(digits), part.size());
-      std::string first = part.substr(0, dash), last = first;
-      bool sound = dash > 0 && dash <= 15;
-      if (dash < part.size()) {
-        last = part.substr(dash + 1);
-        sound = sound && part[dash] == '-' && last.size() <= 15 &&
-            last.find_first_not_of(digits) == std::string::npos;
+      const std::size_t slash = std::min(part.find('/'), part.size());
+      const std::size_t dash = std::min(part.find('-'), slash);
+      Range range;
+      bool sound = read(part.substr(0, dash), range.low);
+      range.high = range.low;
+      if (dash < slash) {
+        const std::string last = part.substr(dash + 1, slash - dash - 1);
+        range.high = INT64_MAX;
+        sound = sound && (last.empty() || read(last, range.high));
       }
-      int64_t low = sound ? std::atoll(first.c_str()) : 0;
-      int64_t high = last.empty() ? INT64_MAX : std::atoll(last.c_str());
-      if (!sound || low > high) {
+      if (slash < part.size()) {
+        sound = sound && dash < slash && read(part.substr(slash + 1), range.step) && range.step;
+      }
+      if (!sound || range.low > range.high) {
         throw std::runtime_error("'" + part + "' is no call or range of calls, such as 3-5");
       }
-      ranges_.emplace_back(low, high);
+      ranges_.push_back(range);
     }
   }
 
   bool contains(int64_t number) const {
-    for (const auto& [low, high] : ranges_) {
-      if (low <= number && number <= high) return true;
+    for (const Range& range : ranges_) {
+      const bool inside = range.low <= number && number <= range.high;
+      if (inside && (number - range.low) % range.step == 0) return true;
     }
     return ranges_.empty();
   }
 
  private:
-  std::vector<std::pair<int64_t, int64_t>> ranges_;
+  struct Range {
+    int64_t low = 0, high = 0, step = 1;
+  };
+
+  static bool read(const std::string& digits, int64_t& number) {
+    number = std::atoll(digits.c_str());
+    return !digits.empty() && digits.size() <= 15 &&
+        digits.find_first_not_of("0123456789") == std::string::npos;
+  }
+
+  std::vector<Range> ranges_;
 };
 
 }  // namespace inductor_rewriter

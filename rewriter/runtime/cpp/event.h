@@ -160,6 +160,7 @@ struct Item {
   std::vector<std::string> head;
   std::string sha256;  // of all elements, in hexadecimal
   std::string file;
+  std::string unsaved;  // why there is no file, where `save` was to write one
 
   bool is_tensor() const { return kind == "tensor"; }
 

@@ -37,6 +37,7 @@ struct Options {
   int last;           // how many calls the dump keeps, the last ones; 0 for all
   const char* args;   // which arguments probes show that leave it to the user: written or all
   bool recheck;       // read again what is known not to have been written since it was measured
+  const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is

@@ -57,6 +57,7 @@ class Recorder : public Printer {
   }
 
   const char* expected() const { return options_.expected ? options_.expected : ""; }
+  const char* max_bytes() const { return options_.max_bytes; }
 
   // Whether events of a device can time a launch: by its kind, and those of the launches around.
   bool runs_on_gpu(const Event& event) const {

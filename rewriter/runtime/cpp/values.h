@@ -140,6 +140,7 @@ class Reading : public Values {
     }
     if (!item.sha256.empty()) json.key("sha256").string(item.sha256);
     if (!item.file.empty()) json.key("file").string(item.file);
+    if (!item.unsaved.empty()) json.key("unsaved").string(item.unsaved);
   }
 
  private:

@@ -15,12 +15,14 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -158,10 +160,31 @@ class Saver {
         !device_.record(stream, piece.copied);
   }
 
+  // Threads need the code that they run: a library that was loaded by name stays. And what is on
+  // its way when the program ends is written.
+  void stay() {
+    Dl_info about;
+    static const char here = 0;
+    if (dladdr(&here, &about) && about.dli_fname) {
+      dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+    static std::vector<Saver*>& all = *new std::vector<Saver*>;
+    static std::mutex& lock = *new std::mutex;
+    std::lock_guard<std::mutex> guard(lock);
+    if (all.empty()) {
+      std::atexit([] {
+        std::lock_guard<std::mutex> guard(lock);
+        for (Saver* saver : all) saver->wait_until(saver->last());
+      });
+    }
+    all.push_back(this);
+  }
+
   // With all signals blocked: those are the program's.
   void start() {
     std::lock_guard<std::mutex> guard(lock_);
     if (started_) return;
+    stay();
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,8 +1,13 @@
 // Saves every tensor that a launch reads and writes, one file each.
 #pragma once
 
+#include <memory>
+#include <mutex>
+
 #include "../archive.h"
+#include "../engine/saver.h"
 #include "../sha256.h"
+#include "../sizes.h"
 #include "../values.h"
 
 namespace {
@@ -14,7 +19,7 @@ class Save : public Probe {
     for (Item& item : event.items) {
       if (!call.directory || !item.is_tensor()) continue;
       try {
-        save(event, item, call.directory->path);
+        save(event, item, call, recorder);
       } catch (const std::exception& error) {
         std::string about = event.about() + " " + item.label->name;
         recorder.warn(about, std::string("cannot be saved: ") + error.what());
@@ -23,10 +28,30 @@ class Save : public Probe {
   }
 
  private:
-  void save(const Event& event, Item& item, const std::string& root) {
-    if (!item.tensor.strided) throw std::runtime_error("its layout is not strided");
-    if (!item.tensor.in_memory) return;
-    fetch(item, true);
+  using Result = Saver::Result;
+
+  // A call is over once what it saved is in files.
+  struct Saving {
+    ~Saving() {
+      if (!saver) return;
+      saver->wait_until(saver->last());
+      report(*saver, *recorder);
+    }
+    Saver* saver = nullptr;
+    Recorder* recorder = nullptr;
+  };
+
+  void save(const Event& event, Item& item, RunningCall& call, Recorder& recorder) {
+    const Tensor& tensor = item.tensor;
+    if (!tensor.strided) throw std::runtime_error("its layout is not strided");
+    if (!tensor.in_memory) return;
+    if (dtype_info(tensor.dtype).name[0] == 'q') {
+      throw std::runtime_error("quantized tensors have no plain elements");
+    }
+    Saver& saver = saver_of(recorder);
+    Saving& saving = call.state<Saving>(this);
+    saving.saver = &saver;
+    saving.recorder = &recorder;
     std::string folder = event.phase;
     if (event.launch) {
       char number[16];
@@ -34,12 +59,62 @@ class Save : public Probe {
       folder = number;
       if (event.iteration) folder += "." + std::to_string(event.iteration);
     }
-    std::string file = folder + "/" + file_name(event, item);
-    if (mkdir((root + "/" + folder).c_str(), 0777) && errno != EEXIST) {
-      fail("make", root + "/" + folder);
+    const std::string file = folder + "/" + file_name(event, item);
+    const std::string path = call.directory->path + "/" + file;
+    Result result = save_on_device(saver, path, tensor);
+    if (result == Result::refused) {
+      fetch(item, true);
+      const Host& host = item.host;
+      result = saver.save(
+          path, pickle_tensor(tensor.dtype, tensor.numel, host.shape, host.stride), host.data,
+          bytes_of(tensor));
     }
-    save_tensor(root + "/" + file, item, saved_);
-    item.file = file;
+    report(saver, recorder);
+    if (result == Result::queued) {
+      item.file = file;
+    } else if (result == Result::full) {
+      item.unsaved = "--max-bytes was reached";
+      std::string message = "--max-bytes: with this tensor there would be more than ";
+      message += std::to_string(most_) + " bytes; nothing more is saved, and the model runs on";
+      recorder.warn("save", message);
+    } else {
+      item.unsaved = result == Result::failed ? "the disk had no room for what came before it"
+                                              : "there is no memory to copy it to";
+    }
+  }
+
+  // Copied by the device itself, on the stream that it was written on.
+  static Result save_on_device(Saver& saver, const std::string& path, const Tensor& tensor) {
+    int32_t index = -1;
+    void* stream = nullptr;
+    // A complex tensor may be marked as conjugate, which only torch's copy sees.
+    if (tensor.on_cpu || !tensor.data || is_complex(tensor.dtype) || !is_dense(tensor) ||
+        tensor.device.rfind("cuda", 0) || !tensor.handle ||
+        aoti_torch_get_device_index(tensor.handle, &index) || !current_stream(&stream, index)) {
+      return Result::refused;
+    }
+    const std::string pickle =
+        pickle_tensor(tensor.dtype, tensor.numel, tensor.shape, tensor.stride);
+    return saver.save(path, pickle, tensor.data, bytes_of(tensor), true, stream);
+  }
+
+  static uint64_t bytes_of(const Tensor& tensor) {
+    return static_cast<uint64_t>(tensor.numel) * static_cast<uint64_t>(dtype_info(tensor.dtype).size);
+  }
+
+  static void report(Saver& saver, Recorder& recorder) {
+    const std::string message = saver.take_message();
+    if (!message.empty()) recorder.warn("save", message);
+  }
+
+  // One for all calls, and never freed: its threads do not end.
+  Saver& saver_of(const Recorder& recorder) {
+    std::lock_guard<std::mutex> guard(starting_);
+    if (!saver_) {
+      most_ = wanted_bytes(recorder.max_bytes());
+      saver_ = new Saver(most_);
+    }
+    return *saver_;
   }
 
   // Upstream's documented name; a long one keeps its ends and is told apart by a hash.
@@ -60,7 +135,9 @@ class Save : public Probe {
     return start + kernel + "_" + rest;
   }
 
-  Saved saved_;  // of all calls
+  std::mutex starting_;
+  Saver* saver_ = nullptr;
+  uint64_t most_ = 0;  // bytes, 0 for all
 };
 
 }  // namespace inductor_rewriter

@@ -1,0 +1,37 @@
+// Sizes as `--max-bytes` takes them: rewriter/runtime/sizes.py.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace {
+namespace inductor_rewriter {
+
+// The bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
+inline uint64_t parse_bytes(const std::string& text) {
+  const std::size_t digits = text.find_first_not_of("0123456789");
+  const std::string number = text.substr(0, digits);
+  std::string unit = digits == std::string::npos ? "" : text.substr(digits);
+  if (!unit.empty() && unit.back() == 'B') unit.pop_back();
+  const bool binary = unit.size() == 2 && unit[1] == 'i';
+  const std::string powers = " KMGT";
+  const std::size_t power = unit.empty() ? 0 : powers.find(unit[0], 1);
+  const bool sound = !number.empty() && number.size() <= 15 && std::atoll(number.c_str()) > 0 &&
+      power != std::string::npos && unit.size() <= 1 + std::size_t(binary);
+  if (!sound) throw std::runtime_error("'" + text + "' is no size, such as 500M or 10G");
+  uint64_t size = static_cast<uint64_t>(std::atoll(number.c_str()));
+  for (std::size_t i = 0; i < power; ++i) size *= binary ? 1024 : 1000;
+  return size;
+}
+
+// How many bytes of tensors are saved at most; 0 for all of them.
+inline uint64_t wanted_bytes(const char* from_table) {
+  const char* wanted = std::getenv("REWRITER_MAX_BYTES");
+  if (!wanted || !*wanted) wanted = from_table;
+  return wanted && *wanted ? parse_bytes(wanted) : 0;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -923,7 +924,10 @@ CUDA = next(
 
 def compiles(text: str, folder: Path, *flags: str) -> str:
     """What g++ says of C++, less warnings; nothing is generated."""
-    torch = Path(sysconfig.get_paths()["purelib"], "torch", "include")
+    found = importlib.util.find_spec("torch")  # it need not be among the packages of this Python
+    assert found is not None
+    assert found.origin is not None
+    torch = Path(found.origin).parent / "include"
     source = folder / "wrapper.cpp"
     source.write_text(text)
     includes = [torch, torch / "torch/csrc/api/include", sysconfig.get_paths()["include"]]

@@ -64,10 +64,10 @@ class Source:
         bom = 3 if line == 1 and self.data.startswith(b"\xef\xbb\xbf") else 0
         return self.line_start(line) + column + bom
 
-    def call_text(self, call: ast.Call) -> str:
-        """The source of a call, with line feeds for line ends."""
-        start = self.position(call.lineno, call.col_offset)
-        end = self.position(call.end_lineno or call.lineno, call.end_col_offset or 0)
+    def text_of(self, node: ast.expr) -> str:
+        """The source of an expression, with line feeds for line ends."""
+        start = self.position(node.lineno, node.col_offset)
+        end = self.position(node.end_lineno or node.lineno, node.end_col_offset or 0)
         return _LINE_END.sub(b"\n", self.data[start:end]).decode("utf-8")
 
 

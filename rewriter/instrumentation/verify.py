@@ -6,12 +6,15 @@ A failure here is a defect of this program, not of the input.
 from __future__ import annotations
 
 import ast
+import re
 
 from rewriter.artifact.types import OpenWrapper
-from rewriter.core import edit
+from rewriter.core import edit, garbage, markers, python_pieces
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.source import Source
 from rewriter.locate.languages import language
+
+_ROWS = 500  # that are parsed at once
 
 
 def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
@@ -25,7 +28,8 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         raise _failed(wrapper, "stripping the instrumented file would not give back the original")
     if wrapper.is_module:
         try:
-            ast.parse(instrumented.decode("utf-8-sig"))
+            with garbage.paused():
+                _check_module(instrumented)
         except SyntaxError as error:
             problem = f"the instrumented file does not parse: line {error.lineno}: {error.msg}"
             raise _failed(wrapper, problem) from error
@@ -35,6 +39,27 @@ def verify(wrapper: OpenWrapper, instrumented: bytes) -> None:
         raise _failed(wrapper, f"the instrumented file does not parse: {error}") from error
     if launches not in (None, len(wrapper.located.launches)):
         raise _failed(wrapper, "the instrumented file has other launches than the original")
+
+
+def _check_module(instrumented: bytes) -> None:
+    """Parse a module, piece by piece. Raises `SyntaxError`.
+
+    The table of launches is one literal, by far the largest of a file: its rows are members of a
+    list, so they parse by themselves, as does the list without them.
+    """
+    text = instrumented.decode("utf-8-sig")
+    header = markers.find_header(instrumented)
+    if header is None:
+        python_pieces.check(text)
+        return
+    row = re.compile(rf"^    \{{'launch': .*\}},  # rewriter:{header.tag}\r?\n", re.MULTILINE)
+    python_pieces.check(row.sub("\n", text))
+    rows = [match[0] for match in row.finditer(text)]
+    for start in range(0, len(rows), _ROWS):
+        some = rows[start : start + _ROWS]
+        table = ast.parse(f"[\n{''.join(some)}]", mode="eval").body
+        if not isinstance(table, ast.List) or len(table.elts) != len(some):
+            raise SyntaxError("a row of the table of launches is no literal")
 
 
 def _failed(wrapper: OpenWrapper, problem: str) -> RewriterError:

@@ -53,7 +53,10 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
             return "out" if argument.role == "in" else argument.role
         return "inout" if argument.buffer in updated & read else argument.role
 
-    return [replace(a, role=role(a)) if a.type == "tensor" else a for a in arguments]
+    return [
+        replace(a, role=agreed) if a.type == "tensor" and (agreed := role(a)) != a.role else a
+        for a in arguments
+    ]
 
 
 def distinct_names(arguments: list[Argument]) -> tuple[Argument, ...]:
@@ -67,6 +70,7 @@ def distinct_names(arguments: list[Argument]) -> tuple[Argument, ...]:
                 used[argument.name] += 1
                 count = used[argument.name]
                 exprs[argument.expr] = argument.name + (f".{count}" if count > 1 else "")
-            argument = replace(argument, name=exprs[argument.expr])
+            if exprs[argument.expr] != argument.name:
+                argument = replace(argument, name=exprs[argument.expr])
         result.append(argument)
     return tuple(result)

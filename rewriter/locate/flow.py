@@ -26,7 +26,7 @@ class Content(Enum):
     WRITTEN = "its own value"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Variable:
     """`root` owns the memory. `parts` are the views through which alone it was written so far;
     empty where all of it was.
@@ -38,7 +38,7 @@ class Variable:
     parts: frozenset[str] = frozenset()
 
 
-@dataclass
+@dataclass(slots=True)
 class Flow:
     """The variables at one point of a scope. Copied where control flow branches."""
 
@@ -116,8 +116,11 @@ class Flow:
         partly = bool(view) and (old.content is Content.NOTHING or bool(old.parts))
         parts = old.parts | {view} if partly else frozenset()
         for written in {name, old.root}:
-            self.variables[written] = replace(self.get(written), content=Content.WRITTEN)
-        self.variables[name] = replace(self.variables[name], parts=parts)
+            known = self.get(written)
+            if known.content is not Content.WRITTEN or written not in self.variables:
+                self.variables[written] = replace(known, content=Content.WRITTEN)
+        if self.variables[name].parts != parts:
+            self.variables[name] = replace(self.variables[name], parts=parts)
 
     def role(self, name: str, declared: Role | None, view: str = "") -> Role:
         """The role of an argument, from what its kernel declares and what its memory holds.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rewriter.core import python_syntax
+from rewriter.core.python_pieces import Module
 from rewriter.locate.types import InputSpec
 from rewriter.runtime.host.harness import HARNESSES
 
@@ -71,17 +72,17 @@ class Harness:
 NO_HARNESS = Harness({}, frozenset())
 
 
-def read_harness(module: Iterable[ast.stmt]) -> Harness:
+def read_harness(module: Module) -> Harness:
     """Read the functions of a module that make example inputs: `rewriter/runtime/host/harness.py`.
 
     Tensors are made by `rand_strided`, numbers are literals.
     """
     examples: dict[str, InputSpec] = {}
     constants = set()
-    for function in module:
+    for function in module.body:
         if not isinstance(function, ast.FunctionDef) or function.name not in HARNESSES:
             continue
-        for node in function.body:
+        for node in module.statements(function.body):
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
                 examples[target.id] = _example(target.id, node.value, examples)
                 if isinstance(node.value, ast.Constant):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rewriter.core.types import Language, Role, Type
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Argument:
     """One argument or result of a launch.
 
@@ -25,7 +25,7 @@ class Argument:
     later: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InsertionPoint:
     """Where the lines of a launch stand, in bytes from the start of the file.
 
@@ -41,7 +41,7 @@ class InsertionPoint:
     open_ended: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.python_pieces import Module
 from rewriter.core.source import Source
 from rewriter.locate.cpp.recognition import EMBEDDED, SUFFIXES
 from rewriter.locate.python import outline
@@ -103,7 +104,7 @@ def _literal(source: Source) -> ast.Constant:
     return value
 
 
-def _parse(source: Source) -> ast.Module:
+def _parse(source: Source) -> Module:
     try:
         return outline.parse(source)
     except RewriterError as error:

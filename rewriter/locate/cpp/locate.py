@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 import tree_sitter
 
 from rewriter.core.errors import RewriterError
+from rewriter.core.python_pieces import Module
 from rewriter.core.source import Source
 from rewriter.core.types import Role
 from rewriter.locate import provenance
@@ -263,8 +263,8 @@ def _outputs(
     return tuple(buffers.get(position, "") for position in range(max(buffers, default=-1) + 1))
 
 
-def _require_module(source: Source) -> list[ast.stmt]:
-    """The statements of a Python file. Refuses what could not be imported, or has no `call`."""
+def _require_module(source: Source) -> Module:
+    """The tree of a Python file. Refuses what could not be imported, or has no `call`."""
     module = python.parse(source)
     if not _CALL.search(source.data):
         raise RewriterError(
@@ -272,4 +272,4 @@ def _require_module(source: Source) -> list[ast.stmt]:
             f"{source.name}: the file ends too early: nothing is bound to `call`",
             hint="Expected a complete output_code.py; copy it again.",
         )
-    return module.body
+    return module

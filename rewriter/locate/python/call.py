@@ -4,87 +4,141 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from rewriter.core import python_syntax
 from rewriter.locate.python.grammar import PythonGrammar
+from rewriter.locate.python.written_form import Template, WrittenForm, form_of
 
 _EMPTY = cst.Module([])
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 _LITERALS = (*_NUMBERS, cst.SimpleString, cst.ConcatenatedString)
+_FORMS = 10_000  # that are kept
 _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
 
 
-@dataclass(frozen=True)
-class WrittenArgument:
-    """One argument as written. `value` is libcst's node, `keyword` empty for a positional one."""
-
-    keyword: str
-    value: cst.BaseExpression
-
-    @property
-    def expr(self) -> str:
-        return code(self.value)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PythonValue:
     """How a probe may read an argument a second time: `expr` has no side effect.
 
     `base` is the variable that the value hangs on; `kind` says whether the expression is a plain
-    name, a view of it, an element of it, a number or another literal, or arithmetic.
+    name, a view of it, an element of it, a number or another literal, or arithmetic; it is empty
+    where nothing is known. `view` is a view in the spacing of `ast.unparse`, as data flow has it.
     """
 
     expr: str
     base: str
     kind: str
+    view: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenArgument:
+    """One argument as written. `keyword` is empty for a positional one.
+
+    `values` are the members of a list, or the argument itself; `is_number` says that it is written
+    as a number.
+    """
+
+    keyword: str
+    is_number: bool
+    values: tuple[PythonValue, ...]
 
 
 class UnreadableCallError(Exception):
-    """A call that Python reads and libcst does not; `position` is its place among those given."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__(f"call {position}")
-        self.position = position
+    """A call that Python reads and libcst does not."""
 
 
-def parse_calls(texts: Sequence[str]) -> list[tuple[WrittenArgument, ...]]:
-    """The arguments of each call; all are parsed in one go, since a parse has a fixed cost.
+class CallReader:
+    """Reads calls. Those that differ in variables and numbers alone are parsed once."""
 
-    Raises `UnreadableCallError`.
-    """
+    def __init__(self, grammar: PythonGrammar) -> None:
+        self._grammar = grammar
+        self._calls: dict[tuple[str, int], tuple[_ArgumentTemplate, ...]] = {}
+        self._views: dict[tuple[str, int], Template] = {}
+
+    def read(self, text: str) -> tuple[WrittenArgument, ...]:
+        """The arguments of a call. Raises `UnreadableCallError`.
+
+        `RecursionError` where one is nested too deeply: libcst nests what is a list to Python.
+        """
+        form = form_of(text)
+        templates = self._calls.get(form.key)
+        if templates is None:
+            if len(self._calls) >= _FORMS:
+                self._calls.clear()
+            templates = tuple(
+                _ArgumentTemplate(argument, form)
+                for argument in _arguments(form.text, self._grammar)
+            )
+            self._calls[form.key] = templates
+        return tuple(template.fill(form.values) for template in templates)
+
+    def unparse(self, text: str) -> str:
+        """An expression in the spacing of `ast.unparse`."""
+        form = form_of(text)
+        template = self._views.get(form.key)
+        if template is None:
+            if len(self._views) >= _FORMS:
+                self._views.clear()
+            template = self._views[form.key] = form.template(_unparse(form.text))
+        return template.fill(form.values)
+
+
+class _ArgumentTemplate:
+    """An argument of a form of calls."""
+
+    __slots__ = ("_argument", "_values")
+
+    def __init__(self, argument: WrittenArgument, form: WrittenForm) -> None:
+        self._argument = argument
+        self._values = [
+            (form.template(one.expr), form.template(one.base), one.kind, form.template(one.view))
+            for one in argument.values
+        ]
+
+    def fill(self, values: Sequence[str]) -> WrittenArgument:
+        return WrittenArgument(
+            self._argument.keyword,
+            self._argument.is_number,
+            tuple(
+                PythonValue(expr.fill(values), base.fill(values), kind, view.fill(values))
+                for expr, base, kind, view in self._values
+            ),
+        )
+
+
+def _arguments(text: str, grammar: PythonGrammar) -> tuple[WrittenArgument, ...]:
     try:
-        return [_arguments(line) for line in _module(texts).body] if texts else []
-    except (cst.ParserSyntaxError, RecursionError, _NoCallError):
-        pass
-    for position, text in enumerate(texts):
-        try:
-            (line,) = _module([text]).body
-            _arguments(line)
-        except (cst.ParserSyntaxError, RecursionError, _NoCallError, ValueError) as error:
-            raise UnreadableCallError(position) from error
-    raise UnreadableCallError(0)
-
-
-class _NoCallError(Exception):
-    """The text of a call parses as another expression."""
-
-
-def _module(texts: Sequence[str]) -> cst.Module:
-    return cst.parse_module("".join(f"({text})\n" for text in texts))
-
-
-def _arguments(line: cst.BaseStatement | cst.SimpleStatementLine) -> tuple[WrittenArgument, ...]:
+        module = cst.parse_module(f"({text})\n")
+    except (cst.ParserSyntaxError, RecursionError) as error:
+        raise UnreadableCallError from error
+    line = module.body[0] if len(module.body) == 1 else None
     statement = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
     call = statement.value if isinstance(statement, cst.Expr) else None
     if not isinstance(call, cst.Call):
-        raise _NoCallError
+        raise UnreadableCallError
     return tuple(
-        WrittenArgument(argument.keyword.value if argument.keyword else "", argument.value)
+        WrittenArgument(
+            argument.keyword.value if argument.keyword else "",
+            isinstance(argument.value, (cst.Integer, cst.Float)),
+            tuple(_value(member, grammar) for member in _elements(argument.value)),
+        )
         for argument in call.args
     )
+
+
+def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> PythonValue:
+    read = read_value(node, grammar)
+    if read is None:
+        return PythonValue(code(node), "", "")
+    return replace(read, view=_unparse(read.expr)) if read.kind == "view" else read
+
+
+def _unparse(expr: str) -> str:
+    return ast.unparse(ast.parse(expr, mode="eval"))
 
 
 def code(node: cst.CSTNode) -> str:
@@ -99,10 +153,10 @@ def code(node: cst.CSTNode) -> str:
     return " ".join(text.split())
 
 
-def elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
+def _elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
     """The members of a list or tuple display, or the value itself."""
     if isinstance(value, (cst.List, cst.Tuple)):
-        return tuple(inner for member in value.elements for inner in elements(member.value))
+        return tuple(inner for member in value.elements for inner in _elements(member.value))
     return (value,)
 
 

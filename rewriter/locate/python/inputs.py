@@ -11,48 +11,69 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rewriter.core.python_pieces import Module
 from rewriter.locate.inputs import SYMBOL, Harness, combine, dimension, shape
 from rewriter.locate.types import InputSpec
 
-_PARTITION = "partition_"
 
+class InputFacts:
+    """What the statements of one function say of inputs, as they are gone through in order."""
 
-def input_specs(
-    module: Sequence[ast.stmt],
-    entry: ast.FunctionDef | ast.AsyncFunctionDef,
-    names: Sequence[str],
-    harness: Harness,
-) -> tuple[InputSpec, ...]:
-    """What is known of each input of `entry`, one function of the module."""
-    # A partition has the graph's own names; its inputs may be the entry's.
-    partitions = [
-        node
-        for node in module
-        if isinstance(node, ast.FunctionDef) and node.name.startswith(_PARTITION)
-    ]
-    asserted: dict[str, InputSpec] = {}
-    symbols: dict[str, str] = {}
-    for function in (entry, *partitions):
-        for statement in _statements(function.body):
-            symbols = _symbol(statement, names) | symbols
+    def __init__(self) -> None:
+        self._asserted: dict[str, InputSpec] = {}
+        self._symbols: dict[str, str] = {}
+
+    def read(self, statement: ast.stmt) -> None:
+        """A simple statement that runs in every call: it may stand under a `with`."""
+        if isinstance(statement, ast.Assign):
+            for place, symbol in _symbol(statement):
+                self._symbols.setdefault(place, symbol)
+        elif isinstance(statement, ast.Expr):
             for known in _asserted(statement):
-                if known.name in names:
-                    before = asserted.get(known.name, InputSpec(known.name, "tensor"))
-                    asserted[known.name] = _merged(before, known)
-    return combine(names, harness.examples, asserted, symbols)
+                self._assert(known)
+
+    def add(self, other: InputFacts) -> None:
+        """What a later function says: a partition has the graph's own names."""
+        for known in other._asserted.values():
+            self._assert(known)
+        self._symbols = other._symbols | self._symbols
+
+    def specs(self, names: Sequence[str], harness: Harness) -> tuple[InputSpec, ...]:
+        """What is known of each of these inputs."""
+        inputs = set(names)
+        return combine(
+            names,
+            harness.examples,
+            {name: known for name, known in self._asserted.items() if name in inputs},
+            {
+                place: symbol
+                for place, symbol in self._symbols.items()
+                if place.partition("[")[0] in inputs
+            },
+        )
+
+    def _assert(self, known: InputSpec) -> None:
+        before = self._asserted.get(known.name, InputSpec(known.name, "tensor"))
+        self._asserted[known.name] = _merged(before, known)
 
 
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The simple statements of a body, in order, also of what stands under a `with`."""
-    for statement in body:
-        if isinstance(statement, (ast.With, ast.Try)):
-            yield from _statements(statement.body)
-        else:
-            yield statement
+def read_facts(module: Module, function: ast.FunctionDef) -> InputFacts:
+    """What a function says of inputs."""
+    facts = InputFacts()
+
+    def read(block: Sequence[ast.stmt]) -> None:
+        for statement in module.statements(block):
+            if isinstance(statement, (ast.With, ast.Try)):
+                read(statement.body)
+            else:
+                facts.read(statement)
+
+    read(function.body)
+    return facts
 
 
-def _asserted(statement: ast.stmt) -> Iterator[InputSpec]:
-    call = statement.value if isinstance(statement, ast.Expr) else None
+def _asserted(statement: ast.Expr) -> Iterator[InputSpec]:
+    call = statement.value
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
         return
     callee = call.func.id
@@ -85,14 +106,12 @@ def _merged(before: InputSpec, known: InputSpec) -> InputSpec:
     )
 
 
-def _symbol(statement: ast.stmt, names: Sequence[str]) -> dict[str, str]:
+def _symbol(statement: ast.Assign) -> Iterator[tuple[str, str]]:
     """`s77 = arg2_1`, or `s0 = arg0_1_size[0]`, which is the symbol of `arg0_1[0]`."""
-    if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
-        return {}
-    target, value = statement.targets[0].id, statement.value
-    if not SYMBOL.match(target):
-        return {}
+    target, value = statement.targets[0], statement.value
+    if not (isinstance(target, ast.Name) and SYMBOL.match(target.id)):
+        return
     place = ast.unparse(value).replace("_size[", "[")
     name, _, rest = place.partition("[")
-    is_input = name in names and (not rest or rest[:-1].isdecimal())
-    return {place: target} if is_input else {}
+    if name.isidentifier() and (not rest or rest[:-1].isdecimal()):
+        yield place, target.id

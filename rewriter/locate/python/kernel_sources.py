@@ -14,7 +14,7 @@ _COMPILED = "async_compile."
 
 def kernels(source: Source) -> Iterator[KernelSource]:
     """The kernels in the order of the file. Of two with one name the last is what is launched."""
-    for node in parse(source).body:
+    for node in parse(source, divided=True).body:
         if (
             isinstance(node, ast.Assign)
             and isinstance(target := node.targets[0], ast.Name)
@@ -22,7 +22,7 @@ def kernels(source: Source) -> Iterator[KernelSource]:
             and callee(call).startswith(_COMPILED)
         ):
             # The kernel's name and its source; a multi-kernel is a list of other kernels.
-            inside, text = range(0), source.call_text(call)
+            inside, text = range(0), source.text_of(call)
             for given in call.args:
                 if (
                     isinstance(given, ast.Constant)

@@ -8,15 +8,20 @@ variables hold at that point.
 from __future__ import annotations
 
 import ast
+import bisect
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import outline as outlines
+from rewriter.locate.python.call import CallReader
 from rewriter.locate.python.grammar import PythonGrammar, PythonShape
+from rewriter.locate.python.inputs import InputFacts
+from rewriter.locate.python.nodes import children, names, walk
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
 from rewriter.locate.types import InsertionPoint, Unrecognised
 
@@ -27,23 +32,40 @@ _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 @dataclass(frozen=True)
 class PythonLaunch:
-    """A launch before libcst has read it. `flow` holds its variables as they are just before it.
+    """A launch before libcst has read it; `text` is its call. It holds nothing of the tree.
 
-    `kept` tells whether anything is done with its result, `targets` what it is assigned to.
+    `kept` tells whether anything is done with its result, `targets` what it is assigned to. `flow`
+    holds its variables as they are just before it. `last_line` is that of its statement.
     """
 
-    call: ast.Call
+    text: str
+    line: int
+    last_line: int
     callee: str
     shape: PythonShape
-    scope: ScopeNode
+    scope: str
     offset: int
     insertion_point: InsertionPoint
     repeats: bool
     kept: bool
     targets: tuple[str, ...]
-    outputs: tuple[tuple[str, str], ...]
     comments: tuple[bytes, ...]
     flow: Flow
+
+
+@dataclass
+class WalkedScope:
+    """What a walk through a scope leaves beside launches, all in the order of the walk.
+
+    `returned` are the buffers that it returns, `received` the statement that gives names to what it
+    was called with, `facts` what it says of inputs, `elements` where it takes parts of results.
+    """
+
+    unrecognised: list[Unrecognised] = field(default_factory=list)
+    returned: tuple[str, ...] = ()
+    received: ast.Assign | None = None
+    facts: InputFacts = field(default_factory=InputFacts)
+    elements: Elements = field(default_factory=lambda: Elements())
 
 
 class CallClassifier:
@@ -74,8 +96,7 @@ class CallClassifier:
 class PythonLaunchFinder:
     """Walks through one scope: finds its launches, what it returns, and calls nobody knows.
 
-    `launches` and `unrecognised` are in the order of the walk, `returned` are the buffers that the
-    scope returns.
+    `found` gets each launch before the walk goes on: `launch.flow` is of no use later.
     """
 
     def __init__(
@@ -84,27 +105,46 @@ class PythonLaunchFinder:
         source: Source,
         outline: PythonOutline,
         classifier: CallClassifier,
+        reader: CallReader,
+        found: Callable[[PythonLaunch], None],
     ) -> None:
-        self.launches: list[PythonLaunch] = []
-        self.unrecognised: list[Unrecognised] = []
-        self.returned: tuple[str, ...] = ()
         self._scope = scope
         self._source = source
+        self._module = outline.module
         self._classifier = classifier
-        self._elements = _Elements(scope.function)
+        self._reader = reader
+        self._found = found
+        self._walked = WalkedScope()
         self._loops = 0  # how many the walk is in
+        self._branches = 0
         self._last = scope.function.lineno  # the line behind the last launch
-        flow = Flow(outline.harness.tensors, outline.harness.constants)
-        self._block(scope.function.body, flow)
+        self._flow = Flow(outline.harness.tensors, outline.harness.constants)
+
+    def walk(self) -> WalkedScope:
+        """Go through the scope, once."""
+        for statement in self._module.statements(self._scope.function.body):
+            if self._walked.received is None and _receives(statement):
+                self._walked.received = statement
+            self._statement(statement, self._flow)
+        return self._walked
 
     def _block(self, body: list[ast.stmt], flow: Flow) -> None:
-        for statement in body:
-            if isinstance(statement, (ast.If, ast.While, ast.For, ast.With, ast.Try)):
-                self._compound(statement, flow)
-            elif isinstance(statement, outlines.Function):
-                continue
-            else:
-                self._simple(statement, flow)
+        for statement in self._module.statements(body):
+            self._statement(statement, flow)
+
+    def _statement(self, statement: ast.stmt, flow: Flow) -> None:
+        if isinstance(statement, (ast.If, ast.While, ast.For, ast.With, ast.Try)):
+            self._compound(statement, flow)
+            return
+        if isinstance(statement, (ast.Assign, ast.Delete)):
+            self._walked.elements.read(statement)
+        elif isinstance(statement, ast.Match) or hasattr(statement, "body"):
+            for inner in self._module.walk(statement):
+                self._walked.elements.read(inner)
+        if not isinstance(statement, outlines.Function):
+            if not self._branches:
+                self._walked.facts.read(statement)
+            self._simple(statement, flow)
 
     def _compound(
         self, statement: ast.If | ast.While | ast.For | ast.With | ast.Try, flow: Flow
@@ -123,19 +163,26 @@ class PythonLaunchFinder:
             self._calls(statement, header, flow, obstacle="it stands in the head of a block")
         self._loops -= repeats
         loop = isinstance(statement, (ast.While, ast.For))
+        branches = not isinstance(statement, (ast.With, ast.Try))
         self._loops += loop
+        self._branches += branches
         if isinstance(statement, ast.With):
             self._block(statement.body, flow)
         else:
             alternative = flow.branch()
             self._block(statement.body, flow)
+            self._branches += 1
             self._block(statement.orelse, alternative)
+            self._branches -= 1
             flow.join(alternative)
         if isinstance(statement, ast.Try):
+            self._branches += 1
             for handler in statement.handlers:
                 self._block(handler.body, flow.branch())
             self._block(statement.finalbody, flow)
+            self._branches -= 1
         self._loops -= loop
+        self._branches -= branches
 
     def _simple(self, statement: ast.stmt, flow: Flow) -> None:
         launches = self._calls(statement, statement, flow, obstacle="")
@@ -146,13 +193,13 @@ class PythonLaunchFinder:
             if self._classifier.classify(callee(call), call) == "write":
                 flow.write(head(callee(call)))
         elif isinstance(statement, ast.Return):
-            self.returned = tuple(_returned(statement.value, flow))
+            self._walked.returned = tuple(_returned(statement.value, flow))
         elif isinstance(statement, ast.Delete):
             for name in names(statement):
                 flow.forget(name)
         # Whatever was handed to a launch holds values now: it did before, or was written.
-        for candidate in launches:
-            for name, view in self._uses(candidate.call):
+        for call in launches:
+            for name, view in self._uses(call):
                 if name in flow.variables:
                     flow.write(name, view)
 
@@ -161,10 +208,15 @@ class PythonLaunchFinder:
         if isinstance(node, ast.Name):
             yield node.id, ""
         elif isinstance(node, ast.Call) and self._classifier.is_view(node):
-            yield view_base(node), ast.unparse(node)
+            yield view_base(node), self._unparse(node)
         else:
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 yield from self._uses(child)
+
+    def _unparse(self, node: ast.expr) -> str:
+        if node.lineno != node.end_lineno:
+            return ast.unparse(node)
+        return self._reader.unparse(self._source.text_of(node))
 
     def _assign(
         self,
@@ -228,25 +280,27 @@ class PythonLaunchFinder:
 
     def _calls(
         self, statement: ast.stmt, inside: ast.AST, flow: Flow, *, obstacle: str
-    ) -> list[PythonLaunch]:
+    ) -> list[ast.Call]:
         """Sort the calls under `inside`; returns the launches among them."""
+        if isinstance(inside, ast.Delete):
+            return []
         launches = []
-        for node in ast.walk(inside):
+        for node in walk(inside):
             if not isinstance(node, ast.Call):
                 continue
             path = callee(node)
             verdict = self._classifier.classify(path, node)
             if isinstance(verdict, PythonShape):
-                launches.append(self._candidate(statement, node, path, verdict, flow, obstacle))
+                launches.append(node)
+                self._found(self._launch(statement, node, path, verdict, flow, obstacle))
             elif verdict is None:
-                text = " ".join(self._source.call_text(node).split())
-                self.unrecognised.append(Unrecognised(node.lineno, text))
+                text = " ".join(self._source.text_of(node).split())
+                self._walked.unrecognised.append(Unrecognised(node.lineno, text))
         if launches:
             self._last = (statement.end_lineno or statement.lineno) + 1
-            self.launches += launches
         return launches
 
-    def _candidate(
+    def _launch(
         self,
         statement: ast.stmt,
         call: ast.Call,
@@ -255,18 +309,18 @@ class PythonLaunchFinder:
         flow: Flow,
         obstacle: str,
     ) -> PythonLaunch:
-        targets = _targets(statement)
         return PythonLaunch(
-            call=call,
+            text=self._source.text_of(call),
+            line=call.lineno,
+            last_line=statement.end_lineno or 0,
             callee=path,
             shape=shape,
-            scope=self._scope,
+            scope=self._scope.name,
             offset=self._source.position(call.lineno, call.col_offset),
             insertion_point=self._insertion_point(statement, obstacle),
             repeats=self._loops > 0 or not _runs_once(self._scope),
             kept=not (isinstance(statement, ast.Expr) and statement.value is call),
-            targets=targets,
-            outputs=self._elements.of(targets[0], statement) if len(targets) == 1 else (),
+            targets=_targets(statement),
             comments=self._comments(statement),
             flow=flow.only(names(call)),
         )
@@ -305,30 +359,36 @@ def _runs_once(scope: ScopeNode) -> bool:
     return scope.entry or scope.name.startswith("partition_")
 
 
-class _Elements:
+class Elements:
     """Where a scope takes the elements out of results: `buf8 = buf7[0]` after `buf7 = op(…)`."""
 
-    def __init__(self, function: outlines.Function) -> None:
+    def __init__(self) -> None:
         self._events: dict[str, list[tuple[int, str, str]]] = {}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-                self._add(target.id, node.lineno, "end", "")
-                if isinstance(node.value, ast.Subscript) and (base := _subscripted(node.value)):
-                    self._add(base, node.lineno, target.id, ast.unparse(node.value))
-            elif isinstance(node, ast.Delete):
-                for name in names(node):
-                    self._add(name, node.lineno, "end", "")
-        for events in self._events.values():
-            events.sort()
+        self._ordered: set[str] = set()
+
+    def read(self, node: ast.AST) -> None:
+        """One statement of the scope."""
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+            self._add(target.id, node.lineno, "end", "")
+            if isinstance(node.value, ast.Subscript) and (base := _subscripted(node.value)):
+                self._add(base, node.lineno, target.id, ast.unparse(node.value))
+        elif isinstance(node, ast.Delete):
+            for name in names(node):
+                self._add(name, node.lineno, "end", "")
 
     def _add(self, base: str, line: int, target: str, expr: str) -> None:
         self._events.setdefault(base, []).append((line, target, expr))
 
-    def of(self, name: str, statement: ast.stmt) -> tuple[tuple[str, str], ...]:
-        """`(variable, expression)` per element of the result that `statement` binds to `name`."""
-        later = itertools.dropwhile(
-            lambda event: event[0] <= (statement.end_lineno or 0), self._events.get(name, ())
-        )
+    def of(self, name: str, last_line: int) -> tuple[tuple[str, str], ...]:
+        """`(variable, expression)` per element of the result that a statement binds to `name`.
+
+        `last_line` is that of the statement; the scope has to be read to its end.
+        """
+        events = self._events.get(name, [])
+        if name not in self._ordered:
+            events.sort()
+            self._ordered.add(name)
+        later = itertools.islice(events, bisect.bisect_left(events, (last_line + 1,)), None)
         return tuple(
             (target, expr)
             for _, target, expr in itertools.takewhile(lambda e: e[1] != "end", later)
@@ -365,10 +425,13 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
     return tuple(ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Subscript)))
 
 
-def names(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            yield inner.id
+def _receives(statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`arg0_1, arg1_1 = args`"""
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Name)
+        and statement.value.id == "args"
+    )
 
 
 def view_base(call: ast.Call) -> str:

@@ -1,18 +1,17 @@
 """Finds the launches of a Python wrapper, and what their arguments are.
 
-`launch_finder.py` walks through the scopes; libcst then reads all launches at once. The roles that
-their kernels declare are combined with what data flow knows of their buffers.
+`launch_finder.py` walks through the scopes; libcst then reads all launches, each way of writing one
+once. The roles that their kernels declare are combined with what data flow knows of their buffers.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import libcst as cst
-
-from rewriter.core import limits
+from rewriter.core import garbage, limits, python_pieces
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Role, Type
@@ -21,27 +20,23 @@ from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_ro
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
-from rewriter.locate.python.call import (
-    PythonValue,
-    UnreadableCallError,
-    WrittenArgument,
-    code,
-    elements,
-    parse_calls,
-    read_value,
-)
+from rewriter.locate.python.call import CallReader, PythonValue, UnreadableCallError
 from rewriter.locate.python.grammar import PythonGrammar
-from rewriter.locate.python.inputs import input_specs
+from rewriter.locate.python.inputs import InputFacts, read_facts
 from rewriter.locate.python.launch_finder import (
     CallClassifier,
+    Elements,
     PythonLaunch,
     PythonLaunchFinder,
-    names,
+    WalkedScope,
 )
+from rewriter.locate.python.nodes import names
 from rewriter.locate.python.outline import PythonOutline, head
 from rewriter.locate.python.roles import RESOLVERS, KernelCall
 from rewriter.locate.python.signature import Signatures
 from rewriter.locate.types import Argument, EntryPoint, Launch, Located
+
+_PARTITION = "partition_"
 
 
 def locate(source: Source) -> Located:
@@ -50,143 +45,203 @@ def locate(source: Source) -> Located:
     Raises `RewriterError` where the source does not parse.
     """
     grammar = grammars.load()
-    outline = outlines.read(source, grammar)
-    classifier = CallClassifier(outline, grammar)
-    finders = [PythonLaunchFinder(scope, source, outline, classifier) for scope in outline.scopes]
-    launch_calls = sorted(
-        (launch for finder in finders for launch in finder.launches),
-        key=lambda launch: launch.offset,
-    )
-    unrecognised = (call for finder in finders for call in finder.unrecognised)
-    returned = {
-        scope.name: finder.returned for scope, finder in zip(outline.scopes, finders, strict=True)
-    }
-    signatures = Signatures(outline.definitions)
-    try:
-        written = parse_calls([source.call_text(candidate.call) for candidate in launch_calls])
-    except UnreadableCallError as error:
-        line = launch_calls[error.position].call.lineno
-        raise RewriterError(
-            "syntax-error",
-            f"{source.name}:{line}: the arguments of this launch cannot be read\n"
-            f"    {source.line_text(line).strip()}",
-            hint="Expected the output_code.py that torch.compile wrote.",
-        ) from error
-    launches = []
-    for index, (candidate, arguments) in enumerate(zip(launch_calls, written, strict=True)):
+    with garbage.paused():
         try:
-            launches.append(_launch(index, candidate, arguments, signatures, grammar))
-        except RecursionError as error:
-            # libcst nests what is a list to Python: `a and b and c`, strings in a row.
-            where = f"{source.name}:{candidate.call.lineno}"
-            bound = str(limits.PYTHON_NESTING)
-            raise limits.too_large(where, "an argument is nested too deeply", bound) from error
+            outline = outlines.read(source, grammar)
+            if outline.module.is_whole:
+                return _locate(source, outline, grammar)
+            located = _locate(source, outline, grammar)
+            outline.module.read_the_rest()
+            return located
+        except python_pieces.MisreadError:
+            pass
+        except RewriterError:
+            if len(source.data) <= python_pieces.LARGE:
+                raise
+        # What is wrong with a file is said of its first fault: only its whole tree knows that.
+        return _locate(source, outlines.read(source, grammar, whole=True), grammar)
+
+
+def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> Located:
+    classifier = CallClassifier(outline, grammar)
+    reader = CallReader(grammar)
+    builder = _Builder(source, Signatures(outline.definitions), grammar, reader)
+    walked: list[WalkedScope] = []
+    for scope in outline.scopes:
+        finder = PythonLaunchFinder(scope, source, outline, classifier, reader, builder.add)
+        walked.append(finder.walk())
+        builder.end_scope(walked[-1].elements)
+    unrecognised = (call for one in walked for call in one.unrecognised)
     return Located(
-        tuple(launches),
+        builder.launches(),
         tuple(sorted(unrecognised, key=lambda call: call.line)),
-        tuple(_entries(outline, source, returned)),
+        tuple(_entries(outline, source, walked)),
         outline.header,
         outline.loader_globals,
     )
 
 
-def _launch(
-    index: int,
-    candidate: PythonLaunch,
-    arguments: tuple[WrittenArgument, ...],
-    signatures: Signatures,
-    grammar: PythonGrammar,
-) -> Launch:
-    kernel = head(candidate.callee) if candidate.shape.roles == "signature" else candidate.callee
-    called = KernelCall(candidate.callee, arguments, candidate.kept)
-    declared = RESOLVERS[candidate.shape.roles](called, signatures)
-    resolved = [
-        _argument(member, hint, candidate.flow, grammar)
-        for argument, hint in zip(arguments, declared, strict=True)
-        # A list of tensors is several arguments of the launch.
-        for member in elements(argument.value)
-    ]
-    if not any(argument.role == "out" for argument in resolved):
-        resolved += _results(candidate)
-    origins, nodes = provenance.read(candidate.comments)
-    return Launch(
-        index=index,
-        scope=candidate.scope.name,
-        kernel=kernel,
-        kind=candidate.shape.kind,
-        line=candidate.call.lineno,
-        args=distinct_names(unify_roles(resolved, candidate.flow)),
-        origins=origins,
-        source_nodes=nodes,
-        insertion_point=candidate.insertion_point,
-        repeats=candidate.repeats,
-    )
+@dataclass(frozen=True, slots=True)
+class _Incomplete:
+    """A launch that only the end of its scope completes: where its results are used is there."""
+
+    launch: Launch
+    arguments: list[Argument]
+    targets: tuple[str, ...]
+    last_line: int
+    flow: Flow
 
 
-def _argument(
-    value: cst.BaseExpression, declared: DeclaredArgument, flow: Flow, grammar: PythonGrammar
-) -> Argument:
-    read = read_value(value, grammar)
-    if read is None:
-        return Argument(code(value), code(value), "", "in", "other")
-    if not read.base:
-        kind: Type = "scalar" if read.kind == "number" else "other"
-        return Argument(read.expr, read.expr, "", "in", kind)
-    kind = declared.type or _type(read, flow)
-    role: Role = "in" if kind != "tensor" else flow.role(read.base, declared.role, _view(read))
-    return Argument(read.base, read.expr, flow.get(read.base).root, role, kind)
+class _Builder:
+    """Turns what the walk finds into launches."""
+
+    def __init__(
+        self, source: Source, signatures: Signatures, grammar: PythonGrammar, reader: CallReader
+    ) -> None:
+        self._source = source
+        self._signatures = signatures
+        self._reader = reader
+        self._launches: list[tuple[int, Launch]] = []
+        self._incomplete: list[tuple[int, _Incomplete]] = []
+        self._unreadable: list[tuple[int, int]] = []  # offsets and lines
+        self._too_deep: list[tuple[int, int]] = []
+        self._texts: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, found: PythonLaunch) -> None:
+        try:
+            self._add(found)
+        except UnreadableCallError:
+            self._unreadable.append((found.offset, found.line))
+        except RecursionError:
+            # libcst nests what is a list to Python: `a and b and c`, strings in a row.
+            self._too_deep.append((found.offset, found.line))
+
+    def end_scope(self, elements: Elements) -> None:
+        """Complete the launches of a scope that was walked through."""
+        for offset, one in self._incomplete:
+            arguments = one.arguments + list(_results(one, elements))
+            args = distinct_names(unify_roles(arguments, one.flow))
+            self._launches.append((offset, replace(one.launch, args=args)))
+        self._incomplete.clear()
+
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches, in the order of the file. Raises where the arguments of one are unknown."""
+        if self._unreadable:
+            _, line = min(self._unreadable)
+            raise RewriterError(
+                "syntax-error",
+                f"{self._source.name}:{line}: the arguments of this launch cannot be read\n"
+                f"    {self._source.line_text(line).strip()}",
+                hint="Expected the output_code.py that torch.compile wrote.",
+            )
+        if self._too_deep:
+            _, line = min(self._too_deep)
+            raise limits.too_large(
+                f"{self._source.name}:{line}",
+                "an argument is nested too deeply",
+                str(limits.PYTHON_NESTING),
+            )
+        self._launches.sort(key=lambda one: one[0])
+        return tuple(
+            launch if launch.index == index else replace(launch, index=index)
+            for index, (_, launch) in enumerate(self._launches)
+        )
+
+    def _add(self, found: PythonLaunch) -> None:
+        written = self._reader.read(found.text)
+        called = KernelCall(found.callee, written, found.kept)
+        declared = RESOLVERS[found.shape.roles](called, self._signatures)
+        arguments = [
+            _argument(value, hint, found.flow)
+            for argument, hint in zip(written, declared, strict=True)
+            # A list of tensors is several arguments of the launch.
+            for value in argument.values
+        ]
+        is_complete = any(argument.role == "out" for argument in arguments)
+        origins, nodes = provenance.read(found.comments)
+        launch = Launch(
+            index=len(self._launches) + len(self._incomplete),
+            scope=found.scope,
+            kernel=head(found.callee) if found.shape.roles == "signature" else found.callee,
+            kind=found.shape.kind,
+            line=found.line,
+            args=distinct_names(unify_roles(arguments, found.flow)) if is_complete else (),
+            origins=self._texts.setdefault(origins, origins),
+            source_nodes=self._texts.setdefault(nodes, nodes),
+            insertion_point=found.insertion_point,
+            repeats=found.repeats,
+        )
+        if is_complete:
+            self._launches.append((found.offset, launch))
+        else:
+            one = _Incomplete(launch, arguments, found.targets, found.last_line, found.flow)
+            self._incomplete.append((found.offset, one))
 
 
-def _view(read: PythonValue) -> str:
-    """A view in the spacing of `ast.unparse`, as data flow has it; empty for other expressions."""
-    return ast.unparse(ast.parse(read.expr, mode="eval")) if read.kind == "view" else ""
+def _argument(value: PythonValue, declared: DeclaredArgument, flow: Flow) -> Argument:
+    if not value.kind:
+        return Argument(value.expr, value.expr, "", "in", "other")
+    if not value.base:
+        kind: Type = "scalar" if value.kind == "number" else "other"
+        return Argument(value.expr, value.expr, "", "in", kind)
+    kind = declared.type or _type(value, flow)
+    role: Role = "in" if kind != "tensor" else flow.role(value.base, declared.role, value.view)
+    return Argument(value.base, value.expr, flow.get(value.base).root, role, kind)
 
 
-def _type(read: PythonValue, flow: Flow) -> Type:
-    if read.kind == "arithmetic":
+def _type(value: PythonValue, flow: Flow) -> Type:
+    if value.kind == "arithmetic":
         return "scalar"
-    return flow.type_of(read.base)
+    return flow.type_of(value.base)
 
 
-def _results(candidate: PythonLaunch) -> Iterator[Argument]:
+def _results(launch: _Incomplete, elements: Elements) -> Iterator[Argument]:
     """What the statement keeps of the launch's result, by the names it is used under later."""
-    if candidate.outputs:
-        for name, expr in candidate.outputs:
-            yield Argument(name, expr, name, "out", "tensor")
-    else:
-        for target in candidate.targets:
-            yield Argument(target, target, target, "out", "tensor")
+    targets = launch.targets
+    taken = elements.of(targets[0], launch.last_line) if len(targets) == 1 else ()
+    for name, expr in taken or ((target, target) for target in targets):
+        yield Argument(name, expr, name, "out", "tensor")
 
 
 def _entries(
-    outline: PythonOutline, source: Source, returned: Mapping[str, tuple[str, ...]]
+    outline: PythonOutline, source: Source, walked: Sequence[WalkedScope]
 ) -> Iterator[EntryPoint]:
-    for scope in outline.scopes:
+    returned = {scope.name: one.returned for scope, one in zip(outline.scopes, walked, strict=True)}
+    for scope, one in zip(outline.scopes, walked, strict=True):
         if scope.entry:
             first = scope.function.body[0]
-            line = outlines.first_line(first)
+            line = python_pieces.first_line(first)
             start = source.line_start(line)
             before = source.data[start : source.position(first.lineno, first.col_offset)]
             indent = before[: len(before) - len(before.lstrip())]
             alone = line < first.lineno or not before.strip()
             if alone and not source.is_continued(line):
-                inputs, inputs_at = _inputs(scope.function, source)
-                outputs = returned.get(scope.name, ())
-                known = input_specs(outline.module, scope.function, inputs, outline.harness)
+                inputs, inputs_at = _inputs(one.received, source)
+                outputs = returned[scope.name]
+                for facts in _facts_of_partitions(outline, walked):
+                    one.facts.add(facts)
+                known = one.facts.specs(inputs, outline.harness)
                 yield EntryPoint(scope.name, start, indent, inputs, inputs_at, outputs, known)
             return
 
 
-def _inputs(function: outlines.Function, source: Source) -> tuple[tuple[str, ...], int | None]:
+def _facts_of_partitions(
+    outline: PythonOutline, walked: Sequence[WalkedScope]
+) -> Iterator[InputFacts]:
+    """What the partitions of a graph say of inputs, which they call as the graph does."""
+    known = {
+        id(scope.function): one.facts for scope, one in zip(outline.scopes, walked, strict=True)
+    }
+    for node in outline.module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith(_PARTITION):
+            yield known.get(id(node)) or read_facts(outline.module, node)
+
+
+def _inputs(received: ast.Assign | None, source: Source) -> tuple[tuple[str, ...], int | None]:
     """The names in `arg0_1, arg1_1 = args`, and the offset of the line behind."""
-    for node in function.body:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "args"
-        ):
-            end = node.end_lineno or node.lineno
-            behind = source.data[source.position(end, node.end_col_offset or 0) :]
-            alone = not re.match(rb"[ \t]*[^\s#]", behind)
-            return tuple(names(node.targets[0])), source.line_end(end) if alone else None
-    return (), None
+    if received is None:
+        return (), None
+    end = received.end_lineno or received.lineno
+    behind = source.data[source.position(end, received.end_col_offset or 0) :]
+    alone = not re.match(rb"[ \t]*[^\s#]", behind)
+    return tuple(names(received.targets[0])), source.line_end(end) if alone else None

@@ -2,7 +2,8 @@
 
 The standard library's `ast` gives it: it parses a whole wrapper seven times faster than libcst,
 and its positions are exact byte columns, where libcst's cost more than its parse and are wrong
-under a BOM. libcst then reads only the statements that launch something (`call.py`).
+under a BOM. libcst then reads only the calls that launch something (`call.py`). The body of a large
+function is read in pieces: whoever goes through it asks `PythonOutline.module` for its statements.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rewriter.core import limits, python_syntax
+from rewriter.core import limits, python_pieces, python_syntax
 from rewriter.core.errors import RewriterError
+from rewriter.core.python_pieces import Module, first_line
 from rewriter.core.source import Source
 from rewriter.locate.inputs import Harness, read_harness
 from rewriter.locate.python.grammar import PythonGrammar
@@ -57,12 +59,15 @@ class PythonOutline:
     header: int
     loader_globals: tuple[str, ...]
     harness: Harness
-    module: tuple[ast.stmt, ...]
+    module: Module
 
 
-def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
-    """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error."""
-    tree = parse(source)
+def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> PythonOutline:
+    """Outline a wrapper. Raises `RewriterError` with line and caret on a syntax error.
+
+    With `whole` nothing is left out of the tree, and errors are those of the first fault.
+    """
+    tree = parse(source, divided=not whole)
     definitions: dict[str, KernelDefinition] = {}
     scopes: list[ScopeNode] = []
     header = 0
@@ -75,7 +80,7 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
             elif isinstance(node.value, ast.Constant) and node.value.value is None:
                 loader_globals.append(target.id)
         for function, qualified in _functions(node):
-            if not grammar.is_helper(function.name) and _is_scope(function):
+            if not grammar.is_helper(function.name) and _is_scope(tree, function):
                 header = header or _line_above(source, first_line(node), above)
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
         above = node.end_lineno or node.lineno
@@ -85,16 +90,19 @@ def read(source: Source, grammar: PythonGrammar) -> PythonOutline:
         tuple(scopes),
         header,
         tuple(loader_globals),
-        read_harness(tree.body),
-        tuple(tree.body),
+        read_harness(tree),
+        tree,
     )
 
 
-def parse(source: Source) -> ast.Module:
-    """Parse, turning a syntax error into one that shows the line and a caret."""
+def parse(source: Source, *, divided: bool = False) -> Module:
+    """Parse, turning a syntax error into one that shows the line and a caret.
+
+    With `divided`, what is large may be left to whoever reads it: it is not parsed before.
+    """
     try:
         # As text: a coding cookie is then ignored, and columns are those of the UTF-8 bytes.
-        return python_syntax.parse(source.data.decode("utf-8-sig"))
+        return python_pieces.parse(source.data.decode("utf-8-sig"), divided=divided)
     except SyntaxError as error:
         raise _syntax_error(source, error) from error
     except UnicodeDecodeError as error:
@@ -120,7 +128,7 @@ def _syntax_error(source: Source, error: SyntaxError) -> RewriterError:
     )
 
 
-def _check_complete(source: Source, tree: ast.Module, scopes: list[ScopeNode]) -> None:
+def _check_complete(source: Source, tree: Module, scopes: list[ScopeNode]) -> None:
     """Inductor ends every call with a return, and a `Runner` with `call = runner.call`.
 
     A file cut between two statements parses, but lacks them.
@@ -147,7 +155,7 @@ def _refuse_truncated(source: Source, scope: ScopeNode, missing: str) -> None:
     )
 
 
-def _assigned(tree: ast.Module) -> set[str]:
+def _assigned(tree: Module) -> set[str]:
     """The names that module-level statements assign."""
     return {
         node.id
@@ -190,7 +198,7 @@ def _functions(node: ast.stmt) -> Iterator[tuple[Function, str]]:
                 yield member, f"{node.name}.{member.name}"
 
 
-def _is_scope(function: Function) -> bool:
+def _is_scope(module: Module, function: Function) -> bool:
     """Inductor hands a scope its inputs as one list that the scope empties, named `args`.
 
     `write_args` in torch/_inductor/codegen/wrapper.py. A function that launches by a name only a
@@ -203,14 +211,8 @@ def _is_scope(function: Function) -> bool:
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and (node.value.id == "extern_kernels" or node.attr == "run")
-        for node in ast.walk(function)
+        for node in module.walk(function)
     )
-
-
-def first_line(node: ast.stmt) -> int:
-    """The line that a statement begins in, with its decorators."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _line_above(source: Source, line: int, above: int) -> int:

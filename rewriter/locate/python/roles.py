@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import libcst as cst
-
 from rewriter.locate import operators
 from rewriter.locate.arguments import INPUT, UNKNOWN, DeclaredArgument
 from rewriter.locate.kernels import Parameter
@@ -54,7 +52,7 @@ def by_signature(called: KernelCall, signatures: Signatures) -> list[DeclaredArg
 def _fits(arguments: Sequence[WrittenArgument], parameters: Sequence[Parameter]) -> bool:
     """A literal number cannot be a pointer, and every parameter needs an argument."""
     return len(arguments) >= len(parameters) and not any(
-        parameter.type == "tensor" and isinstance(argument.value, (cst.Integer, cst.Float))
+        parameter.type == "tensor" and argument.is_number
         for argument, parameter in zip(arguments, parameters, strict=False)
     )
 

@@ -1,0 +1,55 @@
+"""Walks over Python's syntax trees, of which a large wrapper has millions of nodes.
+
+As `ast.walk`, in its order, but without operators and contexts, which nobody asks for; and three
+times as fast, since what a class of nodes may hold is looked up once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_LEAVES = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+_NO_CHILDREN = frozenset({"id", "attr", "arg", "kind", "type_comment", "level", "module", "ctx"})
+
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of a class of nodes that may hold nodes, looked up once."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        is_leaf = issubclass(kind, (ast.Constant, ast.Name))
+        fields = () if is_leaf else tuple(x for x in kind._fields if x not in _NO_CHILDREN)
+        return self.setdefault(kind, fields)
+
+
+_FIELDS = _Fields()
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all below it, level by level."""
+    found = [node]
+    for one in found:  # which grows meanwhile
+        yield one
+        for name in _FIELDS[one.__class__]:
+            value = getattr(one, name, None)
+            if value.__class__ is list:
+                found += [x for x in value if isinstance(x, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+                found.append(value)
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes directly below one."""
+    for name in _FIELDS[node.__class__]:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            yield from (x for x in value if isinstance(x, ast.AST))
+        elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+            yield value
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    """The names that stand in an expression or statement."""
+    for inner in walk(node):
+        if inner.__class__ is ast.Name:
+            yield inner.id

@@ -136,6 +136,7 @@ class CallDirectory:
 
     def __init__(self, path: Path, saved: Saved) -> None:
         self.path = path
+        self._name = str(path)
         self._saved = saved
         self._events = EventsFile(path / "events.jsonl")
         self.append = self._events.append  # what is queued may come later
@@ -159,7 +160,7 @@ class CallDirectory:
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
         name = _file_name(event, value)
-        value.unsaved = self._saved.save(value.content, self.path / folder / name)
+        value.unsaved = self._saved.save(value.content, f"{self._name}/{folder}/{name}")
         return "" if value.unsaved else f"{folder}/{name}"
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable
 from enum import IntEnum
+from os import fsencode
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,8 +64,11 @@ class EngineFiles:
             or content.is_neg()
         )
 
-    def save(self, content: Tensor, path: Path) -> SaveResult:
-        """Save a plain tensor under a name that is free: at the latest, once `wait` is back."""
+    def save(self, content: Tensor, path: str | Path) -> int:
+        """Save a plain tensor under a name that is free: a `SaveResult`.
+
+        The file is there once `wait` is back, if not before.
+        """
         layout = self._layout(content)
         if not layout.is_dense and not (content.is_cuda and layout.size <= _LARGEST_CLONE):
             content = content.to("cpu", copy=True)
@@ -75,7 +79,7 @@ class EngineFiles:
             content = content.to("cpu")
         if content.is_cuda:
             result = self._save_cuda(content, path)
-            if result is not SaveResult.REFUSED:
+            if result != SaveResult.REFUSED:
                 return result
             content = content.to("cpu")
         return self._queue(content, path, 0, None)
@@ -93,21 +97,18 @@ class EngineFiles:
         size = self._message(self._saver, self._room, len(self._room))
         return self._room.raw[:size].decode("utf-8", "replace") if size else ""
 
-    def _save_cuda(self, content: Tensor, path: Path) -> SaveResult:
+    def _save_cuda(self, content: Tensor, path: str | Path) -> int:
         index = content.get_device()
         is_current = torch.cuda.current_device() == index
         with contextlib.nullcontext() if is_current else torch.cuda.device(index):
             stream = torch._C._cuda_getCurrentRawStream(index)
             return self._queue(content, path, 1, stream)
 
-    def _queue(self, content: Tensor, path: Path, on_device: int, stream: int | None) -> SaveResult:
-        layout = self._layout(content)
-        name, pickle = bytes(path), layout.pickle
+    def _queue(self, content: Tensor, path: str | Path, on_device: int, stream: int | None) -> int:
+        pickle, size, _ = self._layout(content)
         address = content.data_ptr()
-        return SaveResult(
-            self._save(
-                self._saver, name, pickle, len(pickle), address, layout.size, on_device, stream
-            )
+        return self._save(
+            self._saver, fsencode(path), pickle, len(pickle), address, size, on_device, stream
         )
 
     def _layout(self, content: Tensor) -> _Layout:

@@ -47,7 +47,7 @@ class Saved:
         self._pid = os.getpid()
         atexit.register(self.drain)
 
-    def save(self, content: Tensor, path: Path) -> str:
+    def save(self, content: Tensor, path: str | Path) -> str:
         """Save a tensor, on any device, under a name that is free; why it is not, or empty.
 
         It may change as soon as this is back. The file is there at the latest after `drain`.
@@ -62,11 +62,11 @@ class Saved:
             return self._save_by_torch(content, path)
         result = self._by_engine.save(content, path)
         self._report()
-        if result is SaveResult.FULL:
-            return self._full()
-        if result is SaveResult.QUEUED:
+        if result == SaveResult.QUEUED:
             return ""
-        return _LATER if result is SaveResult.FAILED else "there is no memory to copy it to"
+        if result == SaveResult.FULL:
+            return self._full()
+        return _LATER if result == SaveResult.FAILED else "there is no memory to copy it to"
 
     def last(self) -> int:
         """The number of the last save, for `wait`."""
@@ -82,12 +82,12 @@ class Saved:
         self.wait(self.last())
         self._report()
 
-    def _save_by_torch(self, content: Tensor, path: Path) -> str:
+    def _save_by_torch(self, content: Tensor, path: str | Path) -> str:
         size = content.numel() * content.element_size()
         if self._most and self._used + size > self._most:
             return self._full()
         try:
-            self._used += size if self._by_torch.save(content, path) else 0
+            self._used += size if self._by_torch.save(content, Path(path)) else 0
         except OSError as error:
             is_final = error.errno in _FINAL
             more = "; nothing more is saved, and the model runs on" if is_final else ""

@@ -40,8 +40,8 @@ struct SavedFile {
 
   SavedFile(const std::string& where, const std::string& what, uint64_t bytes)
       : path(where), pickle(what), size(bytes),
-        count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1),
-        offset(Container(what, bytes, 0).before.size()), sums(count), equal(count), left(count) {}
+        count(bytes ? (bytes + Staging::piece_size - 1) / Staging::piece_size : 1), sums(count),
+        equal(count), left(count) {}
   SavedFile(const SavedFile&) = delete;
   SavedFile& operator=(const SavedFile&) = delete;
   ~SavedFile() {
@@ -135,8 +135,10 @@ struct SavedFile {
   const std::string path, pickle;
   const uint64_t size;
   const std::size_t count;  // of pieces
-  const uint64_t offset;    // of the tensor's bytes in the file
-  std::string key;          // the same for files that may be equal
+  // The first piece tells: where the tensor's bytes are in the file, and what is the same of files
+  // that may be equal.
+  uint64_t offset = 0;
+  std::string key;
   uint64_t ticket = 0;
   bool whole = false;    // it was written in one go
   std::atomic<bool> submitted{false};  // all of its pieces are queued

@@ -198,11 +198,13 @@ class Saver {
   }
 
   void push(SavePiece&& piece) {
+    bool is_idle = false;
     {
       std::lock_guard<std::mutex> guard(lock_);
       queue_.push_back(std::move(piece));
+      is_idle = idle_ > 0;
     }
-    queued_.notify_one();
+    if (is_idle) queued_.notify_one();
   }
 
   // What waited goes before what came later.
@@ -222,7 +224,9 @@ class Saver {
       SavePiece piece;
       {
         std::unique_lock<std::mutex> guard(lock_);
+        ++idle_;
         queued_.wait(guard, [&] { return !queue_.empty(); });
+        --idle_;
         piece = std::move(queue_.front());
         queue_.pop_front();
       }
@@ -252,6 +256,7 @@ class Saver {
       }
     }
     if (file.key.empty()) {
+      file.offset = Container(file.pickle, file.size, 0).before.size();
       file.sums[0] = Crc32::add(0, piece.data, piece.size);
       file.key = file.pickle + std::to_string(file.size) + " " + std::to_string(file.sums[0]);
     }
@@ -423,6 +428,7 @@ class Saver {
   std::deque<SavePiece> queue_;
   std::set<uint64_t> unfinished_;
   uint64_t last_ = 0, used_ = 0;
+  int idle_ = 0;
   bool started_ = false;
   std::string message_;
   std::atomic<bool> full_{false}, failed_{false}, has_message_{false};

@@ -1,7 +1,6 @@
 """The measuring engine of `cpp/engine/` as a library: built once per machine, then found again.
 
-Where it cannot be had, because there is no compiler or the sources did not travel (`--standalone`),
-torch's operators measure (`statistics.py`, `fingerprint.py`), slower, to the same numbers.
+Where it cannot be had, because there is no compiler, torch's operators measure (`statistics.py`, `fingerprint.py`), slower, to the same numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -21,13 +19,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from . import cpp_sources
 from .cache_directory import cache_directory
 
 INTERFACE = 1
-_SOURCE = Path(__file__).resolve().parent / "cpp" / "engine" / "library.cpp"
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
 _THREADS = ("-fopenmp",)
-_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _PATIENCE = 120  # seconds for a compiler
 
 
@@ -63,14 +60,13 @@ def compiler() -> str:
 
 
 def _load() -> EngineLibrary:
-    if not _SOURCE.is_file():
-        raise EngineUnavailable("its sources are not here: the wrapper has the runtime in it")
     if sys.platform != "linux":
         raise EngineUnavailable(f"it was not tried on {sys.platform}")
     path = compiler()
     if not path:
         raise EngineUnavailable("no C++ compiler: install g++, or name one in CXX")
-    name = f"engine-{_key(path)}.so"
+    source = cpp_sources.together(cpp_sources.LIBRARY)
+    name = f"engine-{_key(path, source)}.so"
     directory = cache_directory("engine")
     if directory is not None and (directory / name).is_file():
         with contextlib.suppress(OSError, EngineUnavailable):
@@ -78,10 +74,10 @@ def _load() -> EngineLibrary:
     if directory is not None:
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
-            return _open(_build(path, directory, name), path)
+            return _open(_build(path, source, directory / name), path)
     # It stays loaded when its file is gone.
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
-        return _open(_build(path, Path(folder), name), path)
+        return _open(_build(path, source, Path(folder) / name), path)
 
 
 def _open(library: Path, compiler: str) -> EngineLibrary:
@@ -96,19 +92,21 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
     return EngineLibrary(functions, library, compiler)
 
 
-def _build(compiler: str, directory: Path, name: str) -> Path:
-    """Compile into a file of the directory: others that do so at the same time write the same."""
-    handle, made = tempfile.mkstemp(dir=directory, suffix=".so.part")
+def _build(compiler: str, source: str, library: Path) -> Path:
+    """Compile into a file beside it: others that do so at the same time write the same."""
+    handle, made = tempfile.mkstemp(dir=library.parent, suffix=".so.part")
     os.close(handle)
     try:
         problem = ""
         for flags in ((*_FLAGS, *_THREADS), _FLAGS):
-            command = [compiler, *flags, str(_SOURCE), "-o", made]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+            command = [compiler, *flags, "-x", "c++", "-", "-o", made]
+            run = subprocess.run(
+                command, input=source, capture_output=True, text=True, timeout=_PATIENCE
+            )
             if run.returncode == 0:
                 os.chmod(made, 0o755)
-                os.replace(made, directory / name)
-                return directory / name
+                os.replace(made, library)
+                return library
             problem = problem or run.stderr
         lines = [line for line in problem.splitlines() if "error" in line] or [problem]
         raise EngineUnavailable(f"{compiler} failed: {lines[0][:200]}")
@@ -117,7 +115,7 @@ def _build(compiler: str, directory: Path, name: str) -> Path:
             os.unlink(made)
 
 
-def _key(compiler: str) -> str:
+def _key(compiler: str, source: str) -> str:
     """What a library is known by: sources, compiler, flags, and the processor that it is for."""
     about = os.stat(os.path.realpath(compiler))
     facts: Sequence[object] = (
@@ -129,20 +127,7 @@ def _key(compiler: str) -> str:
         platform.machine(),
         _processor(),
     )
-    known = hashlib.sha256(repr(facts).encode())
-    for path, text in sorted(_sources(_SOURCE, {}).items()):
-        known.update(f"{path.name} {len(text)}\n{text}".encode())
-    return known.hexdigest()[:32]
-
-
-def _sources(path: Path, texts: dict[Path, str]) -> dict[Path, str]:
-    """A file and what it includes of ours."""
-    path = path.resolve()
-    if path not in texts:
-        texts[path] = path.read_text(encoding="utf-8")
-        for name in _INCLUDE.findall(texts[path]):
-            _sources(path.parent / name, texts)
-    return texts
+    return hashlib.sha256(f"{facts!r}\n{source}".encode()).hexdigest()[:32]
 
 
 def _processor() -> str:

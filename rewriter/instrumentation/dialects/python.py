@@ -13,6 +13,7 @@ from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation.dialect import HeaderLines
 from rewriter.locate.types import Argument
+from rewriter.runtime import cpp_sources
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
@@ -111,7 +112,9 @@ def _sources() -> bytes:
         for path in sorted(RUNTIME.rglob("*.py"))
         if path.parent.name != "host"  # which runs in processes of ours alone
     }
-    return repr(modules).encode()
+    # The engine is compiled where the wrapper runs.
+    texts = {name: cpp_sources.together(name) for name in cpp_sources.COMPILED}
+    return repr({**modules, **texts}).encode()
 
 
 def _embedded(variable: str, runtime: str) -> Iterator[str]:

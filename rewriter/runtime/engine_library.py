@@ -1,6 +1,7 @@
 """The measuring engine of `cpp/engine/` as a library: built once per machine, then found again.
 
-Where it cannot be had, because there is no compiler, torch's operators measure (`statistics.py`, `fingerprint.py`), slower, to the same numbers.
+Where it cannot be had, because there is no compiler, torch's operators measure (`statistics.py`,
+`fingerprint.py`), slower, to the same numbers.
 """
 
 from __future__ import annotations

@@ -295,8 +295,8 @@ def test_a_standalone_wrapper_needs_no_installation(
             f"import runpy; m = runpy.run_path({str(path)!r})\n"
             "torch.set_grad_enabled(False)\n"
             f"m['call'](torch.load({str(mlp_wrapper.parent / 'inputs.pt')!r}))\n"
-            "[library] = [x for name, x in sys.modules.items() if name.endswith('engine_library')]\n"
-            "assert isinstance(library.load(), library.EngineLibrary), library.load()\n"
+            "[at] = [x for name, x in sys.modules.items() if name.endswith('engine_library')]\n"
+            "assert isinstance(at.load(), at.EngineLibrary), at.load()\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = "cpp/engine/library.cpp"
-COMPILED = (LIBRARY,)
+KERNEL = "cpp/engine/kernel.h"
+COMPILED = (LIBRARY, KERNEL)
 """What is compiled where a wrapper runs."""
 
 _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import fingerprint, statistics
-from .engine_library import EngineLibrary, EngineUnavailable, load
+from .cache_directory import cache_directory
+from .engine_library import EngineLibrary, EngineUnavailable, kernel_source, load
 from .statistics import Statistics
 
 MEASURED = struct.Struct("=4q2Q2d2Q")
@@ -58,45 +62,160 @@ class _Layout(NamedTuple):
     memory: object
 
 
+class Capture(NamedTuple):
+    """Tensors that a CUDA graph measures each time that it is replayed."""
+
+    device: int
+    first: int
+    layouts: tuple[_Layout, ...]
+
+    def read(self) -> tuple[int, list[Measurement]]:
+        """How many replays there were, and what the last one measured. Does not wait."""
+        library, replays, result = _library(), 0, []
+        room = ctypes.create_string_buffer(MEASURED.size)
+        for place, layout in enumerate(self.layouts):
+            replays = library.functions.inductor_rewriter_gpu_captured(
+                self.device, self.first + place, room
+            )
+            if not replays:
+                return 0, []
+            result.append(decode(MEASURED.unpack(room.raw), layout.dtype, layout.numel))
+        return replays, result
+
+
+class MeasurementError(RuntimeError):
+    """What was issued did not come back: the device failed."""
+
+
 def measure(tensors: Sequence[Tensor]) -> list[Measurement]:
-    """Measure each of ``tensors``. Of those on a GPU this waits for that device."""
+    """Measure each of ``tensors``. Of those on a GPU this waits for what its stream has to do.
+
+    Raises:
+        MeasurementError: the device failed.
+    """
     result = [NOTHING] * len(tensors)
     with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), torch.no_grad():
-        library = load()
-        places: list[int] = []
-        layouts: list[_Layout] = []
-        addresses: list[int] = []
-        kept = []
-        for place, tensor in enumerate(tensors):
-            if isinstance(library, EngineUnavailable) or not tensor.is_cpu:
-                result[place] = measure_by_operators(tensor)
-                continue
-            if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-                result[place] = measure_by_operators(tensor)
-                continue
-            if tensor.is_conj() or tensor.is_neg():
-                tensor = tensor.resolve_conj().resolve_neg()
-                kept.append(tensor)
-            layout = _layout(tensor.shape, tensor.stride(), tensor.dtype)
-            if layout is None or not _has_memory(tensor, layout):
-                continue
-            places.append(place)
-            layouts.append(layout)
-            addresses.append(tensor.data_ptr())
-        if places:
-            assert isinstance(library, EngineLibrary)
-            count = len(places)
+        for device, group in _groups(tensors).items():
+            count = len(group.places)
             room = ctypes.create_string_buffer(MEASURED.size * count)
-            pointers = struct.pack(f"{count}P", *[layout.address for layout in layouts])
-            data = struct.pack(f"{count}P", *addresses)
-            threads = torch.get_num_threads()
-            measured = library.functions.inductor_rewriter_measure(
-                pointers, data, count, threads, room
-            )
-            rows = MEASURED.iter_unpack(room.raw)
-            for place, layout, row, _ in zip(places, layouts, rows, range(measured), strict=False):
-                result[place] = decode(row, layout.dtype, layout.numel)
+            if device is not None and _measure_there(device, group, room):
+                for place, layout, row in zip(
+                    group.places, group.layouts, MEASURED.iter_unpack(room.raw), strict=True
+                ):
+                    result[place] = decode(row, layout.dtype, layout.numel)
+            else:
+                for place in group.places:
+                    result[place] = measure_by_operators(tensors[place])
     return result
+
+
+def capture(tensors: Sequence[Tensor]) -> Capture | None:
+    """Measure ``tensors``, all of one GPU, within the capture that its current stream is in.
+
+    None where the engine cannot; it has to have been started before the capture (`start`).
+    """
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        groups = _groups(tensors)
+        if len(groups) != 1:
+            return None
+        ((device, group),) = groups.items()
+        if device is None or device < 0:
+            return None
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        first = _library().functions.inductor_rewriter_gpu_capture(
+            device, *group.pointers(), len(group.places), stream
+        )
+        return Capture(device, first, tuple(group.layouts)) if first >= 0 else None
+
+
+@cache
+def start(device: int) -> str:
+    """Make the engine ready for a GPU. Empty, or why it measures by torch's operators there."""
+    library = load()
+    if isinstance(library, EngineUnavailable):
+        return str(library)
+    directory = cache_directory("engine")
+    torch_library = Path(torch.__file__).parent / "lib"
+    with torch.cuda.device(device):
+        torch.cuda.current_stream()  # the context is there
+        torch.empty(1, device=f"cuda:{device}")
+        problem = library.functions.inductor_rewriter_gpu_start(
+            device, kernel_source(), os.fsencode(torch_library), os.fsencode(directory or "")
+        )
+    return problem.decode(errors="replace") if problem else ""
+
+
+def about(device: int) -> str:
+    """What compiled the kernel of a GPU that was started."""
+    text: bytes = _library().functions.inductor_rewriter_gpu_about(device)
+    return text.decode()
+
+
+@dataclass
+class _Group:
+    """Tensors of one device."""
+
+    places: list[int] = field(default_factory=list)
+    layouts: list[_Layout] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+
+    def pointers(self) -> tuple[bytes, bytes]:
+        count = len(self.places)
+        layouts = [layout.address for layout in self.layouts]
+        return struct.pack(f"{count}P", *layouts), struct.pack(f"{count}P", *self.addresses)
+
+
+def _groups(tensors: Sequence[Tensor]) -> dict[int | None, _Group]:
+    """The tensors that can be measured, by device: -1 is the CPU, None is what only torch's
+    operators can."""
+    groups: dict[int | None, _Group] = {}
+    is_loaded = not isinstance(load(), EngineUnavailable)
+    for place, tensor in enumerate(tensors):
+        device: int | None = -1 if tensor.is_cpu else None
+        if tensor.is_cuda and not start(tensor.get_device()):
+            device = tensor.get_device()
+        if not is_loaded or tensor.layout is not torch.strided or tensor.is_nested:
+            device = None
+        if device is not None and (tensor.is_conj() or tensor.is_neg()):
+            tensor = tensor.resolve_conj().resolve_neg()
+        layout = None
+        if device is not None:
+            layout = _layout(tensor.shape, tensor.stride(), tensor.dtype)
+        if layout is None:
+            groups.setdefault(None, _Group()).places.append(place)
+            continue
+        if not _has_memory(tensor, layout):
+            continue
+        group = groups.setdefault(device, _Group())
+        group.places.append(place)
+        group.layouts.append(layout)
+        group.addresses.append(tensor.data_ptr())
+        group.kept.append(tensor)
+    return groups
+
+
+def _measure_there(device: int, group: _Group, room: Any) -> bool:
+    functions, count = _library().functions, len(group.places)
+    if device < 0:
+        threads = torch.get_num_threads()
+        measured: int = functions.inductor_rewriter_measure(*group.pointers(), count, threads, room)
+        return measured == count
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    with torch.cuda.device(device):
+        first = functions.inductor_rewriter_gpu_issue(device, *group.pointers(), count, stream)
+        if not first:
+            return False
+        problem = functions.inductor_rewriter_gpu_fetch(device, first, count, stream, room)
+    if problem:
+        raise MeasurementError(problem.decode(errors="replace"))
+    return True
+
+
+def _library() -> EngineLibrary:
+    library = load()
+    assert isinstance(library, EngineLibrary)
+    return library
 
 
 def measure_by_operators(tensor: Tensor) -> Measurement:

@@ -23,7 +23,7 @@ from pathlib import Path
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 1
+INTERFACE = 2
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
 _THREADS = ("-fopenmp",)
 _PATIENCE = 120  # seconds for a compiler
@@ -86,11 +86,26 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
     interface = getattr(functions, "inductor_rewriter_interface", None)
     if interface is None or interface() != INTERFACE:
         raise EngineUnavailable(f"{library} has another interface")
-    measure = functions.inductor_rewriter_measure
-    measure.restype = ctypes.c_int32
-    pointers, number = ctypes.c_void_p, ctypes.c_int32
-    measure.argtypes = [pointers, pointers, number, number, pointers]
+    pointer, number, large = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
+    text = ctypes.c_char_p
+    for name, result, arguments in (
+        ("measure", number, (pointer, pointer, number, number, pointer)),
+        ("gpu_start", text, (number, text, text, text)),
+        ("gpu_about", text, (number,)),
+        ("gpu_issue", large, (number, pointer, pointer, number, pointer)),
+        ("gpu_fetch", text, (number, large, number, pointer, pointer)),
+        ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
+        ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
+    ):
+        function = getattr(functions, f"inductor_rewriter_{name}")
+        function.restype, function.argtypes = result, list(arguments)
     return EngineLibrary(functions, library, compiler)
+
+
+@cache
+def kernel_source() -> bytes:
+    """The text of the GPU's kernel, with what it includes before it."""
+    return cpp_sources.together(cpp_sources.KERNEL).encode()
 
 
 def _build(compiler: str, source: str, library: Path) -> Path:
@@ -100,7 +115,7 @@ def _build(compiler: str, source: str, library: Path) -> Path:
     try:
         problem = ""
         for flags in ((*_FLAGS, *_THREADS), _FLAGS):
-            command = [compiler, *flags, "-x", "c++", "-", "-o", made]
+            command = [compiler, *flags, "-x", "c++", "-", "-o", made, "-ldl"]
             run = subprocess.run(
                 command, input=source, capture_output=True, text=True, timeout=_PATIENCE
             )

@@ -5,7 +5,6 @@ import math
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,148 +14,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from exact_statistics import (
+    COMPLEX,
+    DTYPES,
+    FLOAT8_DTYPES,
+    INF,
+    INTEGERS,
+    NAN,
+    check,
+    contents,
+    data_of,
+    decode,
+    encode,
+    float8,
+    name_of,
+)
 from rewriter.runtime import statistics
 from rewriter.runtime.statistics import Record, Statistics, collect, measure
-
-NAN, INF = math.nan, math.inf
-EPSILON = 2.0**-52
-TINY = Fraction(1, 2**1074)  # the step between subnormal numbers
-
-NUMPY = {
-    torch.bool: np.bool_,
-    torch.uint8: np.uint8,
-    torch.int8: np.int8,
-    torch.uint16: np.uint16,
-    torch.int16: np.int16,
-    torch.uint32: np.uint32,
-    torch.int32: np.int32,
-    torch.uint64: np.uint64,
-    torch.int64: np.int64,
-    torch.float16: np.float16,
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-}
-# Exponent bits, mantissa bits, exponent bias, and which patterns are not finite.
-FLOAT8 = {
-    "float8_e4m3fn": (4, 3, 7, "fn"),
-    "float8_e4m3fnuz": (4, 3, 8, "fnuz"),
-    "float8_e5m2": (5, 2, 15, "ieee"),
-    "float8_e5m2fnuz": (5, 2, 16, "fnuz"),
-}
-FLOAT8_DTYPES = [getattr(torch, name) for name in FLOAT8]
-if hasattr(torch, "float8_e8m0fnu"):
-    FLOAT8_DTYPES.append(torch.float8_e8m0fnu)
-COMPLEX = {
-    torch.complex32: torch.float16,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-}
-INTEGERS = [dtype for dtype in NUMPY if not dtype.is_floating_point and dtype != torch.bool]
-DTYPES = [*NUMPY, torch.bfloat16, *FLOAT8_DTYPES, *COMPLEX]
-
-
-def name_of(value: object) -> str:
-    return str(value).removeprefix("torch.")
-
-
-def float8(byte: int, dtype: torch.dtype) -> float:
-    """The value of a float8 bit pattern, from the definition of the format."""
-    name = name_of(dtype)
-    if name == "float8_e8m0fnu":
-        return NAN if byte == 0xFF else 2.0 ** (byte - 127)
-    exponents, mantissas, bias, rule = FLOAT8[name]
-    sign = -1.0 if byte >> 7 else 1.0
-    exponent = (byte >> mantissas) & ((1 << exponents) - 1)
-    mantissa = byte & ((1 << mantissas) - 1)
-    if rule == "fnuz" and byte == 0x80:
-        return NAN
-    if rule == "fn" and byte & 0x7F == 0x7F:
-        return NAN
-    if rule == "ieee" and exponent == (1 << exponents) - 1:
-        return NAN if mantissa else sign * INF
-    if exponent == 0:
-        return sign * mantissa * 2.0 ** (1 - bias - mantissas)
-    return sign * (1 + mantissa / (1 << mantissas)) * 2.0 ** (exponent - bias)
-
-
-def decode(data: bytes, dtype: torch.dtype) -> list[Any]:
-    """The elements of ``dtype`` in ``data`` as Python numbers; for complex dtypes magnitudes."""
-    if dtype in COMPLEX:
-        parts = decode(data, COMPLEX[dtype])
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        return [NAN if math.isnan(re) or math.isnan(im) else math.hypot(re, im) for re, im in pairs]
-    if dtype in FLOAT8_DTYPES:
-        return [float8(byte, dtype) for byte in data]
-    if dtype == torch.bfloat16:
-        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
-        values: list[Any] = wide.view(np.float32).tolist()
-        return values
-    values = np.frombuffer(data, NUMPY[dtype]).tolist()
-    return [int(value) for value in values] if dtype == torch.bool else values
-
-
-def encode(data: bytes, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of the bit patterns in ``data``."""
-    if not data:
-        return torch.zeros(0, dtype=torch.uint8).view(dtype)
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype)
-
-
-def contents(tensor: torch.Tensor) -> bytes:
-    """The bytes of the elements of ``tensor``, in order."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-    return bytes(flat.view(torch.uint8).tolist())
 
 
 def stats(tensor: torch.Tensor) -> Statistics:
     (result,) = collect([measure(tensor)])
     assert result is not None
     return result
-
-
-def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
-    """Compare ``found`` with exact arithmetic on ``values``."""
-    finite = [value for value in values if math.isfinite(value)]
-    assert found.numel == len(values)
-    assert found.nan == sum(map(math.isnan, values))
-    assert found.positive_inf == sum(value == INF for value in values)
-    assert found.negative_inf == sum(value == -INF for value in values)
-    assert found.of == ("magnitude" if dtype in COMPLEX else "value")
-    if not finite:
-        assert (found.minimum, found.maximum, found.mean, found.std) == (None,) * 4
-        return
-    low, high = min(finite), max(finite)
-    if dtype in COMPLEX:  # two implementations of hypot may round differently
-        assert found.minimum == pytest.approx(low, rel=2 * EPSILON)
-        assert found.maximum == pytest.approx(high, rel=2 * EPSILON)
-    else:
-        assert (found.minimum, found.maximum) == (low, high)
-    assert type(found.minimum) is type(found.maximum) is type(low)
-    exact = [Fraction(value) for value in finite]
-    mean = sum(exact, Fraction(0)) / len(exact)
-    largest = max(abs(value) for value in exact)
-    assert type(found.mean) is float
-    assert abs(Fraction(found.mean) - mean) <= largest * Fraction(4 * EPSILON) + 4 * TINY
-    if len(finite) == 1:
-        assert found.std is None
-        return
-    assert type(found.std) is float
-    # The root of a fraction: scaled to integers, since squares may leave the range of float.
-    variance = sum((value - mean) ** 2 for value in exact) / (len(exact) - 1)
-    root = Fraction(math.isqrt(int(variance * 4**1200)), 2**1200)
-    if dtype in COMPLEX:  # the magnitudes themselves are rounded
-        slack = largest * Fraction(8 * EPSILON) + 4 * TINY
-        assert math.isinf(found.std) or abs(Fraction(found.std) - root) <= slack
-    elif math.isinf(found.std):
-        assert root > Fraction(1.7e308)
-    else:
-        assert abs(Fraction(found.std) - root) <= root * Fraction(1e-11) + 4 * TINY
-
-
-def data_of(dtype: torch.dtype, count: int, seed: int = 0) -> bytes:
-    """Random bit patterns of ``count`` elements, valid ones for bool."""
-    bits = np.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
-    return bytes(bits & 1 if dtype == torch.bool else bits)
 
 
 class Operations(TorchDispatchMode):

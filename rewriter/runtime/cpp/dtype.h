@@ -2,7 +2,9 @@
 // torch/headeronly/core/ScalarType.h.
 #pragma once
 
+#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <cstdint>
+#endif
 
 namespace {
 namespace inductor_rewriter {

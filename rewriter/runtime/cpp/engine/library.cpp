@@ -1,16 +1,34 @@
 // The engine as a library for Python (rewriter/runtime/engine.py): a C interface.
 
-#include "cpu.h"
 #include "events.h"
+#include "gpu.h"
 #include "saving.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
+using inductor_rewriter::Gpu;
 using inductor_rewriter::Layout;
 using inductor_rewriter::Measured;
 
+namespace {
+
+constexpr int most_devices = 64;
+
+// Of a device, made when it is first asked for, by the thread that has its context; never destroyed:
+// the driver may be gone at exit.
+Gpu& gpu(int device) {
+  static std::mutex mutex;
+  static Gpu* all[most_devices] = {};
+  const std::lock_guard<std::mutex> lock(mutex);
+  Gpu*& one = all[device < 0 || device >= most_devices ? 0 : device];
+  if (!one) one = new Gpu;
+  return *one;
+}
+
+}  // namespace
+
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 1; }
+EXPORTED int32_t inductor_rewriter_interface() { return 2; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -21,6 +39,53 @@ EXPORTED int32_t inductor_rewriter_measure(
     if (!inductor_rewriter::measure_on_cpu(*layouts[i], data[i], threads, to[i])) return i;
   }
   return count;
+}
+
+// Makes a GPU, the current device, ready: compiles the kernel, or finds it in `cache`. Null, or why
+// it cannot be.
+EXPORTED const char* inductor_rewriter_gpu_start(
+    int32_t device, const char* source, const char* torch, const char* cache) {
+  Gpu& one = gpu(device);
+  return one.start(source, torch, cache) ? nullptr : one.problem().c_str();
+}
+
+// What compiles kernels there.
+EXPORTED const char* inductor_rewriter_gpu_about(int32_t device) {
+  return gpu(device).about().c_str();
+}
+
+// Issues the measuring of `count` tensors on a stream, and does not wait. The first row, or 0.
+EXPORTED uint64_t inductor_rewriter_gpu_issue(
+    int32_t device, const Layout* const* layouts, const void* const* data, int32_t count,
+    void* stream) {
+  Gpu& one = gpu(device);
+  if (!one.is_started()) return 0;
+  const uint64_t first = one.ring.reserve(static_cast<uint64_t>(count));
+  if (one.measure(layouts, data, count, stream, first)) return first;
+  one.ring.release(first + static_cast<uint64_t>(count) - 1);
+  return 0;
+}
+
+// Waits for these rows. Null, or what is wrong, which is valid until the next call of this thread.
+EXPORTED const char* inductor_rewriter_gpu_fetch(
+    int32_t device, uint64_t first, int32_t count, void* stream, Measured* to) {
+  static thread_local std::string problem;
+  problem = gpu(device).fetch(first, count, stream, to);
+  return problem.empty() ? nullptr : problem.c_str();
+}
+
+// The same within a capture: the number of the first row of the graph's own, or -1.
+EXPORTED int64_t inductor_rewriter_gpu_capture(
+    int32_t device, const Layout* const* layouts, const void* const* data, int32_t count,
+    void* stream) {
+  uint64_t first = 0;
+  return gpu(device).capture(layouts, data, count, stream, first) ? static_cast<int64_t>(first) : -1;
+}
+
+// The last replay's measurement, and how many replays there were: 0 before the first.
+EXPORTED uint64_t inductor_rewriter_gpu_captured(int32_t device, int64_t number, Measured* to) {
+  uint64_t replays = 0;
+  return gpu(device).read_captured(static_cast<uint64_t>(number), replays, *to) ? replays : 0;
 }
 
 // --- Events (events.h): what is measured and written in order --------------------------------------

@@ -1,0 +1,237 @@
+"""The measuring engine against torch.sum and a copy: GB/s by dtype, µs of small tensors.
+
+python benchmarks/engine.py [--device cuda] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from rows import Row, options, report
+
+DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "int8", "bool")
+DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2", "complex64")
+
+
+def main() -> int:
+    parser = options(__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--bytes", type=int, default=0, help="of the large tensors")
+    args = parser.parse_args()
+    facts = {"torch": torch.__version__, "device": args.device}
+    if args.device == "cpu":
+        rows = on_cpu(args.bytes or 256 << 20)
+        facts["threads"] = torch.get_num_threads()
+    else:
+        facts["name"] = torch.cuda.get_device_name()
+        rows = on_gpu(args.bytes or 1 << 30, facts)
+    return report(rows, args, **facts)
+
+
+def make(dtype: str, size: int, device: str) -> torch.Tensor:
+    kind = getattr(torch, dtype)
+    count = size // kind.itemsize
+    if kind.is_complex:
+        return torch.randn(count, dtype=kind, device=device)
+    if kind.is_floating_point and kind.itemsize > 1:
+        return torch.randn(count, device=device, dtype=torch.float32).to(kind)
+    if kind.is_floating_point:
+        return torch.randn(count, device=device, dtype=torch.bfloat16).to(kind)
+    high = 2 if kind == torch.bool else 100
+    return torch.randint(0, high, (count,), device=device, dtype=torch.uint8).to(kind)
+
+
+def on_cpu(size: int) -> list[Row]:
+    """Seconds of CPU time are one thread's: the machine may have others to serve."""
+    from rewriter.runtime import engine
+
+    rows = []
+    threads = torch.get_num_threads()
+    for dtype in DTYPES:
+        tensor = make(dtype, size, "cpu")
+        data = tensor.view(torch.uint8).view(torch.float32)
+        torch.set_num_threads(1)
+        mine = best(lambda t=tensor: engine.measure([t]), time.process_time)
+        other = best(lambda d=data: d.sum(), time.process_time)
+        torch.set_num_threads(threads)
+        rows.append(
+            Row(f"{dtype}, one thread, GB/s", size / mine / 1e9, size / other / 1e9, None, "GB/s")
+        )
+    small = [torch.ones(16) for _ in range(8)]
+    engine.measure(small)
+    each = best(lambda: [engine.measure(small) for _ in range(200)], time.process_time) / 1600
+    total = best(lambda: [t.sum() for t in small * 200], time.process_time) / 1600
+    rows.append(Row("small tensor, of 8 at once", each * 1e6, total * 1e6, None, "us"))
+    return rows
+
+
+def best(work: Callable[[], object], clock: Callable[[], float], times: int = 5) -> float:
+    """The least seconds of several runs."""
+    work()
+    seconds = []
+    for _ in range(times):
+        start = clock()
+        work()
+        seconds.append(clock() - start)
+    return min(seconds)
+
+
+def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
+    from rewriter.runtime import engine
+
+    with tempfile.TemporaryDirectory() as cache:
+        facts["seconds to compile the kernel"], facts["seconds to load it"] = compile_times(cache)
+    problem = engine.start(0)
+    assert not problem, problem
+    facts["compiler"] = engine.about(0)
+    rows = []
+    for dtype in DTYPES:
+        tensor = make(dtype, size, "cuda")
+        mine = on_device(issuer([tensor]), 10)
+        data = tensor.view(torch.uint8).view(torch.float32)
+        other = on_device(data.sum, 10)
+        rows.append(
+            Row(
+                f"{dtype}, against sum of float32",
+                size / mine / 1e6,
+                size / other / 1e6,
+                None,
+                "GB/s",
+            )
+        )
+    copy = torch.empty_like(data)
+    reads = on_device(lambda: copy.copy_(data), 10)
+    rows.append(
+        Row(
+            "copy, bytes read and written",
+            2 * size / reads / 1e6,
+            2 * size / reads / 1e6,
+            None,
+            "GB/s",
+        )
+    )
+    view = make("bfloat16", size // 4, "cuda").view(-1, 4096)
+    mine = on_device(issuer([view.t()]), 5)
+    other = on_device(lambda: view.t().contiguous(), 5)
+    rows.append(Row("bfloat16 transposed, against a contiguous copy", mine, other, None, "ms"))
+    for kilobytes in (2, 64, 1024, 4096, 16384, 65536):
+        tensor = make("bfloat16", kilobytes << 10, "cuda")
+        mine = on_device(issuer([tensor]), 300)
+        other = on_device(tensor.sum, 300)
+        rows.append(
+            Row(
+                f"bfloat16 of {kilobytes} KiB, device, against sum",
+                mine * 1e3,
+                other * 1e3,
+                None,
+                "us",
+            )
+        )
+    four = [make("bfloat16", 4 << 20, "cuda") for _ in range(4)]
+    mine = on_device(issuer(four), 300)
+    other = on_device(lambda: [t.sum() for t in four], 300)
+    rows.append(
+        Row("four bfloat16 of 4 MiB by one launch, device", mine * 1e3, other * 1e3, None, "us")
+    )
+    small = [torch.ones(1024, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    issue = issuer(small)
+    mine = on_host(issue, 1000)
+    other = on_host(small[0].sum, 1000)
+    rows.append(Row("issuing four small ones, host", mine * 1e6, other * 1e6, None, "us"))
+    mine = on_host(lambda: engine.measure(small), 300)
+    other = on_host(lambda: small[0].sum().item(), 300)
+    rows.append(
+        Row("four small ones and waiting for them, host", mine * 1e6, other * 1e6, None, "us")
+    )
+    return rows
+
+
+def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
+    """What issues the measuring of these, and gives the rows of the ring back at once."""
+    from rewriter.runtime import engine
+
+    ((device, group),) = engine._groups(tensors).items()
+    functions = engine._library().functions
+    layouts, addresses = group.pointers()
+    count = len(tensors)
+    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    issued = []
+
+    def issue() -> None:
+        issued.append(
+            functions.inductor_rewriter_gpu_issue(device, layouts, addresses, count, stream)
+        )
+        assert issued[-1]
+        if len(issued) == 500:
+            functions.inductor_rewriter_gpu_fetch(device, issued[-1], count, stream, room)
+            issued.clear()
+
+    return issue
+
+
+def on_device(work: Callable[[], object], times: int) -> float:
+    """Milliseconds of one, of so many in a row that the host is ahead."""
+    work()
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(3):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(3_000_000)
+        begin.record()
+        for _ in range(times):
+            work()
+        end.record()
+        torch.cuda.synchronize()
+        results.append(begin.elapsed_time(end) / times)
+    return min(results)
+
+
+def on_host(work: Callable[[], object], times: int) -> float:
+    """Seconds of the host's time."""
+    work()
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in range(times):
+            work()
+        results.append((time.perf_counter() - start) / times)
+        torch.cuda.synchronize()
+    return min(results)
+
+
+def compile_times(cache: str) -> tuple[float, float]:
+    """Seconds until the engine is ready for a GPU, without and with what was kept."""
+    import subprocess
+
+    program = (
+        "import time, torch; torch.zeros(1, device='cuda'); torch.cuda.synchronize()\n"
+        "from rewriter.runtime import engine, engine_library\n"
+        "engine_library.load(); start = time.perf_counter(); problem = engine.start(0)\n"
+        "assert not problem, problem; print(time.perf_counter() - start)"
+    )
+    environment = {**os.environ, "REWRITER_CACHE_DIR": cache}
+    seconds = []
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+        seconds.append(float(run.stdout))
+    shutil.rmtree(cache, ignore_errors=True)
+    return seconds[0], seconds[1]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

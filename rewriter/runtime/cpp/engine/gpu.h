@@ -1,0 +1,518 @@
+// Measures tensors on a GPU: finds the driver and the compiler in the process, compiles the kernel
+// once per machine, and launches it. Nothing is linked. Apart from `start`, nothing waits for the
+// device or takes memory from it.
+#pragma once
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu.h"
+#include "ring.h"
+#include "tasks.h"
+
+namespace {
+namespace inductor_rewriter {
+
+namespace gpu {
+
+// Functions of the driver, by their names in CUDA and in HIP. Handles are pointers, sizes size_t,
+// device memory an integer of pointer size; HIP's rows were not tried on a device.
+struct Driver {
+  bool is_hip = false;
+  int (*get_context)(void**) = nullptr;
+  int (*get_device)(int*) = nullptr;
+  int (*get_attribute)(int*, int, int) = nullptr;
+  int (*allocate)(uintptr_t*, std::size_t) = nullptr;
+  int (*clear)(uintptr_t, unsigned char, std::size_t) = nullptr;
+  int (*allocate_host)(void**, std::size_t, unsigned) = nullptr;
+  int (*get_device_pointer)(uintptr_t*, void*, unsigned) = nullptr;
+  int (*load)(void**, const void*) = nullptr;
+  int (*get_function)(void**, void*, const char*) = nullptr;
+  int (*launch)(
+      void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+      void**) = nullptr;
+  int (*is_capturing)(void*, int*) = nullptr;
+  int (*synchronize)(void*) = nullptr;
+  int (*get_error)(int, const char**) = nullptr;
+
+  std::string find() {
+    void* library = nullptr;
+    for (const char* name : {"libcuda.so.1", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7"}) {
+      library = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
+      is_hip = name[3] == 'a';
+      if (library) break;
+    }
+    if (!library) return "no driver of a GPU is loaded";
+    struct Name {
+      void* to;
+      const char* cuda;
+      const char* hip;
+    };
+    const Name names[] = {
+        {&get_context, "cuCtxGetCurrent", "hipCtxGetCurrent"},
+        {&get_device, "cuCtxGetDevice", "hipGetDevice"},
+        {&get_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute"},
+        {&allocate, "cuMemAlloc_v2", "hipMalloc"},
+        {&clear, "cuMemsetD8_v2", "hipMemsetD8"},
+        {&allocate_host, "cuMemHostAlloc", "hipHostMalloc"},
+        {&get_device_pointer, "cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer"},
+        {&load, "cuModuleLoadData", "hipModuleLoadData"},
+        {&get_function, "cuModuleGetFunction", "hipModuleGetFunction"},
+        {&launch, "cuLaunchKernel", "hipModuleLaunchKernel"},
+        {&is_capturing, "cuStreamIsCapturing", "hipStreamIsCapturing"},
+        {&synchronize, "cuStreamSynchronize", "hipStreamSynchronize"},
+        {&get_error, "cuGetErrorString", "hipDrvGetErrorString"},
+    };
+    for (const Name& name : names) {
+      void* function = dlsym(library, is_hip ? name.hip : name.cuda);
+      if (!function) return std::string("the driver lacks ") + (is_hip ? name.hip : name.cuda);
+      std::memcpy(name.to, &function, sizeof function);
+    }
+    return "";
+  }
+
+  std::string describe(const char* what, int code) const {
+    const char* text = nullptr;
+    if (!get_error || get_error(code, &text) || !text) text = "unknown error";
+    return std::string(what) + ": " + text;
+  }
+};
+
+// The compiler of NVRTC or hipRTC: as torch brings it, which has loaded it or can.
+struct Compiler {
+  int (*version)(int*, int*) = nullptr;
+  int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) =
+      nullptr;
+  int (*compile)(void*, int, const char* const*) = nullptr;
+  int (*get_log_size)(void*, std::size_t*) = nullptr;
+  int (*get_log)(void*, char*) = nullptr;
+  int (*get_code_size)(void*, std::size_t*) = nullptr;
+  int (*get_code)(void*, char*) = nullptr;
+  int (*destroy)(void**) = nullptr;
+
+  // `torch` is the directory of torch's libraries.
+  std::string find(const std::string& torch, bool is_hip) {
+    void* library = open(torch, is_hip);
+    if (!library) return is_hip ? "no libhiprtc.so was found" : "no libnvrtc.so was found";
+    struct Name {
+      void* to;
+      const char* cuda;
+      const char* hip;
+    };
+    const Name names[] = {
+        {&version, "nvrtcVersion", "hiprtcVersion"},
+        {&create, "nvrtcCreateProgram", "hiprtcCreateProgram"},
+        {&compile, "nvrtcCompileProgram", "hiprtcCompileProgram"},
+        {&get_log_size, "nvrtcGetProgramLogSize", "hiprtcGetProgramLogSize"},
+        {&get_log, "nvrtcGetProgramLog", "hiprtcGetProgramLog"},
+        {&get_code_size, "nvrtcGetCUBINSize", "hiprtcGetCodeSize"},
+        {&get_code, "nvrtcGetCUBIN", "hiprtcGetCode"},
+        {&destroy, "nvrtcDestroyProgram", "hiprtcDestroyProgram"},
+    };
+    for (const Name& name : names) {
+      void* function = dlsym(library, is_hip ? name.hip : name.cuda);
+      if (!function) return std::string("the compiler lacks ") + (is_hip ? name.hip : name.cuda);
+      std::memcpy(name.to, &function, sizeof function);
+    }
+    return "";
+  }
+
+ private:
+  static void* open(const std::string& torch, bool is_hip) {
+    const std::vector<std::string> names = is_hip
+        ? std::vector<std::string>{"libhiprtc.so", "libhiprtc.so.6", "libhiprtc.so.7"}
+        : std::vector<std::string>{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"};
+    auto first = [&](int flags) -> void* {
+      for (const std::string& name : names) {
+        if (void* library = dlopen(name.c_str(), flags)) return library;
+      }
+      return nullptr;
+    };
+    if (void* library = first(RTLD_NOLOAD | RTLD_LAZY)) return library;
+    // torch's own library that is linked with the compiler knows where it is.
+    if (!is_hip && dlopen((torch + "/libcaffe2_nvrtc.so").c_str(), RTLD_LAZY)) {
+      if (void* library = first(RTLD_NOLOAD | RTLD_LAZY)) return library;
+    }
+    for (const std::string& name : names) {
+      const std::string beside = torch + "/" + name;
+      if (void* library = dlopen(beside.c_str(), RTLD_LAZY)) return library;
+      glob_t found;
+      void* library = nullptr;
+      if (!glob((torch + "/../../nvidia/*/lib/" + name).c_str(), 0, nullptr, &found)) {
+        library = dlopen(found.gl_pathv[0], RTLD_LAZY);
+        globfree(&found);
+      }
+      if (library) return library;
+    }
+    return first(RTLD_LAZY);
+  }
+};
+
+}  // namespace gpu
+
+// The GPU of the current context. One per device; calls from several threads take turns.
+class Gpu {
+ public:
+  static constexpr int regions = 16;               // streams and captures that measure
+  static constexpr uint64_t captured_rows = 8192;  // of all graphs
+
+  // The kernel is compiled without the standard library.
+  static constexpr const char* integers =
+      "typedef signed char int8_t; typedef unsigned char uint8_t;\n"
+      "typedef short int16_t; typedef unsigned short uint16_t;\n"
+      "typedef int int32_t; typedef unsigned int uint32_t;\n"
+      "typedef long long int64_t; typedef unsigned long long uint64_t;\n";
+
+  // Has to be called before a capture begins. `source` is the text of the kernel; `torch` the directory
+  // of torch's libraries; `cache` a directory for compiled kernels, or empty. False: `problem` says why.
+  bool start(const char* source, const std::string& torch, const std::string& cache) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!tried_) {
+      tried_ = true;
+      problem_ = prepare(source, torch, cache);
+    }
+    return problem_.empty();
+  }
+
+  bool is_started() const { return tried_ && problem_.empty(); }
+  const std::string& problem() const { return problem_; }
+  // What compiled the kernel, such as "NVRTC 12.9"; and from where it was taken.
+  const std::string& about() const { return about_; }
+
+  Ring ring;
+
+  // Issues the measuring of `count` tensors on a stream that is not capturing, into the rows from
+  // `first_row` on, which were reserved. False: nothing was issued.
+  bool measure(
+      const Layout* const* layouts, const void* const* data, int count, void* stream,
+      uint64_t first_row) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return issue(layouts, data, count, stream, false, first_row);
+  }
+
+  // The same on a stream that is capturing, each time that the graph is replayed, into rows of their
+  // own: `first` is the number of the first of them.
+  bool capture(
+      const Layout* const* layouts, const void* const* data, int count, void* stream,
+      uint64_t& first) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (captured_ + static_cast<uint64_t>(count) > captured_rows) {
+      problem_of_last_ = "more tensors were captured than there are rows for";
+      return false;
+    }
+    first = captured_;
+    if (!issue(layouts, data, count, stream, true, first)) return false;
+    captured_ += static_cast<uint64_t>(count);
+    return true;
+  }
+
+  // The measurement of the last replay, and how many there were; false before the first.
+  bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
+    replays = 0;
+    return read_row(captured_rows_ + number * gpu::row_words, replays, to);
+  }
+
+  bool is_capturing(void* stream) const {
+    int state = 0;
+    return is_started() && !driver_.is_capturing(stream, &state) && state == 1;
+  }
+
+  // Waits for rows that were issued on a stream, and releases them. Empty, or what is wrong: then
+  // `to` has zeros for what did not come.
+  std::string fetch(uint64_t first, int count, void* stream, Measured* to) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    std::string failed;
+    for (int i = 0; i < count; ++i) {
+      const uint64_t sequence = first + static_cast<uint64_t>(i);
+      for (int turn = 0; !ring.read(sequence, to[i]); ++turn) {
+        if (!failed.empty()) {
+          to[i] = Measured{};
+          break;
+        }
+        if (turn < 4096) continue;
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (Clock::now() - start < std::chrono::milliseconds(200)) continue;
+        // Either the device has more to do before, or it failed.
+        failed = synchronize(stream);
+        if (failed.empty() && !ring.read(sequence, to[i])) failed = "a measurement did not come";
+      }
+    }
+    ring.release(first + static_cast<uint64_t>(count) - 1);
+    return failed;
+  }
+
+  // Waits for what was issued. Empty, or what the device says is wrong.
+  std::string synchronize(void* stream) const {
+    const int code = driver_.synchronize(stream);
+    return code ? driver_.describe("the device failed", code) : "";
+  }
+
+  // Why the last `measure` or `capture` was refused.
+  const std::string& problem_of_last() const { return problem_of_last_; }
+
+ private:
+  struct Region {
+    void* stream = nullptr;
+    bool captured = false;
+    gpu::Part* parts = nullptr;
+    uint32_t* counters = nullptr;
+  };
+
+  std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
+    std::string problem = driver_.find();
+    if (!problem.empty()) return problem;
+    void* context = nullptr;
+    if (driver_.get_context(&context) || !context) return "no device is in use";
+    int device = 0, major = 0, minor = 0;
+    driver_.get_device(&device);
+    if (!driver_.is_hip) {
+      driver_.get_attribute(&processors_, 16, device);
+      driver_.get_attribute(&major, 75, device);
+      driver_.get_attribute(&minor, 76, device);
+    }
+    if (processors_ <= 0 || processors_ > 512) processors_ = 128;
+    const std::string target = driver_.is_hip ? "" : std::to_string(10 * major + minor);
+    std::string code;
+    problem = find_code((std::string(integers) + source).c_str(), torch, cache, target, code);
+    if (!problem.empty()) return problem;
+    void* module = nullptr;
+    if (int error = driver_.load(&module, code.data())) {
+      return driver_.describe("the kernel cannot be loaded", error);
+    }
+    if (int error = driver_.get_function(&kernel_, module, "inductor_rewriter_measure")) {
+      return driver_.describe("the kernel is not there", error);
+    }
+    return take_memory();
+  }
+
+  // The kernel for this device: kept from an earlier process, or compiled.
+  std::string find_code(
+      const char* source, const std::string& torch, const std::string& cache,
+      const std::string& target, std::string& code) {
+    gpu::Compiler compiler;
+    const std::string problem = compiler.find(torch, driver_.is_hip);
+    int major = 0, minor = 0;
+    if (problem.empty()) compiler.version(&major, &minor);
+    const char* name = driver_.is_hip ? "hipRTC" : "NVRTC";
+    about_ = std::string(name) + " " + std::to_string(major) + "." + std::to_string(minor);
+    const std::string path = cache.empty() ? "" : cache + "/" + file_name(source, target, about_);
+    if (!path.empty() && read_file(path, code)) return "";
+    if (!problem.empty()) return problem;
+    const std::string failed = compile(compiler, source, target, code);
+    if (!failed.empty()) return failed;
+    if (!path.empty()) write_file(path, code);
+    return "";
+  }
+
+  static std::string compile(
+      const gpu::Compiler& compiler, const char* source, const std::string& target,
+      std::string& code) {
+    std::vector<std::string> options = {"-std=c++17"};
+    if (!target.empty()) {
+      options.push_back("--gpu-architecture=sm_" + target);
+      options.emplace_back("--fmad=false");  // what is fused says so: the CPU's numbers are the same
+    } else {
+      options.emplace_back("-ffp-contract=off");
+    }
+    std::vector<const char*> given;
+    for (const std::string& option : options) given.push_back(option.c_str());
+    void* program = nullptr;
+    if (compiler.create(&program, source, "measure.cu", 0, nullptr, nullptr)) {
+      return "the compiler of kernels cannot start";
+    }
+    std::string problem;
+    if (compiler.compile(program, static_cast<int>(given.size()), given.data())) {
+      std::size_t size = 0;
+      compiler.get_log_size(program, &size);
+      std::string log(size, 0);
+      if (size) compiler.get_log(program, &log[0]);
+      const std::size_t at = log.find("error");
+      problem = "the kernel was not compiled: " + log.substr(at == std::string::npos ? 0 : at, 200);
+      problem.resize(std::strlen(problem.c_str()));
+    } else {
+      std::size_t size = 0;
+      compiler.get_code_size(program, &size);
+      code.resize(size);
+      if (!size || compiler.get_code(program, &code[0])) problem = "the compiler gave no kernel";
+    }
+    compiler.destroy(&program);
+    return problem;
+  }
+
+  // By the fingerprint of the source, the device and the compiler.
+  static std::string file_name(
+      const char* source, const std::string& target, const std::string& compiler) {
+    const std::string all = std::string(source) + "\n" + target + "\n" + compiler;
+    const int64_t shape = static_cast<int64_t>(all.size()), stride = 1;
+    Layout layout = {dtypes::uint8, 1, shape, &shape, &stride, -1};
+    Measured measured;
+    measure_on_cpu(layout, all.data(), 1, measured);
+    char name[80];
+    std::snprintf(
+        name, sizeof name, "kernel-%016llx%016llx.bin",
+        static_cast<unsigned long long>(measured.fingerprint[0]),
+        static_cast<unsigned long long>(measured.fingerprint[1]));
+    return name;
+  }
+
+  static bool read_file(const std::string& path, std::string& to) {
+    std::FILE* file = std::fopen(path.c_str(), "rb");
+    if (!file) return false;
+    char piece[1 << 16];
+    std::string content;
+    for (std::size_t size; (size = std::fread(piece, 1, sizeof piece, file)) > 0;) {
+      content.append(piece, size);
+    }
+    std::fclose(file);
+    // The last 16 bytes say that the file is whole.
+    if (content.size() < 16) return false;
+    const std::string end = content.substr(content.size() - 16);
+    content.resize(content.size() - 16);
+    if (end != seal(content)) return false;
+    to = content;
+    return true;
+  }
+
+  static void write_file(const std::string& path, const std::string& content) {
+    const std::string partial = path + "." + std::to_string(getpid()) + ".part";
+    std::FILE* file = std::fopen(partial.c_str(), "wb");
+    if (!file) return;
+    const std::string end = seal(content);
+    bool whole = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+    whole = std::fwrite(end.data(), 1, end.size(), file) == end.size() && whole;
+    whole = !std::fclose(file) && whole;
+    if (!whole || std::rename(partial.c_str(), path.c_str())) std::remove(partial.c_str());
+  }
+
+  static std::string seal(const std::string& content) {
+    const int64_t shape = static_cast<int64_t>(content.size()), stride = 1;
+    Layout layout = {dtypes::uint8, 1, shape, &shape, &stride, -1};
+    Measured measured;
+    measure_on_cpu(layout, content.data(), 1, measured);
+    std::string text(16, 0);
+    std::memcpy(&text[0], measured.fingerprint, 16);
+    return text;
+  }
+
+  // All that will ever be needed, at once.
+  std::string take_memory() {
+    const std::size_t parts = std::size_t(gpu::most_tasks) *
+        static_cast<std::size_t>(gpu::most_blocks(processors_)) * sizeof(gpu::Part);
+    const std::size_t counters = gpu::most_tasks * sizeof(uint32_t);
+    const std::size_t region = (parts + counters + 255) / 256 * 256;
+    const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
+    uintptr_t memory = 0;
+    if (int error = driver_.allocate(&memory, bytes)) {
+      return driver_.describe("no memory on the device", error);
+    }
+    if (int error = driver_.clear(memory, 0, bytes)) {
+      return driver_.describe("no memory on the device", error);
+    }
+    for (int i = 0; i < regions; ++i) {
+      regions_[i].parts = reinterpret_cast<gpu::Part*>(memory + region * static_cast<std::size_t>(i));
+      regions_[i].counters = reinterpret_cast<uint32_t*>(
+          memory + region * static_cast<std::size_t>(i) + parts);
+    }
+    replays_ = reinterpret_cast<uint64_t*>(memory + region * regions);
+    const std::size_t rows = Ring::bytes + captured_rows * gpu::row_words * sizeof(uint64_t);
+    void* host = nullptr;
+    // Of every context (1), and mapped into the device's addresses (2).
+    if (int error = driver_.allocate_host(&host, rows, 1 | 2)) {
+      return driver_.describe("no pinned memory", error);
+    }
+    std::memset(host, 0, rows);
+    uintptr_t there = 0;
+    if (int error = driver_.get_device_pointer(&there, host, 0)) {
+      return driver_.describe("no mapped memory", error);
+    }
+    to_device_ = there - reinterpret_cast<uintptr_t>(host);
+    ring.attach(static_cast<uint64_t*>(host));
+    captured_rows_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + Ring::bytes);
+    return "";
+  }
+
+  Region* find_region(void* stream, bool captured) {
+    for (int i = 0; i < used_; ++i) {
+      if (regions_[i].stream == stream && regions_[i].captured == captured) return &regions_[i];
+    }
+    if (used_ == regions) return nullptr;
+    Region* region = &regions_[used_++];
+    region->stream = stream;
+    region->captured = captured;
+    return region;
+  }
+
+  bool issue(
+      const Layout* const* layouts, const void* const* data, int count, void* stream,
+      bool captured, uint64_t first) {
+    if (!is_started()) return false;
+    Region* region = find_region(stream, captured);
+    if (!region) {
+      problem_of_last_ = "more streams measure than there is memory for";
+      return false;
+    }
+    // All or nothing: whether each can be read is known before the first launch.
+    for (int i = 0; i < count; ++i) {
+      if (!gpu::make_task(*layouts[i], data[i], processors_, job_.tasks[0])) {
+        problem_of_last_ = "more dimensions than the kernel reads";
+        return false;
+      }
+    }
+    for (int done = 0; done < count; done += gpu::most_tasks) {
+      const int some = count - done < gpu::most_tasks ? count - done : gpu::most_tasks;
+      uint32_t blocks = 0;
+      for (int i = 0; i < some; ++i) {
+        gpu::Task& task = job_.tasks[i];
+        gpu::make_task(*layouts[done + i], data[done + i], processors_, task);
+        const uint64_t number = first + static_cast<uint64_t>(done + i);
+        uint64_t* row = captured ? captured_rows_ + number * gpu::row_words : ring.row(number);
+        task.row = reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
+        task.replays = captured ? replays_ + number : nullptr;
+        task.sequence = number;
+        task.parts = region->parts + blocks;
+        task.counter = region->counters + i;
+        task.first_block = blocks;
+        blocks += task.blocks;
+      }
+      job_.count = some;
+      void* arguments[] = {&job_};
+      const int error = driver_.launch(
+          kernel_, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
+      if (error) {
+        problem_of_last_ = driver_.describe("the kernel cannot be launched", error);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::mutex mutex_;
+  bool tried_ = false;
+  std::string problem_, about_, problem_of_last_;
+  gpu::Driver driver_;
+  void* kernel_ = nullptr;
+  int processors_ = 0;
+  Region regions_[regions];
+  int used_ = 0;
+  uint64_t* replays_ = nullptr;
+  uint64_t* captured_rows_ = nullptr;
+  uint64_t captured_ = 0;
+  uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
+  gpu::Job job_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,49 @@
+// How a tensor is shared among the blocks of a launch of the GPU's kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "job.h"
+#include "layout.h"
+
+namespace {
+namespace inductor_rewriter {
+
+namespace gpu {
+
+constexpr int blocks_per_processor = 4;  // that run at a time, by the kernel's launch bounds
+constexpr int64_t split_tiles = 2;       // per processor: tensors of fewer are cut finer
+
+inline int most_blocks(int processors) {
+  return processors * static_cast<int>(split_tiles > 1 ? split_tiles * 4 : blocks_per_processor);
+}
+
+// The tensor's part of a task. False for what the kernel cannot read.
+inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
+  Dimensions dims;
+  const int size = elements::size(layout.dtype);
+  if (!size || layout.numel < 0 || !dims.read(layout) || dims.count > most_dims) return false;
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  task.data = static_cast<const char*>(data);
+  task.numel = layout.numel;
+  task.dtype = layout.dtype;
+  task.direct = dims.is_contiguous() && address % 16 == 0;
+  task.dims = dims.count;
+  for (int i = 0; i < dims.count; ++i) {
+    task.size[i] = dims.size[i];
+    task.stride[i] = dims.stride[i];
+  }
+  const int64_t bytes = layout.numel * size;
+  const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
+  task.split = tiles <= split_tiles * processors ? 2 : 0;
+  const int64_t unit = fingerprint::tile_bytes >> task.split;
+  const int64_t units = (bytes + unit - 1) / unit;
+  const int64_t most = task.split ? units : int64_t{blocks_per_processor} * processors;
+  task.blocks = static_cast<uint32_t>(units < 1 ? 1 : units < most ? units : most);
+  return true;
+}
+
+}  // namespace gpu
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,153 @@
+// The GPU's kernel on the host: blocks one after the other, the threads of a block as fibers that take
+// turns at barriers and exchanges. Slow; for tests.
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#define __launch_bounds__(...)
+#define __global__
+#define __shared__ static
+#define INDUCTOR_REWRITER_DEVICE [[maybe_unused]] static inline
+#define INDUCTOR_REWRITER_RARE static
+#define INDUCTOR_REWRITER_CONSTANT
+
+namespace {
+
+constexpr int width = 256;
+struct Place {
+  unsigned x;
+};
+Place threadIdx, blockIdx;
+
+ucontext_t scheduler, fibers[width];
+bool finished[width];
+char* stacks;
+uint64_t given[width];
+int votes;
+
+void wait() {
+  const unsigned self = threadIdx.x;
+  swapcontext(&fibers[self], &scheduler);
+  threadIdx.x = self;
+}
+void __syncthreads() { wait(); }
+int __syncthreads_or(int value) {
+  votes |= value != 0;
+  wait();
+  const int result = votes;
+  wait();
+  votes = 0;
+  wait();  // none votes again before all have done so
+  return result;
+}
+// Every thread comes here at the same time, which is more than a warp has to promise.
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int with) {
+  std::memcpy(&given[threadIdx.x], &value, sizeof value);
+  wait();
+  T result;
+  std::memcpy(&result, &given[threadIdx.x ^ static_cast<unsigned>(with)], sizeof result);
+  wait();
+  return result;
+}
+void __threadfence() {}
+uint32_t atomicInc(uint32_t* at, uint32_t most) {
+  const uint32_t old = *at;
+  *at = old >= most ? 0 : old + 1;
+  return old;
+}
+uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+template <class To, class From>
+To as(From from) {
+  To to;
+  static_assert(sizeof to == sizeof from);
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+long long __double_as_longlong(double value) { return as<long long>(value); }
+double __longlong_as_double(long long bits) { return as<double>(bits); }
+double __hiloint2double(int high, int low) {
+  return as<double>(static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low));
+}
+float __uint_as_float(uint32_t bits) { return as<float>(bits); }
+
+}  // namespace
+
+#include "engine/kernel.h"
+#include "engine/ring.h"
+#include "engine/tasks.h"
+
+namespace {
+
+using namespace inductor_rewriter;
+
+gpu::Job job;
+
+void body() {
+  inductor_rewriter_measure(job);
+  finished[threadIdx.x] = true;
+  swapcontext(&fibers[threadIdx.x], &scheduler);
+}
+
+void run(unsigned blocks) {
+  constexpr std::size_t stack = 64 << 10;
+  if (!stacks) stacks = static_cast<char*>(std::malloc(stack * width));
+  // The last blocks first: in which order they run must not matter.
+  for (unsigned i = blocks; i-- > 0;) {
+    blockIdx.x = i;
+    for (int j = 0; j < width; ++j) {
+      finished[j] = false;
+      getcontext(&fibers[j]);
+      fibers[j].uc_stack.ss_sp = stacks + stack * static_cast<std::size_t>(j);
+      fibers[j].uc_stack.ss_size = stack;
+      fibers[j].uc_link = nullptr;
+      makecontext(&fibers[j], body, 0);
+    }
+    for (bool any = true; any;) {
+      any = false;
+      for (int j = 0; j < width; ++j) {
+        if (finished[j]) continue;
+        any = true;
+        threadIdx.x = static_cast<unsigned>(j);
+        swapcontext(&scheduler, &fibers[j]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// Measures up to gpu::most_tasks tensors by one launch on a GPU of so many processors. How many rows
+// came out right, or -1 for what the kernel does not read.
+extern "C" int emulate(
+    const Layout* const* layouts, const void* const* data, int count, int processors, Measured* to) {
+  std::vector<gpu::Part> parts(static_cast<std::size_t>(gpu::most_blocks(processors) * count));
+  std::vector<uint32_t> counters(static_cast<std::size_t>(count));
+  std::vector<uint64_t> rows(static_cast<std::size_t>(count * gpu::row_words));
+  unsigned blocks = 0;
+  for (int i = 0; i < count; ++i) {
+    gpu::Task& task = job.tasks[i];
+    if (!gpu::make_task(*layouts[i], data[i], processors, task)) return -1;
+    task.row = &rows[static_cast<std::size_t>(i * gpu::row_words)];
+    task.replays = nullptr;
+    task.sequence = static_cast<uint64_t>(i + 1);
+    task.parts = parts.data() + blocks;
+    task.counter = &counters[static_cast<std::size_t>(i)];
+    task.first_block = blocks;
+    blocks += task.blocks;
+  }
+  job.count = count;
+  run(blocks);
+  int right = 0;
+  for (int i = 0; i < count; ++i) {
+    uint64_t sequence = static_cast<uint64_t>(i + 1);
+    right += read_row(job.tasks[i].row, sequence, to[i]) && !counters[static_cast<std::size_t>(i)];
+  }
+  return right;
+}

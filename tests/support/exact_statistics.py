@@ -1,0 +1,207 @@
+"""Elements of tensors, and their statistics, by exact arithmetic: nothing of torch's own."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rewriter.runtime.statistics import Statistics
+
+NAN, INF = math.nan, math.inf
+EPSILON = 2.0**-52
+TINY = Fraction(1, 2**1074)  # the step between subnormal numbers
+
+NUMPY = {
+    torch.bool: np.bool_,
+    torch.uint8: np.uint8,
+    torch.int8: np.int8,
+    torch.uint16: np.uint16,
+    torch.int16: np.int16,
+    torch.uint32: np.uint32,
+    torch.int32: np.int32,
+    torch.uint64: np.uint64,
+    torch.int64: np.int64,
+    torch.float16: np.float16,
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+}
+# Exponent bits, mantissa bits, exponent bias, and which patterns are not finite.
+FLOAT8 = {
+    "float8_e4m3fn": (4, 3, 7, "fn"),
+    "float8_e4m3fnuz": (4, 3, 8, "fnuz"),
+    "float8_e5m2": (5, 2, 15, "ieee"),
+    "float8_e5m2fnuz": (5, 2, 16, "fnuz"),
+}
+FLOAT8_DTYPES = [getattr(torch, name) for name in FLOAT8]
+if hasattr(torch, "float8_e8m0fnu"):
+    FLOAT8_DTYPES.append(torch.float8_e8m0fnu)
+COMPLEX = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+INTEGERS = [dtype for dtype in NUMPY if not dtype.is_floating_point and dtype != torch.bool]
+DTYPES = [*NUMPY, torch.bfloat16, *FLOAT8_DTYPES, *COMPLEX]
+
+
+def name_of(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def float8(byte: int, dtype: torch.dtype) -> float:
+    """The value of a float8 bit pattern, from the definition of the format."""
+    name = name_of(dtype)
+    if name == "float8_e8m0fnu":
+        return NAN if byte == 0xFF else 2.0 ** (byte - 127)
+    exponents, mantissas, bias, rule = FLOAT8[name]
+    sign = -1.0 if byte >> 7 else 1.0
+    exponent = (byte >> mantissas) & ((1 << exponents) - 1)
+    mantissa = byte & ((1 << mantissas) - 1)
+    if rule == "fnuz" and byte == 0x80:
+        return NAN
+    if rule == "fn" and byte & 0x7F == 0x7F:
+        return NAN
+    if rule == "ieee" and exponent == (1 << exponents) - 1:
+        return NAN if mantissa else sign * INF
+    if exponent == 0:
+        return sign * mantissa * 2.0 ** (1 - bias - mantissas)
+    return sign * (1 + mantissa / (1 << mantissas)) * 2.0 ** (exponent - bias)
+
+
+def decode(data: bytes, dtype: torch.dtype) -> list[Any]:
+    """The elements of ``dtype`` in ``data`` as Python numbers; for complex dtypes magnitudes."""
+    if dtype in COMPLEX:
+        parts = decode(data, COMPLEX[dtype])
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [NAN if math.isnan(re) or math.isnan(im) else math.hypot(re, im) for re, im in pairs]
+    if dtype in FLOAT8_DTYPES:
+        return [float8(byte, dtype) for byte in data]
+    if dtype == torch.bfloat16:
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        values: list[Any] = wide.view(np.float32).tolist()
+        return values
+    values = np.frombuffer(data, NUMPY[dtype]).tolist()
+    return [int(value) for value in values] if dtype == torch.bool else values
+
+
+def encode(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of the bit patterns in ``data``."""
+    if not data:
+        return torch.zeros(0, dtype=torch.uint8).view(dtype)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype)
+
+
+def contents(tensor: torch.Tensor) -> bytes:
+    """The bytes of the elements of ``tensor``, in order."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    return bytes(flat.view(torch.uint8).tolist())
+
+
+def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
+    """Compare ``found`` with exact arithmetic on ``values``."""
+    finite = [value for value in values if math.isfinite(value)]
+    assert found.numel == len(values)
+    assert found.nan == sum(map(math.isnan, values))
+    assert found.positive_inf == sum(value == INF for value in values)
+    assert found.negative_inf == sum(value == -INF for value in values)
+    assert found.of == ("magnitude" if dtype in COMPLEX else "value")
+    if not finite:
+        assert (found.minimum, found.maximum, found.mean, found.std) == (None,) * 4
+        return
+    low, high = min(finite), max(finite)
+    if dtype in COMPLEX:  # two implementations of hypot may round differently
+        assert found.minimum == pytest.approx(low, rel=2 * EPSILON)
+        assert found.maximum == pytest.approx(high, rel=2 * EPSILON)
+    else:
+        assert (found.minimum, found.maximum) == (low, high)
+    assert type(found.minimum) is type(found.maximum) is type(low)
+    exact = [Fraction(value) for value in finite]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    largest = max(abs(value) for value in exact)
+    assert type(found.mean) is float
+    assert abs(Fraction(found.mean) - mean) <= largest * Fraction(4 * EPSILON) + 4 * TINY
+    if len(finite) == 1:
+        assert found.std is None
+        return
+    assert type(found.std) is float
+    # The root of a fraction: scaled to integers, since squares may leave the range of float.
+    variance = sum((value - mean) ** 2 for value in exact) / (len(exact) - 1)
+    root = Fraction(math.isqrt(int(variance * 4**1200)), 2**1200)
+    if dtype in COMPLEX:  # the magnitudes themselves are rounded
+        slack = largest * Fraction(8 * EPSILON) + 4 * TINY
+        assert math.isinf(found.std) or abs(Fraction(found.std) - root) <= slack
+    elif math.isinf(found.std):
+        assert root > Fraction(1.7e308)
+    else:
+        assert abs(Fraction(found.std) - root) <= root * Fraction(1e-11) + 4 * TINY
+
+
+def data_of(dtype: torch.dtype, count: int, seed: int = 0) -> bytes:
+    """Random bit patterns of ``count`` elements, valid ones for bool."""
+    bits = np.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
+    return bytes(bits & 1 if dtype == torch.bool else bits)
+
+
+def adversarial() -> dict[str, torch.Tensor]:
+    """Tensors that are hard to measure, by what is hard about them."""
+    torch.manual_seed(0)
+    noise = torch.randn(5000, dtype=torch.float64)
+    cases = {
+        "offset-float64": 1e6 + noise * 1e-3,
+        "offset-float32": (1e6 + noise).to(torch.float32),
+        "offset-bfloat16": (300 + noise).to(torch.bfloat16),
+        "offset-negative": -1e12 + noise,
+        "subnormal-float64": noise * 1e-310,
+        "subnormal-float32": (noise * 1e-40).to(torch.float32),
+        "subnormal-float16": (noise * 1e-6).to(torch.float16),
+        "subnormal-bfloat16": (noise * 1e-39).to(torch.bfloat16),
+        "small-and-zero": torch.where(noise > 0, noise * 1e-300, 0.0),
+        "huge-float64": torch.sign(noise) * 1e308 * (1 + noise.abs() / 10),
+        "huge-and-small": torch.tensor([1e308, 1e-308, -1e308] * 1000, dtype=torch.float64),
+        "growing": torch.logspace(-300, 300, 5000, dtype=torch.float64),
+        "constant": torch.full((5000,), 0.1),
+        "zeros": torch.zeros(5000),
+        "negative-zeros": -torch.zeros(5000, dtype=torch.float16),
+        "first-is-outlier": torch.cat([torch.tensor([1e30], dtype=torch.float64), noise]),
+        "last-is-outlier": torch.cat([noise, torch.tensor([-1e30], dtype=torch.float64)]),
+        "first-is-outlier-float32": torch.cat([torch.tensor([3e38]), noise.to(torch.float32)]),
+        "first-is-nan": torch.cat([torch.tensor([NAN]), (1e6 + noise).to(torch.float32)]),
+        "first-are-infinite": torch.cat([torch.full((100,), -INF), (1e6 + noise).float()]),
+        "all-nan": torch.full((300,), NAN, dtype=torch.bfloat16),
+        "all-infinite": torch.tensor([INF, -INF] * 100, dtype=torch.float16),
+        "infinities": torch.where(noise > 1, INF, torch.where(noise < -1, -INF, noise)),
+        "mask-bfloat16": torch.where(noise > 0, 0.0, -INF).to(torch.bfloat16),
+        "one-finite": torch.tensor([NAN, INF, 7.0, -INF]),
+        "int64-limits": torch.tensor([2**63 - 1, -(2**63), 0, 1, -1] * 100),
+        "int64-near-limit": torch.arange(2**63 - 1000, 2**63 - 1, dtype=torch.int64),
+        "uint64-limits": torch.tensor([0, 2**64 - 1, 2**63, 1] * 50, dtype=torch.uint64),
+        "int8-limits": torch.tensor([-128, 127, 0] * 500, dtype=torch.int8),
+        "uint8-almost-constant": torch.tensor([255] * 3000 + [254], dtype=torch.uint8),
+        "int16-limits": torch.tensor([-(2**15), 2**15 - 1, 5] * 500, dtype=torch.int16),
+        "uint16-limits": torch.tensor([0, 2**16 - 1] * 500, dtype=torch.uint16),
+        "int32-limits": torch.tensor([-(2**31), 2**31 - 1, 7] * 500, dtype=torch.int32),
+        "uint32-limits": torch.tensor([0, 2**32 - 1] * 500, dtype=torch.uint32),
+        "complex-nan-part": torch.tensor([complex(1, NAN), complex(INF, NAN), 3 + 4j]),
+        "complex-infinite-part": torch.tensor([complex(1, -INF), complex(-INF, 0), 5 + 12j]),
+        "complex128-huge": torch.complex(noise * 1e300, noise * 1e305),
+        "complex128-small": torch.complex(noise * 1e-300, noise * 1e-305),
+        "scalar": torch.tensor(3.5),
+        "nothing": torch.zeros(0, 3),
+        "transposed": noise[:4900].view(70, 70).t(),
+        "strided": noise.float()[1::3],
+        "sliced": noise.to(torch.bfloat16).view(50, 100)[3:, 7:31],
+        "unaligned": noise.to(torch.float16)[3:],
+        "permuted": noise[:4800].view(4, 10, 12, 10).permute(2, 0, 3, 1),
+        "expanded": noise[:30].view(30, 1).expand(30, 40),
+        "expanded-first": noise[:30].to(torch.int8).expand(40, 30),
+        "conjugate": torch.complex(noise, noise.flip(0)).conj(),
+        "negative-bit": torch.complex(noise, noise.flip(0)).conj().imag,
+    }
+    for dtype in DTYPES:
+        cases[f"bits-{name_of(dtype)}"] = encode(data_of(dtype, 3001), dtype)
+    return cases

@@ -253,8 +253,14 @@ def test_a_value_that_was_only_to_be_read_and_changed(
         ({"sha256": "0" * 64}, {"sha256": "1" * 64}, "numeric"),
         ({"sha256": "0" * 64, "nan": 1}, {"sha256": "1" * 64}, "non-finite"),
         ({"sha256": "0" * 64}, {"sha256": "1" * 64, "dtype": "bfloat16"}, "equal"),
+        ({"fingerprint": "0" * 32}, {"fingerprint": "0" * 32, "max": 9.0}, "equal"),
+        ({"fingerprint": "0" * 32}, {"fingerprint": "1" * 32}, "numeric"),
+        ({"sha256": "0" * 64}, {"fingerprint": "0" * 32, "max": 9.0}, "numeric"),
     ],
-    ids=["the same bytes", "other bytes", "NaN", "another dtype: by statistics"],
+    ids=[
+        *("the same bytes", "other bytes", "NaN", "another dtype: by statistics"),
+        *("the same fingerprint", "another one", "of two versions: by statistics"),
+    ],
 )
 def test_hashes(
     compared: Callable[..., Comparison], a: dumps.Row, b: dumps.Row, state: str

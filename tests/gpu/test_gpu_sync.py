@@ -372,8 +372,8 @@ def test_reduce_overhead_is_bit_equal(training: bool, partition: str, tmp_path: 
         assert all(map(torch.equal, found, plain)), probes
         rows = events(dump)
         captured = [row for row in rows if row.get("captured")]
-        assert any("sha256" in row for row in rows) == ("hash" in probes)
-        assert not any("sha256" in row or "file" in row for row in captured)
+        assert any("fingerprint" in row for row in rows) == ("hash" in probes)
+        assert not any("fingerprint" in row or "file" in row for row in captured)
         assert captured, ran.stderr
         assert all("nan" in row for row in captured if row.get("dtype") == "float32")
         # The loss of the last call is among what its replay wrote.

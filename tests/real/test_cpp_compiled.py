@@ -218,7 +218,7 @@ def check_events(rows: Sequence[Mapping[str, Any]], taken: Sequence[Any], probes
         if "file" in row and "hash" in probes:
             assert row["sha256"] == hashlib.sha256(frozen(saved)[-1]).hexdigest()
     assert (files > 0) == ("save" in probes)
-    assert any("sha256" in row for row in rows) == ("hash" in probes)
+    assert any("fingerprint" in row for row in rows) == ("hash" in probes)
 
 
 def check_inputs(rows: Sequence[Mapping[str, Any]], args: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The digest of a tensor's elements, and the probe that prints and records it."""
+"""The fingerprint of a tensor's elements, and the probe that prints and records it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 import rewriter
 from capture import Compiled
+from fingerprints import fingerprint as expected
 from harness import Apart, call
 from rewriter.cli import main
 from rewriter.runtime import attach, statistics
-from rewriter.runtime.digest import digest
+from rewriter.runtime.digest import digest as sha256_of
+from rewriter.runtime.engine import measure
 from test_cpp_compiled import dumped
 from test_cpp_runtime import DTYPES, options_of, row_of, shapes_of, tensor_of
 
@@ -37,14 +39,19 @@ by_dtype = pytest.mark.parametrize(
 )
 
 
-def expected(tensor: torch.Tensor) -> str:
-    """What the digest is defined to be, by NumPy."""
+def digest(tensor: torch.Tensor) -> str:
+    (measurement,) = measure([tensor])
+    return measurement.fingerprint
+
+
+def expected_sha256(tensor: torch.Tensor) -> str:
+    """What `run` says of outputs, by NumPy."""
     resolved = tensor.resolve_conj().resolve_neg().cpu()
     flat = resolved.clone(memory_format=torch.contiguous_format).reshape(-1)
     return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-# --- The digest ---------------------------------------------------------------------------------
+# --- The fingerprint ----------------------------------------------------------------------------
 
 SOME = torch.tensor([[1.0, -2.0, 0.0], [math.nan, 5.0, 6.0]])
 DIFFERENT = {
@@ -66,13 +73,14 @@ def test_other_bytes_have_another_digest(other: torch.Tensor) -> None:
 
 def test_an_empty_tensor_has_the_digest_of_nothing() -> None:
     for tensor in (torch.zeros(0), torch.zeros(3, 0, 2), torch.zeros(0, dtype=torch.complex64)):
-        assert digest(tensor) == hashlib.sha256(b"").hexdigest()
+        assert digest(tensor) == expected(torch.zeros(0))
 
 
 @by_dtype
 def test_strides_do_not_matter(dtype: torch.dtype) -> None:
     for tensor in shapes_of(tensor_of(dtype, 6000)):
         assert digest(tensor) == expected(tensor)
+        assert sha256_of(tensor) == expected_sha256(tensor)
 
 
 @pytest.mark.gpu
@@ -107,12 +115,14 @@ def test_marks_of_conjugate_and_negative_are_resolved() -> None:
     for tensor in (whole.conj(), whole.conj().imag, whole.t().conj(), whole.conj().imag[:1, :1]):
         assert tensor.is_conj() or tensor.is_neg()
         assert digest(tensor) == expected(tensor)
+        assert sha256_of(tensor) == expected_sha256(tensor)
 
 
 def test_it_is_that_of_the_dense_tensor_that_is_saved() -> None:
     dense = torch.eye(3)
     for tensor in (dense.to_sparse(), dense.to_sparse_csr(), dense.to_mkldnn()):
         assert digest(tensor) == expected(dense)
+        assert sha256_of(tensor) == expected_sha256(dense)
 
 
 def test_nothing_to_read_has_no_digest() -> None:
@@ -121,7 +131,7 @@ def test_nothing_to_read_has_no_digest() -> None:
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     for tensor in (freed, quantized, nested, torch.empty(2, device="meta")):
-        assert digest(tensor) == ""
+        assert digest(tensor) == sha256_of(tensor) == ""
 
 
 def test_the_tensor_and_the_program_stay_as_they_are() -> None:
@@ -158,8 +168,8 @@ def test_digests_are_those_of_the_files_saved_beside_them(
     rows = [row for row in dumped(tmp_path / "dump") if "dtype" in row]
     assert {row["phase"] for row in rows} >= {"inputs", "after"}
     for row in rows:
-        assert row["sha256"] == expected(torch.load(row["path"], weights_only=True))
-        assert list(row).index("inf") < list(row).index("sha256") < list(row).index("file")
+        assert row["fingerprint"] == expected(torch.load(row["path"], weights_only=True))
+        assert list(row).index("inf") < list(row).index("fingerprint") < list(row).index("file")
 
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("scatter", marks=pytest.mark.exhaustive)])
@@ -181,8 +191,8 @@ def test_wrappers_in_both_languages_give_the_same(
         digests = defaultdict(set)
         for row in dumped(folder / "dump"):
             if "dtype" in row:
-                assert row["sha256"] == expected(torch.load(row["path"], weights_only=True))
-                digests[row.get("launch"), row["phase"]].add(row["sha256"])
+                assert row["fingerprint"] == expected(torch.load(row["path"], weights_only=True))
+                digests[row.get("launch"), row["phase"]].add(row["fingerprint"])
         found.append(digests)
     python, cpp = found
     assert len(python) > 3
@@ -217,11 +227,11 @@ def test_a_line_for_each_tensor(
         getattr(recorder, act)(*([value] if act == "inputs" else [12, value]))
     start = "[rewriter 0] #12 "
     assert capsys.readouterr().out.splitlines() == [
-        f"[rewriter 0] inputs  in x  f32[2, 3]  cpu  sha256 {expected(SOME)[:16]}",
+        f"[rewriter 0] inputs  in x  f32[2, 3]  cpu  fingerprint={expected(SOME)}",
         f"{start}before triton_poi_fused_0  in x0  f32[2]  meta  not hashed",
         # The second run of the launch; the first wrote no tensor.
         f"[rewriter 0] #12.1 after  triton_poi_fused_0  out buf1  f32[2, 3]  cpu  "
-        f"sha256 {expected(SOME)[:16]}",
+        f"fingerprint={expected(SOME)}",
     ]
     assert not list(tmp_path.iterdir())
 
@@ -234,7 +244,7 @@ def test_beside_print_it_is_at_the_end_of_the_line(
         attached(*names, values=True).after(12, SOME)
         printed.append(capsys.readouterr().out.splitlines())
     line, values = printed[0]
-    assert printed[1] == [f"{line}  sha256 {expected(SOME)[:16]}", values]
+    assert printed[1] == [f"{line}  fingerprint={expected(SOME)}", values]
 
 
 def test_in_upstream_s_format_it_is_a_line_of_the_block(
@@ -242,11 +252,11 @@ def test_in_upstream_s_format_it_is_a_line_of_the_block(
 ) -> None:
     attached("hash", format="upstream").after(12, SOME)
     title = "inductor: after_launch - triton_poi_fused_0 - buf1\n"
-    assert capsys.readouterr().out == f"{title}Sha256:  {expected(SOME)}\n"
+    assert capsys.readouterr().out == f"{title}Fingerprint:  {expected(SOME)}\n"
     attached("hash", "print", format="upstream").after(12, SOME)
     out = capsys.readouterr().out
     assert out.startswith(f"{title}[1.0, ")
-    assert out.endswith(f"\nSha256:  {expected(SOME)}\n")
+    assert out.endswith(f"\nFingerprint:  {expected(SOME)}\n")
 
 
 def test_what_fails_is_said_once_and_the_model_goes_on(
@@ -254,11 +264,11 @@ def test_what_fails_is_said_once_and_the_model_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(tensor: torch.Tensor) -> str:
+    def fail(tensors: list[torch.Tensor]) -> None:
         raise RuntimeError("out of memory")
 
     recorder = attached("hash")
-    monkeypatch.setattr("rewriter.runtime.digest.digest", fail)
+    monkeypatch.setattr("rewriter.runtime.engine.measure", fail)
     recorder.after(12, SOME)
     recorder.after(12, SOME)
     output = capsys.readouterr()
@@ -271,18 +281,14 @@ def test_what_fails_is_said_once_and_the_model_goes_on(
 def test_run_records_statistics_and_prints_lines(
     mlp_wrapper: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The digest of an output is that which `run` itself prints of it."""
     wrapper = shutil.copy(mlp_wrapper, tmp_path)
     dump = tmp_path / "D"
     options = ["--args", str(mlp_wrapper.parent / "inputs.pt"), "-d", str(dump)]
     assert main(["run", str(wrapper), "--probe", "hash", *options]) == 0
     out = capfd.readouterr().out
     rows = [row for row in dumped(dump) if "dtype" in row]
-    assert all(set(row) >= {"sha256", "numel", "nan"} and "file" not in row for row in rows)
-    printed = re.findall(r"\[rewriter 0\] .*  sha256 ([0-9a-f]{16})$", out, re.MULTILINE)
+    assert all(set(row) >= {"fingerprint", "numel", "nan"} and "file" not in row for row in rows)
+    printed = re.findall(r"\[rewriter 0\] .*  fingerprint=([0-9a-f]{32})$", out, re.MULTILINE)
     # What a launch only reads is printed before it, and not again.
     shown = [row for row in rows if (row["phase"], row["role"]) != ("after", "in")]
-    assert printed == [row["sha256"][:16] for row in shown]
-    outputs = re.findall(r"^output \d: .* sha256 ([0-9a-f]{16})$", out, re.MULTILINE)
-    assert len(outputs) == 2
-    assert set(outputs) <= set(printed)
+    assert printed == [row["fingerprint"] for row in shown]

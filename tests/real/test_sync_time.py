@@ -229,7 +229,7 @@ def test_statistics_of_a_graph_are_those_of_a_replay(
     capturing(False)
     made.begin()
     assert [
-        (row["phase"], row["arg"], row["max"], row["captured"], "file" in row, "sha256" in row)
+        (row["phase"], row["arg"], row["max"], row["captured"], "file" in row, "fingerprint" in row)
         for row in events(tmp_path)
     ] == [("before", "x0", 1.0, True, False, False), ("after", "buf1", 5.0, True, False, False)]
     assert (tmp_path / "rank0/run1/events.jsonl").read_text().count("captured") == 2

@@ -46,7 +46,14 @@ Call::Call(Wrapper& wrapper) noexcept {
 }
 
 Call::~Call() {
-  delete static_cast<RunningCall*>(running_);
+  if (!running_) return;
+  RunningCall& running = *static_cast<RunningCall*>(running_);
+  try {
+    // What a fork inherited is not its to write, nor to free.
+    if (!running.recorder.is_fork("end")) running.recorder.end(running);
+  } catch (...) {
+    // No memory.
+  }
 }
 
 inline void report_to(RunningCall& call, Phase phase, int launch, Contents& contents) {
@@ -61,7 +68,9 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   va_list from;
   va_start(from, codes);
   try {
-    Contents contents(std::strlen(codes));
+    Contents& contents = running.contents;
+    contents.clear();
+    contents.resize(std::strlen(codes));
     for (std::size_t i = 0; i < contents.size(); ++i) {
       using Kind = Content::Kind;
       Content& content = contents[i];
@@ -80,7 +89,7 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
         case 'i': content.kind = Kind::integer; break;
         case 'u': content.kind = Kind::unsigned_integer; break;
         case 'b': content.kind = Kind::boolean; break;
-        case 'k': content = std::move(running.kept[content.integer]); break;
+        case 'k': content = running.kept[static_cast<std::size_t>(content.integer)]; break;
         default: break;
       }
     }
@@ -92,30 +101,29 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   va_end(from);
 }
 
-inline Kept keep_for(RunningCall& running, Content&& content) {
-  running.kept.push_back(std::move(content));
-  return {static_cast<int64_t>(running.kept.size()) - 1};
-}
-
 [[maybe_unused]] Kept Call::keep(
     AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
     int64_t offset) noexcept {
-  if (!running_) return {0};
-  Content view;
-  view.handle = nullptr;
-  // A tensor that cannot be viewed is one that the wrapper would fail at, too.
-  view.owned = base &&
-      !aoti_torch__reinterpret_tensor(base, dim, sizes, strides, offset, &view.handle);
-  if (view.owned || !base) view.kind = Content::Kind::tensor;
-  return keep_for(*static_cast<RunningCall*>(running_), std::move(view));
+  Array array{};
+  array.sizes = sizes;
+  array.strides = strides;
+  array.dim = dim;
+  Kept kept = keep(array);
+  if (!running_) return kept;
+  Content& view = static_cast<RunningCall*>(running_)->kept.back();
+  view.kind = Content::Kind::view;
+  view.handle = base;
+  view.offset = offset;
+  return kept;
 }
 
 [[maybe_unused]] Kept Call::keep(const Array& array) noexcept {
   if (!running_) return {0};
-  Content content;
-  content.kind = Content::Kind::array;
-  content.array = array;
-  return keep_for(*static_cast<RunningCall*>(running_), std::move(content));
+  Contents& all = static_cast<RunningCall*>(running_)->kept;
+  all.emplace_back();
+  all.back().kind = Content::Kind::array;
+  all.back().array = array;
+  return {static_cast<int64_t>(all.size()) - 1};
 }
 
 }  // namespace inductor_rewriter

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -171,36 +172,58 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
   json.close('}');
 }
 
-// The directory of one call.
+// The directory of one call. What is written is collected until `flush`.
 class CallDirectory {
  public:
   explicit CallDirectory(const std::string& path) : path(path) {
     std::string name = path + "/events.jsonl";
-    events_ = std::fopen(name.c_str(), "wxe");
-    if (!events_) fail("write", name);
+    events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (events_ < 0) fail("write", name);
   }
   CallDirectory(const CallDirectory&) = delete;
   CallDirectory& operator=(const CallDirectory&) = delete;
-  ~CallDirectory() { std::fclose(events_); }
+  ~CallDirectory() { ::close(events_); }
 
   void write(const std::string& lines) {
-    if (std::fwrite(lines.data(), 1, lines.size(), events_) != lines.size() ||
-        std::fflush(events_)) {
-      fail("write", path + "/events.jsonl");
+    rows_ += lines;
+    if (rows_.size() > most) flush();
+  }
+
+  // All rows, or none of those that came since the last time.
+  void flush() {
+    std::size_t done = 0;
+    while (done < rows_.size()) {
+      ssize_t some = ::write(events_, rows_.data() + done, rows_.size() - done);
+      if (some < 0 && errno == EINTR) continue;
+      if (some <= 0) {
+        const int error = errno;
+        rows_.clear();
+        if (done && !ftruncate(events_, size_)) lseek(events_, size_, SEEK_SET);
+        errno = error;
+        fail("write", path + "/events.jsonl");
+      }
+      done += static_cast<std::size_t>(some);
     }
+    size_ += static_cast<off_t>(done);
+    rows_.clear();
   }
 
   const std::string path;
 
  private:
-  FILE* events_;
+  static constexpr std::size_t most = 1 << 16;
+
+  int events_;
+  std::string rows_;
+  off_t size_ = 0;  // of what is written whole
 };
 
 // The dump of one wrapper; nothing is made before the first call starts.
 class DumpWriter {
  public:
-  DumpWriter(const Options& options, std::string root, int rank)
-      : options_(options), root_(std::move(root)), rank_(rank) {
+  DumpWriter(
+      const Options& options, std::string root, int rank, const Fixed<ProbedLaunch>& launches)
+      : options_(options), root_(std::move(root)), rank_(rank), about_(describe(options, launches)) {
     if (root_[0] != '/') {
       std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
       if (here) root_ = std::string(here.get()) + "/" + root_;
@@ -208,7 +231,7 @@ class DumpWriter {
   }
 
   // The directories are numbered as the calls are, or on from there where others have those.
-  std::unique_ptr<CallDirectory> start(const Fixed<ProbedLaunch>& launches, int64_t call) {
+  std::unique_ptr<CallDirectory> start(int64_t call) {
     make_directories(root_);
     write_manifest();
     std::string path = make_directory(call);
@@ -221,11 +244,7 @@ class DumpWriter {
     json.key("pid").number(static_cast<int64_t>(getpid()));
     json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
-    write_outputs(json, options_.outputs);
-    json.key("launches").open('[');
-    for (const ProbedLaunch& launch : launches) write_launch(json, launch);
-    json.close(']').close('}');
-    write_whole(path + "/run.json", json.text + "\n");
+    write_whole(path + "/run.json", json.text + about_);
     return std::make_unique<CallDirectory>(path);
   }
 
@@ -246,6 +265,17 @@ class DumpWriter {
   }
 
  private:
+  // What every call's run.json ends with.
+  static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
+    Json json(true);
+    json.open('{');
+    write_outputs(json, options.outputs);
+    json.key("launches").open('[');
+    for (const ProbedLaunch& launch : launches) write_launch(json, launch);
+    json.close(']').close('}');
+    return "," + json.text.substr(1) + "\n";
+  }
+
   static void remove_tree(const std::string& path) {
     if (!unlink(path.c_str())) return;
     // A directory cannot be unlinked; a link to one can, so this never leaves the dump.
@@ -289,6 +319,7 @@ class DumpWriter {
   const Options& options_;
   std::string root_;
   int rank_;
+  const std::string about_;
   std::atomic<int64_t> next_{0};
   std::mutex finishing_;
   std::vector<std::string> finished_;  // of runs that are over, the last ones

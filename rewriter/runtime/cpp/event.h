@@ -17,7 +17,7 @@ namespace inductor_rewriter {
 template <class T>
 class Fixed {
  public:
-  explicit Fixed(std::size_t size = 0) : all_(new T[size]), size_(size) {}
+  explicit Fixed(std::size_t size = 0) : all_(size ? new T[size] : nullptr), size_(size) {}
   Fixed(Fixed&& from) noexcept : all_(from.all_), size_(from.size_) { from.all_ = nullptr; }
   Fixed& operator=(Fixed&& from) noexcept {
     std::swap(all_, from.all_);
@@ -42,38 +42,25 @@ class Fixed {
   std::size_t size_;
 };
 
-// A value that was handed over. It may own its handle: that of a view made for it.
+// A value that was handed over, as it stands in the line; what it points to lives that long.
 struct Content {
-  enum class Kind : char { tensor, array, integer, unsigned_integer, floating, boolean, other };
-
-  Content() : integer(0) {}
-  Content(Content&& from) noexcept { *this = std::move(from); }
-  Content& operator=(Content&& from) noexcept {
-    std::swap(kind, from.kind);
-    std::swap(owned, from.owned);
-    std::swap(array, from.array);
-    std::swap(integer, from.integer);
-    return *this;
-  }
-  ~Content() {
-    if (owned) aoti_torch_delete_tensor_object(handle);
-  }
+  enum class Kind : char { tensor, view, array, integer, unsigned_integer, floating, boolean, other };
 
   Kind kind = Kind::other;
-  bool owned = false;
-  Array array{};
+  Array array{};       // of a view only `sizes`, `strides` and `dim`
+  int64_t offset = 0;  // of a view, in elements from its base
   union {
-    AtenTensorHandle handle;
-    int64_t integer;
+    AtenTensorHandle handle;  // of a view that of its base
+    int64_t integer = 0;
     double floating;
   };
 };
+using Contents = std::vector<Content>;
 
 struct Label {
   std::string role, name, expr;
 };
 using Labels = Fixed<Label>;
-using Contents = Fixed<Content>;
 
 // `role name[ expr]`, separated by `; `.
 inline Labels read_labels(const char* joined) {
@@ -110,8 +97,10 @@ class Owned {
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
   Owned& operator=(Owned&&) = delete;
-  ~Owned() {
+  ~Owned() { reset(); }
+  void reset() {
     if (handle) aoti_torch_delete_tensor_object(handle);
+    handle = nullptr;
   }
   AtenTensorHandle handle = nullptr;
 };
@@ -131,26 +120,26 @@ struct Tensor {
   int32_t dtype = -1;
   std::string device;
   bool on_cpu = false;
+  int device_index = -1;
   bool strided = true;
   bool in_memory = false;  // its elements can be read
   int64_t numel = 1;
+  int64_t bytes = 0;  // from the first element to the end of the last one
   std::vector<int64_t> shape, stride;
 };
 
-// Elements that the host can read; each stands for `repeat` of the tensor's.
+// Elements that the host can read.
 struct Host {
   bool ready = false;
   bool whole = false;
   const char* data = nullptr;
   std::vector<int64_t> shape, stride;
-  int64_t repeat = 1;
   Owned owner;
 };
 
 struct Item {
   const Label* label = nullptr;
-  Content content;
-  std::string kind;  // tensor, int, float, bool, other
+  const char* kind = "other";  // tensor, int, float, bool
   std::string text;  // of what is no tensor
   Tensor tensor;
   Host host;
@@ -158,15 +147,35 @@ struct Item {
   Statistics statistics;
   bool has_head = false;
   std::vector<std::string> head;
-  std::string sha256;  // of all elements, in hexadecimal
+  std::string fingerprint;  // of all elements, in hexadecimal
   std::string file;
   std::string unsaved;  // why there is no file, where `save` was to write one
+  // Of a view in the line: what it is of, where it starts there, and its handle once there is one.
+  AtenTensorHandle base = nullptr;
+  int64_t offset = 0;
+  Owned view;
 
-  bool is_tensor() const { return kind == "tensor"; }
+  bool is_tensor() const { return kind[0] == 't'; }
+
+  // Let go of what is of one event only.
+  void reset() {
+    tensor.handle = nullptr;
+    tensor.data = nullptr;
+    base = nullptr;
+    host.ready = host.whole = false;
+    host.data = nullptr;
+    host.owner.reset();
+    view.reset();
+    measured = has_head = false;
+    head.clear();
+    fingerprint.clear();
+    file.clear();
+    unsaved.clear();
+  }
 
   // All that is known about it: the same for a value that did not change.
   std::string facts() const {
-    std::string all = kind + "\n" + text + "\n" + tensor.device + "\n" + sha256;
+    std::string all = kind + ("\n" + text) + "\n" + tensor.device + "\n" + fingerprint;
     auto add = [&](const auto& value) {
       all.append(reinterpret_cast<const char*>(&value), sizeof value);
     };
@@ -193,6 +202,7 @@ struct Event {
   const ProbedLaunch* launch = nullptr;
   const char* phase = "";
   int iteration = 0;
+  const std::string* line = nullptr;  // `#12 before KERNEL`, where it has no iteration
   Fixed<Item> items;
   std::string error;  // what is wrong with the device: nothing can be read
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name

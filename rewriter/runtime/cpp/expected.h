@@ -42,7 +42,7 @@ inline std::string formula_of(const std::string& text) {
   return text.substr(0, text.find(':'));
 }
 
-struct Dimensions {
+struct ExpectedDimensions {
   bool known = false;
   Texts texts;
 
@@ -55,7 +55,7 @@ struct Dimensions {
 // One row of the table.
 struct ExpectedInput {
   std::string name, kind = "-", dtype = "-", device = "-", symbol = "-";
-  Dimensions size, stride;
+  ExpectedDimensions size, stride;
   int64_t alignment = 0;
 
   static ExpectedInput read(const std::string& row) {
@@ -75,8 +75,8 @@ struct ExpectedInput {
     return input;
   }
 
-  static Dimensions dimensions(const std::string& text) {
-    Dimensions result;
+  static ExpectedDimensions dimensions(const std::string& text) {
+    ExpectedDimensions result;
     result.known = text != "-";
     if (text.size() > 2) result.texts = split(text.substr(1, text.size() - 2), ",");
     return result;
@@ -96,12 +96,8 @@ struct Given {
     using Kind = Content::Kind;
     Given given;
     switch (content.kind) {
-      case Kind::tensor:
-        if (read_tensor(content.handle, given.tensor)) given.kind = "a tensor";
-        return given;
-      case Kind::array:
-        read_array(content.array, given.tensor);
-        given.kind = "a tensor";
+      case Kind::tensor: case Kind::view: case Kind::array:
+        if (read_tensor(content, given.tensor)) given.kind = "a tensor";
         return given;
       case Kind::floating: given.kind = "float"; return given;
       case Kind::boolean: given.kind = "bool"; break;
@@ -206,7 +202,7 @@ class Symbols {
   };
 
   void bind_all(
-      const Dimensions& known, const std::vector<int64_t>& actual, const ExpectedInput& row,
+      const ExpectedDimensions& known, const std::vector<int64_t>& actual, const ExpectedInput& row,
       const Given& given) {
     if (!known.known || !given.is_tensor() || known.has_other_rank(actual.size())) return;
     for (std::size_t i = 0; i < actual.size() && i < known.texts.size(); ++i) {
@@ -345,7 +341,7 @@ inline Texts unknown(const ExpectedInput& row, const Symbols& symbols) {
   if (row.kind != "tensor") return facts;
   if (row.dtype == "-") facts.push_back("dtype");
   if (row.device == "-") facts.push_back("device");
-  auto add = [&](const char* name, const Dimensions& known) {
+  auto add = [&](const char* name, const ExpectedDimensions& known) {
     bool open = !known.known;
     int64_t value = 0;
     for (const std::string& text : known.texts) {

@@ -36,9 +36,21 @@ inline void copy_to_cpu(
   host.stride = stride;
 }
 
+// A handle of the tensor; for a view in the line it is made here.
+inline AtenTensorHandle handle_of(Item& item) {
+  Tensor& tensor = item.tensor;
+  if (tensor.handle || !item.base) return tensor.handle;
+  check(
+      aoti_torch__reinterpret_tensor(
+          item.base, static_cast<int64_t>(tensor.shape.size()), tensor.shape.data(),
+          tensor.stride.data(), item.offset, &item.view.handle),
+      "reinterpret_tensor");
+  return tensor.handle = item.view.handle;
+}
+
 // Make `item.host` readable. `whole`: as a dense tensor that can be saved, with the strides that
-// torch's own copy has; otherwise its distinct elements in any order will do, which costs no
-// memory for what is on the CPU, and on a device no more than the tensor itself has there.
+// torch's own copy has; otherwise with any strides, which costs no memory for what is on the CPU,
+// and on a device no more than the tensor itself has there: what is expanded is copied once.
 inline void fetch(Item& item, bool whole) {
   const Tensor& tensor = item.tensor;
   Host& host = item.host;
@@ -46,30 +58,34 @@ inline void fetch(Item& item, bool whole) {
   bool dense = is_dense(tensor);
   // A complex tensor may be marked as conjugate, which only torch's copy sees.
   bool direct = tensor.on_cpu && (!whole || (dense && !is_complex(tensor.dtype)));
-  if (!tensor.handle || !tensor.numel || direct) {
+  AtenTensorHandle handle = direct || !tensor.numel ? nullptr : handle_of(item);
+  host.owner.reset();
+  if (!handle) {
     host.data = tensor.data;
     host.shape = tensor.shape;
     host.stride = tensor.stride;
   } else if (dense) {
-    copy_to_cpu(tensor.handle, tensor.dtype, tensor.shape, tensor.stride, host);
+    copy_to_cpu(handle, tensor.dtype, tensor.shape, tensor.stride, host);
   } else if (whole) {
-    copy_to_cpu(tensor.handle, tensor.dtype, tensor.shape, dense_strides(tensor), host);
+    copy_to_cpu(handle, tensor.dtype, tensor.shape, dense_strides(tensor), host);
   } else {
     Owned view;
-    std::vector<int64_t> sizes, strides, target;
-    for (const Dimension& dim : distinct(tensor.shape, tensor.stride, host.repeat)) {
-      sizes.push_back(dim.size);
-      strides.push_back(dim.stride);
-    }
-    target.resize(sizes.size());
+    std::vector<int64_t> sizes = tensor.shape, target(sizes.size());
     int64_t next = 1;
-    for (std::size_t i = sizes.size(); i-- > 0; next *= sizes[i]) target[i] = next;
+    for (std::size_t i = sizes.size(); i-- > 0; next *= sizes[i]) {
+      if (!tensor.stride[i]) sizes[i] = 1;
+      target[i] = next;
+    }
     check(
         aoti_torch__reinterpret_tensor(
-            tensor.handle, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
+            handle, static_cast<int64_t>(sizes.size()), sizes.data(), tensor.stride.data(), 0,
             &view.handle),
         "reinterpret_tensor");
     copy_to_cpu(view.handle, tensor.dtype, sizes, target, host);
+    host.shape = tensor.shape;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] != tensor.shape[i]) host.stride[i] = 0;
+    }
   }
   host.ready = true;
   host.whole = whole;

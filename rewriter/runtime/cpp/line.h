@@ -11,6 +11,7 @@ namespace inductor_rewriter {
 // `[rewriter 0] #12.1 before KERNEL`, or `[rewriter 0] inputs`.
 inline std::string line_start(const Event& event, const Recorder& recorder) {
   std::string text = recorder.start(event) + " ";
+  if (event.line && !event.iteration) return text + *event.line;
   if (!event.launch) return text + event.phase;
   text += event.about();
   if (event.iteration) text += "." + std::to_string(event.iteration);

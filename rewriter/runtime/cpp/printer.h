@@ -1,12 +1,20 @@
 // What the probes of one wrapper print, and what the runtime warns about.
 #pragma once
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#if __has_include(<stdio_ext.h>)
+#include <stdio_ext.h>
+#endif
 
 #include "event.h"
 
@@ -18,21 +26,35 @@ class Printer {
  public:
   explicit Printer(const Options& options)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
-        label_(options.label) {
-    const char* quiet = std::getenv("REWRITER_QUIET");
-    quiet_ = quiet && *quiet && std::strcmp(quiet, "0");
-  }
+        quiet(read_quiet()), label_(options.label) {}
 
   const int rank;
   const bool upstream;
+  const bool quiet;
 
-  // Write to standard output in one piece, flushed: what follows may crash.
-  void write(const std::string& text) {
-    if (text.empty() || quiet_) return;
-    flockfile(stdout);
-    std::fwrite(text.data(), 1, text.size(), stdout);
+  // Write to standard output, whatever is still on its way: what follows may crash. In one call of
+  // the system, so that nothing comes between, behind what the program has printed by C's means.
+  void write_now(const char* text, std::size_t size) const {
+    if (quiet) return;
+#if __has_include(<stdio_ext.h>)
+    if (__fpending(stdout)) std::fflush(stdout);
+#else
     std::fflush(stdout);
-    funlockfile(stdout);
+#endif
+    const int descriptor = fileno(stdout);
+    while (size) {
+      ssize_t done = ::write(descriptor, text, size);
+      if (done < 0 && errno == EAGAIN) {
+        pollfd writable{descriptor, POLLOUT, 0};
+        poll(&writable, 1, -1);
+      } else if (done < 0 && errno != EINTR) {
+        return;  // nobody reads it
+      }
+      if (done > 0) {
+        text += done;
+        size -= static_cast<std::size_t>(done);
+      }
+    }
   }
 
   // Write a warning to standard error, once, about the first launch that it concerns.
@@ -65,12 +87,13 @@ class Printer {
 
   // How a line starts: `[rewriter 0] forward call 3`. A wrapper that was instrumented alone has no
   // label, and its first call no number.
-  std::string start(const Event& event) const {
+  std::string start(int64_t call) const {
     std::string text = "[rewriter " + std::to_string(rank) + "]", label = label_;
     if (!label.empty()) text += " " + label;
-    if (label.empty() && !event.call) return text;
-    return text + " call " + std::to_string(event.call);
+    if (label.empty() && !call) return text;
+    return text + " call " + std::to_string(call);
   }
+  std::string start(const Event& event) const { return start(event.call); }
 
   // `[rewriter 0] #12 KERNEL`, for a line about a launch as a whole.
   std::string about(const Event& event) const {
@@ -88,8 +111,12 @@ class Printer {
     return std::strlen(text) < 10 ? std::atoi(text) : 0;
   }
 
-  const char* label_;
-  bool quiet_ = false;
+  static bool read_quiet() {
+    const char* quiet = std::getenv("REWRITER_QUIET");
+    return quiet && *quiet && std::strcmp(quiet, "0");
+  }
+
+  const char* const label_;
   std::mutex warning_;
   std::vector<std::string> warned_;
 };

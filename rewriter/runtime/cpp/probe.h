@@ -3,28 +3,64 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "event.h"
 #include "json.h"
+#include "engine/writer.h"
 
 namespace {
 namespace inductor_rewriter {
 
+class Probe;
 class Recorder;
 struct RunningCall;
 
+using Probes = std::vector<Probe*>;
+
+// What is kept of the values that came to one moment, so that the next ones cost less.
+struct Plans {
+  virtual ~Plans() = default;
+};
+
+// One phase of a launch, or the inputs of a call: what is known ahead of any event there.
+struct Moment {
+  const ProbedLaunch* launch = nullptr;
+  const char* phase = "inputs";
+  const Labels* labels = nullptr;
+  const Probes* probes = nullptr;
+  std::string line;  // `#12 before KERNEL`
+  std::string row;   // of an event without values
+  std::unique_ptr<Plans> plans;
+};
+
+// An event on its way: whatever it waits for is issued, and what it does not need is let go.
+class EventJob : public Job {
+ public:
+  Event event;
+  const Moment* moment = nullptr;
+  RunningCall* call = nullptr;
+  bool has_values = false;
+
+  void emit() override;
+  // Enter what was measured.
+  virtual void complete() {}
+  // It is not going to be used any more.
+  virtual void release() { delete this; }
+};
+
 // Whatever needs the values themselves: values.h, which only probes that read them include.
 struct Values {
-  // Raises what keeps all of them from being read.
-  virtual void read(
-      Event& event, const Labels& labels, Contents& contents,
-      Recorder& recorder) const = 0;
-  virtual void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const = 0;
+  // An event with all that can be read; raises what keeps all of it from being read.
+  virtual EventJob* read(
+      Moment& moment, const Contents& contents, RunningCall& call, Recorder& recorder) const = 0;
+  // Measure the values of an event that `read` made, or issue that.
+  virtual void measure(EventJob& job, bool heads, Recorder& recorder) const = 0;
   virtual void describe(Json& json, const Item& item) const = 0;
 };
 
 // What happens around a launch. One object serves one wrapper, in all threads; what it keeps for a
-// single call goes into `call.state`.
+// single call goes into `call.state`. All is called by the thread of the model, but for `measured`.
 class Probe {
  public:
   // What its class in Python declares; set where it is made.
@@ -37,6 +73,7 @@ class Probe {
 
   virtual ~Probe() = default;
   virtual void at(Event&, RunningCall&, Recorder&) {}
+  // Called once all is measured, maybe later and by another thread: there is no handle then.
   virtual void measured(Event&, RunningCall&, Recorder&) {}
   // The inputs of a call, before the wrapper looks at them; for what acts at "inputs".
   virtual void given(Event&, const Contents&, RunningCall&, Recorder&) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -20,48 +21,85 @@
 namespace {
 namespace inductor_rewriter {
 
-class Recorder : public Printer {
+// Tells a fork from the process that made it: this page is empty there.
+class ForkMark {
+ public:
+  ForkMark() {
+    constexpr int wipe_on_fork = 18;  // MADV_WIPEONFORK, since Linux 4.14
+    void* page = mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    if (madvise(page, 1, wipe_on_fork)) munmap(page, 1);
+    else *(page_ = static_cast<char*>(page)) = 1;
+  }
+  bool is_fork() const { return page_ ? !*page_ : getpid() != pid_; }
+
+ private:
+  const int pid_ = getpid();
+  volatile char* page_ = nullptr;
+};
+
+class Recorder : public Printer, private Output {
  public:
   explicit Recorder(const Wrapper& wrapper)
-      : Printer(wrapper.options), heads(wrapper.options.values), options_(wrapper.options),
-        pid_(getpid()), inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size),
-        wanted_(wanted_calls(wrapper.options)) {
+      : Printer(wrapper.options), heads(wrapper.options.values),
+        fingerprints(holds(wrapper.options.probes, "hash")), options_(wrapper.options),
+        inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size),
+        moments_(2 * wrapper.size + 1), wanted_(wanted_calls(wrapper.options)), writer_(*this) {
     bool on_device = false;
+    choose_probes();
     for (std::size_t i = 0; i < wrapper.size; ++i) {
       const Row& row = wrapper.rows[i];
       launches_[i].row = &row;
       launches_[i].before = read_labels(row.before);
       launches_[i].after = read_labels(row.after);
+      make_moment(moments_[2 * i], launches_[i], "before", launches_[i].before, before_);
+      make_moment(moments_[2 * i + 1], launches_[i], "after", launches_[i].after, after_);
       if (places_.size() <= std::size_t(row.launch)) places_.resize(row.launch + 1, -1);
       places_[row.launch] = static_cast<int>(i);
       on_device = on_device || is_gpu_kind(row.kind);
       on_cpu_ = on_cpu_ || !std::strcmp(row.kind, "cpp");
     }
     on_cpu_ = on_cpu_ && !on_device;
-    choose_probes();
+    moments_[2 * wrapper.size].labels = &inputs_;
+    moments_[2 * wrapper.size].probes = &readers_;
     const char* wanted = std::getenv("REWRITER_DUMP");
-    dumping_ = wanted && *wanted;
-    for (auto& probe : probes_) dumping_ = dumping_ || probe->saves;
-    if (dumping_) {
+    bool dumping = wanted && *wanted;
+    for (auto& probe : probes_) dumping = dumping || probe->saves;
+    if (dumping) {
       const char* root = wanted && *wanted ? wanted : "rewriter_dump";
-      dump_ = std::make_unique<DumpWriter>(options_, root, rank);
+      dump_ = std::make_unique<DumpWriter>(options_, root, rank, launches_);
     }
+    // Where a crash is hunted all that is known is out before the launch runs.
+    prompt = upstream || has("sync") || (has("names") && probes_.size() > 1);
   }
 
   const bool heads;
+  const bool fingerprints;  // whether they are to be shown
+  bool prompt = false;      // whether all of an event is written before it is over
 
   // Whether this probe is one of those of the wrapper.
-  bool has(const char* probe) const {
-    return (std::string(",") + options_.probes + ",").find(std::string(",") + probe + ",") !=
-        std::string::npos;
-  }
+  bool has(const char* probe) const { return holds(options_.probes, probe); }
 
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
+  bool rechecks() const { return options_.recheck; }
 
   // Whether events of a device can time a launch: by its kind, and those of the launches around.
   bool runs_on_gpu(const Event& event) const {
     return event.launch && std::strcmp(event.launch->row->kind, "cpp") && !on_cpu_;
+  }
+
+  // Write to standard output, after all that came before.
+  void write(std::string&& text) {
+    if (text.empty() || quiet) return;
+    if (writer_.is_emitting()) return collect(text);
+    put(new TextJob(*this, nullptr, std::move(text)));
+  }
+  void write(const std::string& text) { write(std::string(text)); }
+
+  void write_row(RunningCall& call, std::string&& lines) {
+    if (writer_.is_emitting()) return add_row(call, lines);
+    put(new TextJob(*this, &call, std::move(lines)));
   }
 
   // Act when the call is over, or so much is waiting that the device is waited for; `then` gets the
@@ -77,7 +115,7 @@ class Recorder : public Printer {
       past.launch = launch;
       past.phase = phase;
       past.iteration = iteration;
-      this->act(past.about(), [&] { then(past); });
+      this->act(past, [&] { then(past); });
     });
     if (call.later.size() >= most_later) call.catch_up();
   }
@@ -91,8 +129,8 @@ class Recorder : public Printer {
 
   // A fork inherits the recorder, but is not the program that is probed.
   bool is_fork(const char* about, int launch = -1) {
+    if (!mark_.is_fork()) return false;
     int pid = getpid();
-    if (pid == pid_) return false;
     if (fork_.exchange(pid) != pid) {
       std::string where = launch < 0 ? about : "#" + std::to_string(launch);
       say(rank, where, "this process is a fork of the one that is probed, and is not");
@@ -107,17 +145,19 @@ class Recorder : public Printer {
     auto call = std::make_unique<RunningCall>(*this, number);
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
+    call->start = start(number) + " ";
     if (dump_) {
-      act("dump", [&] { call->directory = dump_->start(launches_, number); });
+      act("dump", [&] { call->directory = dump_->start(number); });
     }
     return call.release();
   }
 
+  // The call is freed once all of it is written. What it prints is out before what the program
+  // does next; what goes into the dump need not be.
   void end(RunningCall& call) {
     call.catch_up();
-    if (call.directory) {
-      act("dump", [&] { dump_->finish(std::move(call.directory)); });
-    }
+    put(new EndJob(*this, call));
+    if (!quiet) writer_.drain();
   }
 
   void at_inputs(RunningCall& call, Contents& contents) {
@@ -126,87 +166,213 @@ class Recorder : public Printer {
     event.phase = "inputs";
     if (faulty_) return;
     for (Probe* probe : checkers_) {
-      act("inputs", [&] { probe->given(event, contents, call, *this); });
+      act(event, [&] { probe->given(event, contents, call, *this); });
     }
+    const auto unexpected = event.unexpected;
+    EventJob* job = nullptr;
+    Moment& moment = moments_[moments_.size() - 1];
     if (options_.reads_inputs && !readers_.empty()) {
-      report(call, event, inputs_, contents, readers_);
+      job = report(call, event, moment, contents);
     } else if (!checkers_.empty() && call.directory) {
-      const Values* reader = checkers_[0]->values;
-      act("inputs", [&] { reader->read(event, inputs_, contents, *this); });
-      act("inputs", [&] { call.directory->write(event_rows(event, reader)); });
+      act(event, [&] { job = checkers_[0]->values->read(moment, contents, call, *this); });
+      if (job) adopt(*job, call, event, unread_);
     }
-    for (const auto& [name, problem] : event.unexpected) {
-      // What is no value has no row.
-      if (!has_value(event, name)) note_unexpected(call, event, name, problem);
+    // What is no value has no row.
+    std::vector<std::pair<std::string, std::string>> rest;
+    for (const auto& one : unexpected) {
+      if (!job || !has_value(job->event, one.first)) rest.push_back(one);
     }
+    if (job) {
+      job->event.unexpected = unexpected;
+      put(job);
+    }
+    for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
   }
 
   void at_launch(RunningCall& call, int index, bool before, Contents& contents) {
     if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return;
     if (faulty_) return;
+    const int place = places_[index];
+    Moment& moment = moments_[2 * place + !before];
     Event event;
-    const ProbedLaunch& launch = launches_[places_[index]];
     event.call = call.number;
-    event.launch = &launch;
-    event.phase = before ? "before" : "after";
-    event.iteration = (before ? call.before : call.after)[places_[index]]++;
-    const auto& probes = before ? before_ : after_;
+    event.launch = moment.launch;
+    event.phase = moment.phase;
+    event.iteration = (before ? call.before : call.after)[place]++;
+    event.line = &moment.line;
+    const Probes& probes = *moment.probes;
     for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
-      act(event.about(), [&] { probes[i]->stop(event, call, *this); });
+      act(event, [&] { probes[i]->stop(event, call, *this); });
     }
-    report(call, event, before ? launch.before : launch.after, contents, probes);
+    EventJob* job = report(call, event, moment, contents);
+    if (job) put(job);
     if (!before || !event.error.empty()) return;
     for (Probe* probe : probes) {
-      act(event.about(), [&] { probe->start(event, call, *this); });
+      act(event, [&] { probe->start(event, call, *this); });
+    }
+  }
+
+  // All of an event is known: show it, and put it into the dump.
+  void emit(EventJob& job) {
+    Event& event = job.event;
+    RunningCall& call = *job.call;
+    for (Probe* probe : *job.moment->probes) {
+      act(event, [&] { probe->measured(event, call, *this); });
+    }
+    if (!call.directory) return;
+    const Values* reader = job.has_values ? reader_ : nullptr;
+    if (reader || event.iteration || job.moment->row.empty()) {
+      add_row(call, event_rows(event, reader));
+    } else {
+      add_row(call, job.moment->row);
     }
   }
 
   // Let one part act; its failure is not that of the others.
-  template <class Act>
-  void act(const std::string& about, Act&& act) {
+  template <class About, class Act>
+  void act(const About& about, Act&& act) {
     try {
       act();
     } catch (const std::exception& error) {
-      warn(about, error.what());
+      warn(text_of(about), error.what());
     } catch (...) {
-      warn(about, "unknown failure");
+      warn(text_of(about), "unknown failure");
     }
   }
 
  private:
-  using Probes = std::vector<Probe*>;
   static constexpr std::size_t most_later = 4096;  // pairs of events that wait to be read
 
-  void report(
-      RunningCall& call, Event& event, const Labels& labels, Contents& contents,
-      const Probes& probes) {
-    // Names first: they have to be out before anything that could fail is touched.
-    for (Probe* probe : probes) {
-      if (!probe->values) act(event.about(), [&] { probe->at(event, call, *this); });
+  // Text for standard output, or rows for a call's directory.
+  struct TextJob : Job {
+    TextJob(Recorder& recorder, RunningCall* call, std::string&& text)
+        : recorder_(recorder), call_(call), text_(std::move(text)) {}
+    void emit() override {
+      if (call_) recorder_.add_row(*call_, text_);
+      else recorder_.collect(text_);
+      delete this;
     }
+
+   private:
+    Recorder& recorder_;
+    RunningCall* const call_;
+    const std::string text_;
+  };
+
+  struct EndJob : Job {
+    EndJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
+    void emit() override {
+      recorder_.flush();
+      if (call_.directory) {
+        recorder_.act("dump", [&] { recorder_.dump_->finish(std::move(call_.directory)); });
+      }
+      delete &call_;
+      delete this;
+    }
+
+   private:
+    Recorder& recorder_;
+    RunningCall& call_;
+  };
+
+  static std::string text_of(const Event& event) { return event.about(); }
+  static std::string text_of(const std::string& text) { return text; }  // or what becomes one
+
+  static bool holds(const std::string& names, const std::string& name) {
+    return ("," + names + ",").find("," + name + ",") != std::string::npos;
+  }
+
+  static void make_moment(
+      Moment& moment, const ProbedLaunch& launch, const char* phase, const Labels& labels,
+      const Probes& probes) {
+    moment.launch = &launch;
+    moment.phase = phase;
+    moment.labels = &labels;
+    moment.probes = &probes;
+    Event event;
+    event.launch = &launch;
+    event.phase = phase;
+    moment.line = event.about() + " " + phase + (phase[0] == 'a' ? "  " : " ");
+    moment.line += launch.row->kernel;
+    moment.row = event_rows(event, nullptr);
+  }
+
+  void put(Job* job) { writer_.put(job, prompt); }
+
+  // While a job is emitted.
+  void collect(const std::string& text) {
+    text_ += text;
+    if (text_.size() > most_text) flush();
+  }
+
+  void add_row(RunningCall& call, const std::string& lines) {
+    if (!call.directory) return;
+    if (last_written_ != call.directory.get()) flush_rows();
+    last_written_ = call.directory.get();
+    act("dump", [&] { call.directory->write(lines); });
+  }
+
+  void flush_rows() {
+    if (last_written_) act("dump", [&] { last_written_->flush(); });
+    last_written_ = nullptr;
+  }
+
+  void flush() override {
+    flush_rows();
+    if (text_.empty()) return;
+    write_now(text_.data(), text_.size());
+    text_.clear();
+  }
+
+  // The event with its values, measured or about to be; null where it has none.
+  EventJob* report(RunningCall& call, Event& event, Moment& moment, Contents& contents) {
+    // Names first: they have to be out before anything that could fail is touched.
+    const Probes& probes = *moment.probes;
     const Values* reader = nullptr;
-    bool measures = call.directory != nullptr;
     for (Probe* probe : probes) {
       if (probe->values) reader = probe->values;
-      measures = measures || probe->measures;
+      else act(event, [&] { probe->at(event, call, *this); });
     }
+    if (!reader && !call.directory && !observes_) return nullptr;
+    EventJob* job = nullptr;
     if (reader) {
-      act(event.about(), [&] { reader->read(event, labels, contents, *this); });
-      for (Probe* probe : probes) {
-        act(event.about(), [&] { probe->check(event, call, *this); });
-      }
-      if (!event.error.empty()) return stop(event, call);
-      for (Probe* probe : probes) {
-        if (probe->values) act(event.about(), [&] { probe->at(event, call, *this); });
-      }
-      reader->measure(event, measures, heads || upstream, *this);
+      act(event, [&] { job = reader->read(moment, contents, call, *this); });
+    }
+    if (!job) job = new EventJob;
+    adopt(*job, call, event, moment);
+    job->has_values = reader;
+    if (!reader) return job;
+    bool measures = call.directory || fingerprints;
+    for (Probe* probe : probes) {
+      measures = measures || probe->measures;
+      act(event, [&] { probe->check(job->event, call, *this); });
+    }
+    if (!job->event.error.empty()) {
+      event.error = job->event.error;
+      job->release();
+      stop(event, call);
+      return nullptr;
     }
     for (Probe* probe : probes) {
-      act(event.about(), [&] { probe->measured(event, call, *this); });
+      if (probe->values) act(event, [&] { probe->at(job->event, call, *this); });
     }
-    if (call.directory) {
-      act(event.about(), [&] { call.directory->write(event_rows(event, reader)); });
+    if (measures || heads || upstream) {
+      act(event, [&] { reader->measure(*job, heads || upstream, *this); });
     }
+    return job;
+  }
+
+  static void adopt(EventJob& job, RunningCall& call, const Event& event, const Moment& moment) {
+    job.moment = &moment;
+    job.call = &call;
+    job.has_values = true;
+    job.event.call = event.call;
+    job.event.launch = event.launch;
+    job.event.phase = event.phase;
+    job.event.iteration = event.iteration;
+    job.event.line = event.line;
+    job.event.error.clear();
+    job.event.unexpected.clear();
   }
 
   static bool has_value(const Event& event, const std::string& name) {
@@ -218,7 +384,7 @@ class Recorder : public Printer {
 
   void note_unexpected(
       RunningCall& call, const Event& event, const std::string& name, const std::string& problem) {
-    act("inputs", [&] {
+    act(event, [&] {
       call.note(event, [&](Json& json) {
         json.key("arg").string(name).key("role").string("in").key("unexpected").string(problem);
       });
@@ -229,7 +395,7 @@ class Recorder : public Printer {
   void stop(const Event& event, RunningCall& call) {
     if (!event.launch) return;  // the first launch meets it, too
     faulty_ = true;
-    act(event.about(), [&] {
+    act(event, [&] {
       call.note(event, [&](Json& json) { json.key("error").string(event.error); });
     });
     const char* earlier = event.phase[0] == 'b' ? " (of something before this launch)" : "";
@@ -241,7 +407,8 @@ class Recorder : public Printer {
     for (std::size_t start = 0; start < names.size();) {
       std::size_t end = names.find(',', start);
       if (end == std::string::npos) end = names.size();
-      if (auto probe = make_probe(names.substr(start, end - start))) {
+      std::string name = names.substr(start, end - start);
+      if (auto probe = make_probe(name)) {
         bool checks = !std::strcmp(probe->when, "inputs");
         bool fixed = checks || probe->spans || wanted.empty();
         const bool after = probe->of_results && options_.args && !std::strcmp(options_.args, "written");
@@ -250,6 +417,8 @@ class Recorder : public Printer {
         if (when == "before" || when == "both") before_.push_back(probe.get());
         if (when == "after" || when == "both") after_.push_back(probe.get());
         if (probe->values && !checks) readers_.push_back(probe.get());
+        if (probe->values) reader_ = probe->values;
+        observes_ = observes_ || name != "names";
         probes_.push_back(std::move(probe));
       }
       start = end + 1;
@@ -261,23 +430,42 @@ class Recorder : public Printer {
     return Calls(calls && *calls ? calls : options.calls ? options.calls : "");
   }
 
+  static constexpr std::size_t most_text = 1 << 16;
+
   const Options& options_;
-  const int pid_;
+  const ForkMark mark_;
   Labels inputs_;
   Fixed<ProbedLaunch> launches_;
+  Fixed<Moment> moments_;  // before and after of each launch, and the inputs
+  const Probes none_;
+  const Moment unread_{nullptr, "inputs", nullptr, &none_, "", "", nullptr};
   const Calls wanted_;
   std::vector<int> places_;  // of launches, by index
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_, checkers_;
-  bool dumping_ = false;
+  const Values* reader_ = nullptr;
+  bool observes_ = false;  // whether a probe may want to know what was measured
   bool on_cpu_ = false;
   std::atomic<int64_t> number_{0};  // of the next call
   std::atomic<bool> faulty_{false};
   std::unique_ptr<DumpWriter> dump_;
   std::atomic<int> fork_{0};
+  // What is emitted and not flushed.
+  std::string text_;
+  CallDirectory* last_written_ = nullptr;
+  Writer writer_;
 };
 
-inline RunningCall::~RunningCall() { recorder.end(*this); }
+inline void EventJob::emit() {
+  Recorder& recorder = call->recorder;
+  recorder.act(event, [&] { complete(); });
+  recorder.emit(*this);
+  release();
+}
+
+inline void RunningCall::write_row(std::string&& lines) {
+  recorder.write_row(*this, std::move(lines));
+}
 
 }  // namespace inductor_rewriter
 }  // namespace

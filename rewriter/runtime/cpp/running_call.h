@@ -1,9 +1,11 @@
-// One call of a wrapper while it runs: where it dumps, and what waits for its end.
+// One call of a wrapper while it runs, and until all of it is written: where it dumps, and what
+// waits for its end.
 #pragma once
 
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +27,6 @@ struct RunningCall {
   RunningCall(Recorder& from, int64_t call) : recorder(from), number(call) {}
   RunningCall(const RunningCall&) = delete;
   RunningCall& operator=(const RunningCall&) = delete;
-  ~RunningCall();
 
   void catch_up() {
     for (auto& act : later) act();
@@ -39,31 +40,41 @@ struct RunningCall {
     Json json(false);
     open_row(json, event);
     add(json);
-    directory->write(json.close('}').text + "\n");
+    write_row(json.close('}').text + "\n");
   }
 
   // What a probe keeps for as long as the call runs.
   template <class State>
   State& state(const Probe* of) {
-    for (auto& [probe, kept] : states) {
+    std::lock_guard<std::mutex> guard(keeping_);
+    for (auto& [probe, kept] : states_) {
       if (probe == of) return *static_cast<State*>(kept.get());
     }
-    states.emplace_back(of, std::make_shared<State>());
-    return *static_cast<State*>(states.back().second.get());
+    states_.emplace_back(of, std::make_shared<State>());
+    return *static_cast<State*>(states_.back().second.get());
   }
+
+  // Rows of the dump, after all that came before.
+  void write_row(std::string&& lines);
 
   Recorder& recorder;
   const int64_t number;  // of the call in this process, from 0
+  std::string start;     // of its lines
   std::unique_ptr<CallDirectory> directory;
   std::vector<int> before, after;  // how often each phase of each launch came
-  std::vector<Content> kept;  // for the line that comes next
+  Contents contents;  // of the line that is at work, and the views in it
+  Contents kept;
   std::vector<std::function<void()>> later;  // for the end of the call; they do not throw
-  std::vector<std::pair<const Probe*, std::shared_ptr<void>>> states;
   int64_t started = clock_ns();
+  bool named = false;  // whether a name was printed
   // What was last shown before a launch: which one, and the facts of each value, by name.
   const ProbedLaunch* shown_launch = nullptr;
   int shown_iteration = 0;
   std::vector<std::pair<std::string, std::string>> shown;
+
+ private:
+  std::mutex keeping_;
+  std::vector<std::pair<const Probe*, std::shared_ptr<void>>> states_;
 };
 
 }  // namespace inductor_rewriter

@@ -131,6 +131,62 @@ inline bool is_defined(AtenTensorHandle handle, int32_t dtype) {
   return dtype != undefined;
 }
 
+// What the shim says of a value, as it is now; pointers are the tensor's or the line's own.
+struct Seen {
+  bool is_present = false, is_tensor = false, is_strided = true;
+  int32_t dtype = -1, device_type = 0, device_index = -1;
+  int64_t dim = 0, offset = 0;
+  const int64_t *sizes = nullptr, *strides = nullptr;
+  AtenTensorHandle handle = nullptr;  // of a view that of its base
+  const char* data = nullptr;         // of an array
+};
+
+// Not present is what is no value: no handle, or an undefined tensor.
+inline void look(const Content& content, Seen& seen) {
+  seen = Seen();
+  if (content.kind == Content::Kind::array) {
+    const Array& array = content.array;
+    seen.is_present = seen.is_tensor = true;
+    seen.dtype = array.dtype;
+    seen.device_type = array.device_type;
+    if (array.device_type != aoti_torch_device_type_cpu()) seen.device_index = array.device_index;
+    seen.dim = array.dim;
+    seen.sizes = array.sizes;
+    seen.strides = array.strides;
+    seen.data = static_cast<const char*>(array.data);
+    return;
+  }
+  AtenTensorHandle handle = content.handle;
+  if (!handle) return;
+  check(aoti_torch_get_dtype(handle, &seen.dtype), "get_dtype");
+  if (!is_defined(handle, seen.dtype)) return;
+  check(aoti_torch_get_device_type(handle, &seen.device_type), "get_device_type");
+  check(aoti_torch_get_device_index(handle, &seen.device_index), "get_device_index");
+  seen.handle = handle;
+  if (content.kind == Content::Kind::view) {
+    seen.dim = content.array.dim;
+    seen.sizes = content.array.sizes;
+    seen.strides = content.array.strides;
+    seen.offset = content.offset;
+    seen.is_present = seen.is_tensor = true;
+    return;
+  }
+  int64_t *sizes = nullptr, *strides = nullptr;
+  check(aoti_torch_get_dim(handle, &seen.dim), "get_dim");
+  check(aoti_torch_get_sizes(handle, &sizes), "get_sizes");
+  using GetLayout = AOTITorchError (*)(AtenTensorHandle, int32_t*);
+  static const auto get_layout = find<GetLayout>("aoti_torch_get_layout");
+  int32_t layout = 0;
+  if (get_layout) {
+    check(get_layout(handle, &layout), "get_layout");
+    seen.is_strided = layout == aoti_torch_layout_strided();
+  }
+  if (seen.is_strided && aoti_torch_get_strides(handle, &strides)) seen.is_strided = false;
+  seen.sizes = sizes;
+  seen.strides = strides;
+  seen.is_present = seen.is_tensor = true;
+}
+
 // Bytes between the first element and the end of the last one; nothing is before the first.
 inline int64_t extent(const Tensor& tensor) {
   int64_t last = 0;
@@ -140,58 +196,54 @@ inline int64_t extent(const Tensor& tensor) {
   return (last + 1) * dtype_info(tensor.dtype).size;
 }
 
-// False for what is no value: no handle, or an undefined tensor.
-inline bool read_tensor(AtenTensorHandle handle, Tensor& tensor) {
-  if (!handle) return false;
-  check(aoti_torch_get_dtype(handle, &tensor.dtype), "get_dtype");
-  if (!is_defined(handle, tensor.dtype)) return false;
-  int32_t type = 0, index = -1, layout = 0;
-  int64_t dim = 0, *from = nullptr;
-  check(aoti_torch_get_device_type(handle, &type), "get_device_type");
-  check(aoti_torch_get_device_index(handle, &index), "get_device_index");
-  check(aoti_torch_get_dim(handle, &dim), "get_dim");
-  check(aoti_torch_get_sizes(handle, &from), "get_sizes");
-  tensor.handle = handle;
-  tensor.device = device_text(type, index);
-  tensor.on_cpu = type == aoti_torch_device_type_cpu();
-  tensor.shape.assign(from, from + dim);
+// Facts that stay as they are for as long as the shape, and all that goes with it, does.
+inline void set_facts(const Seen& seen, Tensor& tensor) {
+  tensor.dtype = seen.dtype;
+  tensor.device = device_text(seen.device_type, seen.device_index);
+  tensor.on_cpu = seen.device_type == aoti_torch_device_type_cpu();
+  tensor.device_index = tensor.on_cpu ? -1 : seen.device_index;
+  tensor.strided = seen.is_strided;
+  tensor.shape.assign(seen.sizes, seen.sizes + seen.dim);
+  tensor.stride.clear();
+  if (seen.is_strided) tensor.stride.assign(seen.strides, seen.strides + seen.dim);
+  tensor.numel = 1;
   for (int64_t size : tensor.shape) tensor.numel *= size;
-  using GetLayout = AOTITorchError (*)(AtenTensorHandle, int32_t*);
-  static const auto get_layout = find<GetLayout>("aoti_torch_get_layout");
-  if (get_layout) {
-    check(get_layout(handle, &layout), "get_layout");
-    tensor.strided = layout == aoti_torch_layout_strided();
-  }
-  if (!tensor.strided) return true;
-  if (aoti_torch_get_strides(handle, &from)) {
-    tensor.strided = false;
-    return true;
-  }
-  tensor.stride.assign(from, from + dim);
-  constexpr int32_t meta = 14;
-  if (type == meta || !dtype_info(tensor.dtype).size) return true;
-  tensor.in_memory = tensor.numel == 0;
-  if (tensor.in_memory) return true;
-  int64_t offset = 0, bytes = 0;
-  void* data = nullptr;
-  check(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
-  check(aoti_torch_get_storage_size(handle, &bytes), "get_storage_size");
-  if (bytes < offset * dtype_info(tensor.dtype).size + extent(tensor)) return true;
-  check(aoti_torch_get_data_ptr(handle, &data), "get_data_ptr");
-  tensor.data = static_cast<const char*>(data);
-  tensor.in_memory = data != nullptr;
-  return true;
+  tensor.bytes = tensor.strided && tensor.numel ? extent(tensor) : 0;
 }
 
-inline void read_array(const Array& array, Tensor& tensor) {
-  tensor.dtype = array.dtype;
-  tensor.on_cpu = array.device_type == aoti_torch_device_type_cpu();
-  tensor.device = device_text(array.device_type, tensor.on_cpu ? -1 : array.device_index);
-  tensor.shape.assign(array.sizes, array.sizes + array.dim);
-  tensor.stride.assign(array.strides, array.strides + array.dim);
-  for (int64_t size : tensor.shape) tensor.numel *= size;
-  tensor.data = static_cast<const char*>(array.data);
-  tensor.in_memory = tensor.on_cpu && dtype_info(array.dtype).size && (array.data || !tensor.numel);
+// Where its elements are, if they are in memory.
+inline void locate(const Seen& seen, Tensor& tensor) {
+  tensor.handle = nullptr;
+  tensor.data = nullptr;
+  tensor.in_memory = false;
+  constexpr int32_t meta = 14;
+  const int size = dtype_info(seen.dtype).size;
+  if (!tensor.strided || seen.device_type == meta || !size) return;
+  if (!seen.handle) {
+    tensor.data = seen.data;
+    tensor.in_memory = tensor.on_cpu && (seen.data || !tensor.numel);
+    return;
+  }
+  tensor.in_memory = !tensor.numel;
+  if (tensor.in_memory) return;
+  int64_t offset = 0, bytes = 0;
+  void* data = nullptr;
+  check(aoti_torch_get_storage_offset(seen.handle, &offset), "get_storage_offset");
+  check(aoti_torch_get_storage_size(seen.handle, &bytes), "get_storage_size");
+  if (bytes < (offset + seen.offset) * size + tensor.bytes) return;
+  check(aoti_torch_get_data_ptr(seen.handle, &data), "get_data_ptr");
+  if (data) tensor.data = static_cast<const char*>(data) + seen.offset * size;
+  tensor.in_memory = data != nullptr;
+}
+
+// False for what is no value.
+inline bool read_tensor(const Content& content, Tensor& tensor) {
+  Seen seen;
+  look(content, seen);
+  if (!seen.is_present) return false;
+  set_facts(seen, tensor);
+  locate(seen, tensor);
+  return true;
 }
 
 struct Dimension {
@@ -209,16 +261,6 @@ inline std::vector<Dimension> merge(const std::vector<Dimension>& all) {
     }
   }
   return merged;
-}
-
-// The dimensions in logical order, as few as possible.
-inline std::vector<Dimension> row_major(
-    const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
-  std::vector<Dimension> all;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] != 1) all.push_back({shape[i], stride[i]});
-  }
-  return merge(all);
 }
 
 // The dimensions in memory order, as few as possible, without expanded ones; how often those

@@ -4,26 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpu.h"
 #include "host.h"
+#include "plan.h"
 #include "recorder.h"
-#include "statistics.h"
 
 namespace {
 namespace inductor_rewriter {
 
 constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
 
-inline bool is_capturing(const Contents& contents) {
-  for (const Content& content : contents) {
-    int32_t type = -1, index = 0;
-    AtenTensorHandle handle = content.kind == Content::Kind::tensor ? content.handle : nullptr;
-    if (!handle || aoti_torch_get_dtype(handle, &type) || !is_defined(handle, type)) continue;
-    aoti_torch_get_device_type(handle, &type);
-    if (type != aoti_torch_device_type_cuda()) continue;
-    aoti_torch_get_device_index(handle, &index);
-    if (is_capturing(index)) return true;
-  }
-  return false;
+inline Layout layout_of(
+    const Tensor& tensor, const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
+  return {
+      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
+      tensor.device_index};
+}
+
+// As many threads as the model has.
+inline int thread_count() {
+  static const auto count = find<int (*)()>("omp_get_max_threads");
+  return count ? count() : 1;
 }
 
 // Pointers to the first elements in logical order.
@@ -70,47 +71,41 @@ inline std::string element_text(const char* from, int32_t dtype) {
 
 class Reading : public Values {
  public:
-  void read(
-      Event& event, const Labels& labels, Contents& contents,
-      Recorder& recorder) const override {
-    if (is_capturing(contents)) {
+  EventJob* read(
+      Moment& moment, const Contents& contents, RunningCall&, Recorder& recorder) const override {
+    if (moment.labels->size() != contents.size()) {
+      std::string about = moment.phase;
+      if (moment.launch) about = "#" + std::to_string(moment.launch->row->launch);
+      recorder.warn(about, "the line and the table differ in the number of values");
+    }
+    if (!moment.plans) {
+      static std::mutex making;
+      std::lock_guard<std::mutex> guard(making);
+      if (!moment.plans) moment.plans = std::make_unique<Remembered>();
+    }
+    ReadJob* job = static_cast<Remembered*>(moment.plans.get())->read(moment, contents, recorder);
+    if (job->plan->gpu >= 0 && is_capturing(job->plan->gpu)) {
+      job->release();
       throw std::runtime_error("values cannot be read while a CUDA graph is being captured");
     }
-    if (labels.size() != contents.size()) {
-      recorder.warn(event.about(), "the line and the table differ in the number of values");
-    }
-    std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
-    event.items = Fixed<Item>(count);
-    std::size_t read = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      Item& item = event.items[read];
-      item.label = &labels[i];
-      item.tensor = Tensor();  // of one before it that could not be read
-      recorder.act(event.about() + " " + labels[i].name, [&] {
-        read += read_one(contents[i], item);
-      });
-    }
-    event.items.shrink(read);
+    return job;
   }
 
-  void measure(Event& event, bool statistics, bool heads, Recorder& recorder) const override {
-    for (Item& item : event.items) {
+  void measure(EventJob& of, bool heads, Recorder& recorder) const override {
+    ReadJob& job = static_cast<ReadJob&>(of);
+    for (std::size_t i = 0; i < job.event.items.size(); ++i) {
+      Item& item = job.event.items[i];
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
-      if (!dtype_info(tensor.dtype).plain || !(statistics || heads)) continue;
-      recorder.act(event.about() + " " + item.label->name, [&] {
-        fetch(item, heads && (!tensor.on_cpu || is_complex(tensor.dtype)));
-        if (statistics) {
-          item.statistics = inductor_rewriter::measure(item.host, tensor.dtype, tensor.numel);
-          item.measured = true;
-        }
-        if (!heads) return;
-        item.has_head = true;
-        if (recorder.upstream) return;
-        for (const char* element : first_elements(item.host, tensor.dtype)) {
-          item.head.push_back(element_text(element, tensor.dtype));
-        }
-      });
+      const Dtype& dtype = dtype_info(tensor.dtype);
+      if (dtype.name[0] == 'q' || !(dtype.plain || recorder.fingerprints)) continue;
+      try {
+        measure_one(item, job.results[i], recorder);
+        job.states[i] = ReadJob::State::measured;
+        if (heads && dtype.plain) read_head(item, recorder);
+      } catch (const std::exception& error) {
+        recorder.warn(job.event.about() + " " + item.label->name, error.what());
+      }
     }
   }
 
@@ -138,45 +133,33 @@ class Reading : public Values {
       json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
       if (statistics.magnitude) json.key("of").string("magnitude");
     }
-    if (!item.sha256.empty()) json.key("sha256").string(item.sha256);
+    if (!item.fingerprint.empty()) json.key("fingerprint").string(item.fingerprint);
     if (!item.file.empty()) json.key("file").string(item.file);
     if (!item.unsaved.empty()) json.key("unsaved").string(item.unsaved);
   }
 
  private:
-  static bool read_one(Content& given, Item& item) {
-    using Kind = Content::Kind;
-    const Content& content = item.content = std::move(given);
-    switch (content.kind) {
-      case Kind::tensor:
-        item.kind = "tensor";
-        return read_tensor(content.handle, item.tensor);
-      case Kind::array:
-        item.kind = "tensor";
-        read_array(content.array, item.tensor);
-        return true;
-      case Kind::integer:
-        item.kind = "int";
-        item.text = std::to_string(content.integer);
-        return true;
-      case Kind::unsigned_integer:
-        item.kind = "int";
-        item.text = std::to_string(static_cast<uint64_t>(content.integer));
-        return true;
-      case Kind::floating:
-        item.kind = "float";
-        item.text = python_repr(content.floating);
-        return true;
-      case Kind::boolean:
-        item.kind = "bool";
-        item.text = content.integer ? "True" : "False";
-        return true;
-      case Kind::other:
-        break;
+  static void measure_one(Item& item, Measured& to, Recorder& recorder) {
+    const Tensor& tensor = item.tensor;
+    // Only torch's own copy knows whether a complex tensor is marked as conjugate.
+    const bool copied = !tensor.on_cpu || (recorder.fingerprints && is_complex(tensor.dtype));
+    if (copied) fetch(item, tensor.on_cpu);
+    const Layout layout = copied ? layout_of(tensor, item.host.shape, item.host.stride)
+                                 : layout_of(tensor, tensor.shape, tensor.stride);
+    const char* data = copied ? item.host.data : tensor.data;
+    if (!measure_on_cpu(layout, data, thread_count(), to)) {
+      throw std::runtime_error("it has more dimensions than can be measured");
     }
-    item.kind = "other";
-    item.text = "?";
-    return true;
+  }
+
+  static void read_head(Item& item, const Recorder& recorder) {
+    const Tensor& tensor = item.tensor;
+    fetch(item, !tensor.on_cpu || is_complex(tensor.dtype));
+    item.has_head = true;
+    if (recorder.upstream) return;
+    for (const char* element : first_elements(item.host, tensor.dtype)) {
+      item.head.push_back(element_text(element, tensor.dtype));
+    }
   }
 
   static void extreme(

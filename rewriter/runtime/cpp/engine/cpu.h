@@ -93,6 +93,8 @@ struct Part {
   }
 };
 
+__extension__ typedef unsigned __int128 uint128;
+
 // The tables of the fingerprint.
 struct Keys {
   uint64_t a0[64], a1[64], b0[64], b1[64];
@@ -122,7 +124,7 @@ inline void add_vectors(const char* from, int first, int count, fingerprint::Pai
       std::memcpy(words, at + i * fingerprint::vector_bytes, sizeof words);
       uint64_t a = words[0] + (keys.a0[column + i] ^ b0);
       uint64_t b = words[1] + (keys.a1[column + i] ^ b1);
-      unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+      const uint128 product = static_cast<uint128>(a) * b;
       low += static_cast<uint64_t>(product);
       high += static_cast<uint64_t>(product >> 64);
     }

@@ -46,15 +46,15 @@ inline std::string about_value(const Event& event, const Item& item, const Recor
   return text + "  " + tensor.device;
 }
 
-inline std::string sha256_text(const Item& item) {
-  return item.sha256.empty() ? "not hashed" : "sha256 " + item.sha256.substr(0, 16);
+inline std::string fingerprint_text(const Item& item) {
+  return item.fingerprint.empty() ? "not hashed" : "fingerprint=" + item.fingerprint;
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder& recorder) {
   std::string text = about_value(event, item, recorder);
   if (!item.is_tensor()) return text + "\n";
   text += "  " + statistics_text(item);
-  if (!item.sha256.empty()) text += "  " + sha256_text(item);
+  if (!item.fingerprint.empty()) text += "  " + fingerprint_text(item);
   if (item.has_head) {
     text += "\n    [";
     for (std::size_t i = 0; i < item.head.size(); ++i) text += (i ? ", " : "") + item.head[i];
@@ -64,7 +64,7 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
-  return about_value(event, item, recorder) + "  " + sha256_text(item) + "\n";
+  return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
 }
 
 }  // namespace inductor_rewriter

@@ -147,12 +147,12 @@ inline std::string title_text(const Event& event, const Item& item) {
   return text + item.label->expr;
 }
 
-inline std::string sha256_text(const Item& item) {
-  return item.sha256.empty() ? "" : "Sha256: " + item.sha256 + "\n";
+inline std::string fingerprint_text(const Item& item) {
+  return item.fingerprint.empty() ? "" : "Fingerprint: " + item.fingerprint + "\n";
 }
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder&) {
-  return title_text(event, item) + "  ]:\n" + sha256_text(item) + "\n";
+  return title_text(event, item) + "  ]:\n" + fingerprint_text(item) + "\n";
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder&) {
@@ -182,7 +182,7 @@ inline std::string value_text(const Event& event, const Item& item, const Record
     text += "Stride: " + joined(tensor.stride) + "\nLayout: Strided\nIs contiguous: ";
     text += contiguous || !tensor.numel ? "1\n" : "0\n";
   }
-  return text + "Requires grad: 0\n" + sha256_text(item) + "\n";
+  return text + "Requires grad: 0\n" + fingerprint_text(item) + "\n";
 }
 
 }  // namespace inductor_rewriter

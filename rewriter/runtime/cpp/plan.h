@@ -1,0 +1,213 @@
+// The values of a line: what is known of them from the last time, and what is new.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/measured.h"
+#include "recorder.h"
+#include "statistics.h"
+#include "tensor.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class ReadJob;
+
+// Values whose facts (kind, dtype, shape, strides, device) were the same: what they share.
+struct Plan {
+  std::vector<Content::Kind> kinds;   // of what the line hands over
+  std::vector<Seen> facts;            // without pointers
+  std::vector<std::vector<int64_t>> dims;  // sizes, and strides if there are any
+  std::vector<std::size_t> places;    // in the line, of what is a value
+  int gpu = -1;                       // of the first tensor on one
+  std::mutex lock;
+  std::vector<std::unique_ptr<ReadJob>> free;
+
+  bool fits(const Contents& contents, const std::vector<Seen>& seen, std::size_t count) const {
+    if (kinds.size() != count) return false;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Seen &now = seen[i], &then = facts[i];
+      if (contents[i].kind != kinds[i] || now.is_present != then.is_present) return false;
+      if (!now.is_tensor) continue;
+      if (now.dtype != then.dtype || now.dim != then.dim || now.is_strided != then.is_strided) {
+        return false;
+      }
+      if (now.device_type != then.device_type || now.device_index != then.device_index) {
+        return false;
+      }
+      const std::size_t bytes = static_cast<std::size_t>(now.dim) * sizeof(int64_t);
+      if (bytes && std::memcmp(now.sizes, dims[i].data(), bytes)) return false;
+      if (!bytes || !now.is_strided) continue;
+      if (std::memcmp(now.strides, dims[i].data() + now.dim, bytes)) return false;
+    }
+    return true;
+  }
+};
+
+// An event with values.
+class ReadJob : public EventJob {
+ public:
+  enum class State : char { unmeasured, measured };
+
+  explicit ReadJob(const std::shared_ptr<Plan>& of)
+      : plan(of), bits(of->places.size()), results(of->places.size()),
+        states(of->places.size(), State::unmeasured) {}
+
+  std::shared_ptr<Plan> plan;        // none while it is in the plan's pool
+  std::vector<int64_t> bits;         // of scalars
+  std::vector<Measured> results;     // of tensors
+  std::vector<State> states;
+
+  void complete() override {
+    for (std::size_t i = 0; i < event.items.size(); ++i) {
+      Item& item = event.items[i];
+      if (!item.is_tensor()) {
+        write_scalar(item, plan->kinds[plan->places[i]], bits[i]);
+        continue;
+      }
+      if (states[i] != State::measured) continue;
+      if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
+        item.statistics = statistics_of(results[i], item.tensor);
+        item.measured = true;
+      }
+      if (call->recorder.fingerprints) item.fingerprint = fingerprint_of(results[i]);
+    }
+  }
+
+  // Back to the plan, for the next event.
+  void release() override {
+    for (Item& item : event.items) item.reset();
+    std::fill(states.begin(), states.end(), State::unmeasured);
+    std::shared_ptr<Plan> of = std::move(plan);
+    std::lock_guard<std::mutex> guard(of->lock);
+    of->free.emplace_back(this);
+  }
+
+ private:
+  static void write_scalar(Item& item, Content::Kind kind, int64_t bits) {
+    using Kind = Content::Kind;
+    double floating;
+    switch (kind) {
+      case Kind::integer: item.text = std::to_string(bits); return;
+      case Kind::unsigned_integer: item.text = std::to_string(static_cast<uint64_t>(bits)); return;
+      case Kind::floating:
+        std::memcpy(&floating, &bits, sizeof floating);
+        item.text = python_repr(floating);
+        return;
+      case Kind::boolean: item.text = bits ? "True" : "False"; return;
+      default: item.text = "?";
+    }
+  }
+};
+
+// The last plans of one moment.
+class Remembered : public Plans {
+ public:
+  // An event of what is handed over; what cannot be read is left out, with a warning.
+  ReadJob* read(Moment& moment, const Contents& contents, Recorder& recorder) {
+    const Labels& labels = *moment.labels;
+    const std::size_t count = labels.size() < contents.size() ? labels.size() : contents.size();
+    std::lock_guard<std::mutex> guard(lock_);
+    seen_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Content::Kind kind = contents[i].kind;
+      if (kind > Content::Kind::array) {
+        seen_[i] = Seen();
+        seen_[i].is_present = true;
+        continue;
+      }
+      recorder.act(About{moment, labels[i]}, [&] { look(contents[i], seen_[i]); });
+    }
+    std::size_t place = 0;
+    while (place < plans_.size() && !plans_[place]->fits(contents, seen_, count)) ++place;
+    if (place == plans_.size()) {
+      if (plans_.size() >= most) plans_.pop_back();
+      plans_.insert(plans_.begin(), make(contents, count));
+    } else if (place) {
+      std::swap(plans_[place], plans_[0]);
+    }
+    const std::shared_ptr<Plan>& plan = plans_[0];
+    std::unique_ptr<ReadJob> job = take(plan, labels, contents);
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      const Content& content = contents[plan->places[i]];
+      Item& item = job->event.items[i];
+      job->bits[i] = content.integer;
+      if (!item.is_tensor()) continue;
+      const Seen& seen = seen_[plan->places[i]];
+      recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
+      if (content.kind == Content::Kind::tensor) item.tensor.handle = content.handle;
+      if (content.kind != Content::Kind::view) continue;
+      item.base = content.handle;
+      item.offset = content.offset;
+    }
+    return job.release();
+  }
+
+ private:
+  static constexpr std::size_t most = 8;  // shapes that are remembered
+
+  // `#12 buf1`, where it is needed.
+  struct About {
+    const Moment& moment;
+    const Label& label;
+    operator std::string() const {
+      std::string text = moment.phase;
+      if (moment.launch) text = "#" + std::to_string(moment.launch->row->launch);
+      return text + " " + label.name;
+    }
+  };
+
+  std::shared_ptr<Plan> make(const Contents& contents, std::size_t count) const {
+    auto plan = std::make_shared<Plan>();
+    plan->facts.assign(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(count));
+    plan->dims.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      plan->kinds.push_back(contents[i].kind);
+      const Seen& seen = seen_[i];
+      if (seen.is_present) plan->places.push_back(i);
+      if (!seen.is_tensor) continue;
+      const bool is_on_gpu = seen.device_type == aoti_torch_device_type_cuda();
+      if (is_on_gpu && plan->gpu < 0) plan->gpu = seen.device_index;
+      plan->dims[i].assign(seen.sizes, seen.sizes + seen.dim);
+      if (!seen.is_strided) continue;
+      plan->dims[i].insert(plan->dims[i].end(), seen.strides, seen.strides + seen.dim);
+    }
+    return plan;
+  }
+
+  std::unique_ptr<ReadJob> take(
+      const std::shared_ptr<Plan>& plan, const Labels& labels, const Contents& contents) const {
+    {
+      std::lock_guard<std::mutex> guard(plan->lock);
+      if (!plan->free.empty()) {
+        std::unique_ptr<ReadJob> job = std::move(plan->free.back());
+        plan->free.pop_back();
+        job->plan = plan;
+        return job;
+      }
+    }
+    static const char* const kinds[] = {
+        "tensor", "tensor", "tensor", "int", "int", "float", "bool", "other"};
+    auto job = std::make_unique<ReadJob>(plan);
+    job->event.items = Fixed<Item>(plan->places.size());
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      const std::size_t place = plan->places[i];
+      Item& item = job->event.items[i];
+      item.label = &labels[place];
+      item.kind = kinds[static_cast<int>(contents[place].kind)];
+      if (item.is_tensor()) set_facts(seen_[place], item.tensor);
+    }
+    return job;
+  }
+
+  std::mutex lock_;
+  std::vector<Seen> seen_;
+  std::vector<std::shared_ptr<Plan>> plans_;  // the last one first
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -118,18 +118,18 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
     plain: dict[str, float] = {}
     failed = False
     for name, process in running.items():
-        log = process.communicate()[0]
+        code = process.wait()
         result = folder / f"{name}.json"
-        if process.returncode or not result.exists():
+        if code or not result.exists():
             failed = True
-            sys.stderr.write(f"--- {name} failed ({process.returncode})\n{log[-4000:]}\n")
+            sys.stderr.write(f"--- {name} failed ({code})\n")
             continue
         found += _rows(name, json.loads(result.read_text()), args.device, plain)
     code = rows.report(found, args, device=_device(args.device), model=str(SIZES[args.size]))
     return 3 if failed else code
 
 
-def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[str]:
+def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "benchmarks.probes", "--worker", name]
     command += ["--folder", str(folder), "--device", args.device, "--size", args.size]
     command += ["--only", args.only]
@@ -142,9 +142,7 @@ def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Pope
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        stdout=subprocess.DEVNULL,
     )
 
 
@@ -197,7 +195,13 @@ def _work(args: argparse.Namespace) -> int:
         variants = [] if level else [v for v in VARIANTS if args.only in v.name]
         made = subject.prepare(variants, folder)
         with _one_at_a_time(args.folder):
-            timings = list(_measure(subject, made, args.device, folder, UPSTREAM.get(level, "")))
+            timings = []
+            for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
+                timings.append(timing)
+                about = (
+                    f"{timing.mean:.3f} ms, median {timing.median:.3f}, plain {timing.plain:.3f}"
+                )
+                sys.stderr.write(f"{args.worker}: {timing.name}: {about}\n")
     result = args.folder / f"{args.worker}.json"
     result.write_text(json.dumps([asdict(timing) for timing in timings]), encoding="utf-8")
     sys.stdout.flush()
@@ -249,7 +253,7 @@ def _time(run: Callable[[], object], device: str, most: int, folder: Path) -> tu
         run()
         wait()
         taken.append((time.perf_counter() - start) * 1000)
-        if time.perf_counter() - started > 20:
+        if time.perf_counter() - started > 8:
             break
     return statistics.fmean(taken), statistics.median(taken)
 

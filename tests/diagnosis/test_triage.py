@@ -116,6 +116,36 @@ def test_the_launch_that_began_and_did_not_end(tmp_path: Path) -> None:
     json.dumps(as_json(verdict_entry(verdict)), allow_nan=False)
 
 
+def test_what_it_was_given_is_known_where_each_value_is_recorded_once(tmp_path: Path) -> None:
+    """As `--probe names,print` records it: nothing is read before a launch."""
+    whole = examine(write(tmp_path / "whole", launches()), ABORTED)
+    *done, (table, _) = dumps.each_once(launches(), [X])
+    del table["before"]
+    table |= {"after": [["out", "buf2"]], "reads": [["in", "buf1"], ["in", "x"]]}
+    named = {"launch": 2, "phase": "before", "kernel": "extern_kernels.mm"}
+    once = examine(write(tmp_path / "once", [*done, (table, [named])]), ABORTED)
+    assert [x.notes for x in once] == [()]
+    assert [describe(x, next_command="") for x in once] == [
+        describe(x, next_command="") for x in whole
+    ]
+
+
+def test_without_names_the_next_launch_may_have_been_running(tmp_path: Path) -> None:
+    """As `--probe print` records it: a launch is not in the record before it is over."""
+    (verdict,) = examine(write(tmp_path, dumps.each_once(launches()[:2], [X])), ABORTED)
+    assert (verdict.state, verdict.launch) == ("over", 1)
+    dump = write(tmp_path / "more", dumps.each_once(launches(), [X])[:2])
+    table = json.loads((dump / "rank0/run0/run.json").read_text())["launches"]
+    facts(dump, launches=[*table, launches()[2][0]])
+    (verdict,) = examine(dump, ABORTED)
+    assert verdict.headline == (
+        "the program ended after launch #1 cpp_fused_mul_1, in the next one or before it: "
+        "signal SIGABRT"
+    )
+    assert "`--probe names,print` says which one was" in verdict.notes[0]
+    assert verdict.wants[0] == "--probe names,print --args all"
+
+
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, launches())
     events = tmp_path / "rank0/run0/events.jsonl"

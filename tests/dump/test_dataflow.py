@@ -1,0 +1,104 @@
+"""What launches were given, where each value is recorded once: `Flow.rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dumps
+from dumps import value
+from rewriter.dump.dataflow import Flow, reads, results, tensors
+from rewriter.dump.reading import open_dump
+from rewriter.dump.summary import summarise
+
+X = value("x", mean=3.0)
+
+
+def launch(
+    index: int,
+    written: dumps.Row,
+    *names: str,
+    role: str = "in",
+    shown: Sequence[dumps.Row] = (),
+    **facts: Any,
+) -> tuple[dumps.Row, list[dumps.Row]]:
+    """A launch that reads these names, and `shown` of which there is a row at it."""
+    table, rows = dumps.launch(index, "k", shown, [written], when="after", **facts)
+    return {**table, "reads": [[role, name] for name in names]}, rows
+
+
+def given(dump: Path) -> list[dict[str, tuple[str, Any]]]:
+    """Of each launch, by name, the role and the mean of what it was given."""
+    (run,) = open_dump(dump).runs
+    flow = Flow(run)
+    nodes = [node for node in flow.nodes if node.step.launch is not None]
+    return [{row.arg: (row.role, row.mean) for row in tensors(reads(flow.rows(x)))} for x in nodes]
+
+
+def test_what_earlier_launches_and_the_call_had(tmp_path: Path) -> None:
+    memory = {"buf1": "buf0"}
+    launches = [
+        launch(0, value("buf0", "out", 1.0), "x"),
+        launch(1, value("buf1", "inout", 2.0), "buf1", role="inout", buffers=memory),
+        launch(2, value("y", "out"), "buf1", "x", buffers=memory),
+    ]
+    assert given(dumps.write(tmp_path, launches, inputs=[X])) == [
+        {"x": ("in", 3.0)},
+        {"buf1": ("inout", 1.0)},
+        {"buf1": ("in", 2.0), "x": ("in", 3.0)},
+    ]
+
+
+def test_parts_of_a_buffer_that_several_launches_wrote(tmp_path: Path) -> None:
+    memory = {"buf1": "buf3", "buf2": "buf3"}
+    parts = [launch(n, value(f"buf{n}", "out", n), buffers=memory) for n in (1, 2)]
+    found = given(dumps.write(tmp_path, [*parts, launch(3, value("y", "out"), "buf3")]))
+    assert found[2] == {"buf3[buf1]": ("in", 1), "buf3[buf2]": ("in", 2)}
+
+
+def test_what_nobody_recorded_is_not_made_up(tmp_path: Path) -> None:
+    constant = launch(0, value("buf0", "out"), "lost", shown=[value("weight")])
+    dump = dumps.write(tmp_path, [constant])
+    assert given(dump) == [{"weight": ("in", 0.0)}]
+    (run,) = open_dump(dump).runs
+    (node,) = Flow(run).nodes
+    assert node.given == {"weight": (), "lost": ()}
+
+
+def test_a_name_of_another_function_is_another_value(tmp_path: Path) -> None:
+    written, inner = (
+        launch(0, value("buf0", "out")),
+        launch(1, value("y", "out"), "buf0", scope="f"),
+    )
+    assert given(dumps.write(tmp_path, [written, inner]))[1] == {}
+
+
+def test_every_run_of_a_loop_has_its_own(tmp_path: Path) -> None:
+    runs = [
+        launch(index, value(f"buf{index}", "out", mean), *["buf0"] * index, iteration=turn)
+        for turn, means in enumerate(((1.0, 2.0), (3.0, 4.0)))
+        for index, mean in enumerate(means)
+    ]
+    found = given(dumps.write(tmp_path, runs))
+    assert found == [{}, {"buf0": ("in", 1.0)}, {}, {"buf0": ("in", 3.0)}]
+
+
+def test_the_rows_of_the_dump_stay_as_they_are(tmp_path: Path) -> None:
+    dump = dumps.write(
+        tmp_path, [dumps.launch(0, "k", [X], [value("buf0", "out", 1.0)])], inputs=[X]
+    )
+    (run,) = open_dump(dump).runs
+    flow = Flow(run)
+    assert [flow.rows(node) for node in flow.nodes] == [run.rows(node.step) for node in flow.nodes]
+    assert [row.arg for row in results(flow.rows(flow.nodes[1]))] == ["buf0"]
+
+
+def test_an_infinity_that_was_computed_is_told_from_a_mask(tmp_path: Path) -> None:
+    mask = launch(0, value("buf0", "out", inf=9))
+    computed = launch(1, value("buf1", "out", inf=1), "x")
+    (only,) = summarise(dumps.write(tmp_path / "a", [mask, computed], inputs=[X])).findings
+    assert (only.kind, only.row.launch) == ("inf", 1)
+    indices = value("x", dtype="int64")
+    found = summarise(dumps.write(tmp_path / "b", [mask, computed], inputs=[indices])).findings
+    assert found == ()

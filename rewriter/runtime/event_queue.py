@@ -41,6 +41,7 @@ class EventQueue:
         self.forget = declared("forget", None, handle)
         self.launch = declared("launch", number, text)
         self.drain = declared("drain", None)
+        self.forked = declared("forked", None)
         self._collected = declared("collected", handle, handle, ctypes.POINTER(size))
         self._problem = declared("problem", number, number)
 
@@ -104,7 +105,7 @@ def start_queue() -> EventQueue | None:
         return None
     _QUEUE.append(EventQueue(library.functions))
     # Its thread is none of a fork, and what is queued is not the fork's to write.
-    os.register_at_fork(after_in_child=_QUEUE.clear)
+    os.register_at_fork(after_in_child=_QUEUE[0].forked)
     return _QUEUE[0]
 
 

@@ -171,7 +171,13 @@ class Plans:
 
 
 def _is_plain(value: Value, numbers: Mapping[torch.dtype, int]) -> bool:
-    return value.device == "cpu" and value.dtype in numbers and not value.content.is_quantized
+    content = value.content
+    return (
+        value.device == "cpu"
+        and value.dtype in numbers
+        and content.layout is torch.strided
+        and not content.is_quantized
+    )
 
 
 def _end(value: Value) -> tuple[int, int]:

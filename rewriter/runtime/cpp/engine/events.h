@@ -189,16 +189,22 @@ class Close : public Job {
 // All calls of all wrappers of this process: lines stay in order.
 class Events {
  public:
-  static Events& get() {
-    static Events* events = new Events;  // never destroyed: other threads may still have calls
-    return *events;
-  }
+  // Never destroyed: other threads may still have calls.
+  static Events& get() { return *current(); }
+
+  // In a fork: the thread and what is queued are those of the process that is forked.
+  static void start_again() { current() = new Events; }
 
   EventOutput output;
   Writer writer{output};
 
  private:
   Events() { Writers::add(writer); }
+
+  static Events*& current() {
+    static Events* events = new Events;
+    return events;
+  }
 };
 
 }  // namespace inductor_rewriter

@@ -136,6 +136,9 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   return events.output.lines_problem || events.output.rows_problem ? 2 : 1;
 }
 
+// This process is a fork of one that used the queue.
+EXPORTED void inductor_rewriter_forked() { Events::start_again(); }
+
 // Returns when everything is written.
 EXPORTED void inductor_rewriter_drain() { Events::get().writer.drain(); }
 

@@ -1,0 +1,365 @@
+"""The short ways of launches: the same lines and rows as the long one, in order, and none lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter.runtime import attach, fast_paths
+from rewriter.runtime.engine_library import EngineLibrary, load
+
+pytestmark = pytest.mark.skipif(not isinstance(load(), EngineLibrary), reason="no engine here")
+
+LAUNCHES = 3
+TABLE = [
+    {
+        "launch": index,
+        "kernel": f"k{index}",
+        "kind": "cpp",
+        "repeats": index == 2,
+        "before": [["in", "x"], ["inout", "y"]],
+        "after": [["in", "x"], ["inout", "y"], ["out", "z"], ["in", "n"]],
+    }
+    for index in range(LAUNCHES)
+]
+
+
+def options(*names: str, **changes: Any) -> dict[str, Any]:
+    facts = {"artifact": "w.py", "sha256": "", "version": "0", "when": "both", "format": "text"}
+    return {**facts, "probes": list(names), "values": False, **changes}
+
+
+@pytest.fixture
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    return tmp_path / "dump"
+
+
+def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
+    text = (dump / f"rank0/run{run}/events.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def finish(recorder: Any) -> None:
+    recorder._finish()
+
+
+VALUES: dict[str, torch.Tensor] = {
+    **{
+        str(dtype).removeprefix("torch."): torch.tensor([[1, 0, 2], [3, 1, 1]]).to(dtype)
+        for dtype in (torch.bool, torch.uint8, torch.int8, torch.int64, torch.uint64, torch.float16)
+    },
+    "bfloat16": torch.tensor([-1.5, 2.0, 0.25], dtype=torch.bfloat16),
+    "float32": torch.tensor([[1.0, -2.0], [float("inf"), float("nan")]]),
+    "float64": torch.tensor([1e300, 3e300, 2e300], dtype=torch.float64),
+    "complex64": torch.tensor([3 + 4j, 0j]),
+    "float8": torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn),
+    "none-finite": torch.full((3,), float("-inf")),
+    "one": torch.tensor(0.1),
+    "empty": torch.zeros(0, 4),
+    "transposed": torch.arange(6.0).view(2, 3).t(),
+    "expanded": torch.tensor([1.0, 2.0]).expand(3, 2),
+    "conjugate": torch.tensor([1 + 2j, 3 - 1j]).conj(),
+}
+
+
+def observed(
+    value: torch.Tensor, dump: Path, capsys: pytest.CaptureFixture[str], *names: str
+) -> tuple[str, list[dict[str, Any]]]:
+    recorder: Any = attach(options(*names), TABLE, ["a", "b"])
+    recorder.begin()
+    recorder.inputs(value, 7)
+    for launch in (0, 1, 2, 2):
+        recorder.before(launch, value, torch.ones(2))
+        recorder.after(launch, value, torch.full((2,), 2.0), None, 2.5)
+    finish(recorder)
+    run = len(list(dump.glob("rank0/run*"))) - 1
+    return capsys.readouterr().out, rows(dump, run)
+
+
+@pytest.mark.parametrize("names", [("print",), ("hash",), ("print", "hash")], ids="-".join)
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_lines_and_rows_are_those_of_the_long_way(
+    names: tuple[str, ...],
+    value: torch.Tensor,
+    dump: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = observed(value, dump, capsys, *names)
+    monkeypatch.setattr(fast_paths, "start_queue", lambda: None)
+    long = observed(value, dump, capsys, *names)
+    assert short[0] == long[0]
+    for row, other in zip(short[1], long[1], strict=True):
+        # Both are accurate, and need not be the same number.
+        about = {x: pytest.approx(y) for x, y in other.items() if x in ("mean", "std")}
+        assert row == {**other, **about}
+    assert short[0].count("inout y") == 8
+    assert len(short[1]) == 2 + 4 * 2 + 4 * 3
+
+
+def test_what_cannot_be_queued_keeps_its_place(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder: Any = attach(options("print", when="after"), TABLE)
+    recorder.begin()
+    given = [torch.ones(2), torch.ones(2).to_sparse(), [torch.ones(2), torch.zeros(1)]]
+    for launch, value in enumerate(given):
+        recorder.after(launch, torch.ones(2), value, None, 1)
+    finish(recorder)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines] == ["#0"] * 3 + ["#1"] * 3 + ["#2"] * 4
+    assert [row["launch"] for row in rows(dump)] == [0] * 3 + [1] * 3 + [2] * 4
+
+
+def test_freed_memory_is_not_read(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder: Any = attach(options("print", when="after"), TABLE)
+    recorder.begin()
+    value = torch.ones(1 << 16)[10:]
+    recorder.after(0, value, value, value, 1)
+    value.untyped_storage().resize_(64)
+    recorder.after(0, value, value, value, 1)
+    finish(recorder)
+    assert capsys.readouterr().out.count("not measured") == 3
+    assert ["numel" in row for row in rows(dump)[:3]] == [True] * 3
+
+
+def test_names_follow_what_the_program_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    recorder: Any = attach(options("names", when=None), TABLE)
+    for call in range(2):
+        print(f"call {call}")
+        recorder.begin()
+        for launch in (0, 1, 2, 2):
+            recorder.before(launch)
+            print("ran", end=";")
+        print()
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:3] == ["call 0", "[rewriter 0] #0 before k0", "ran;[rewriter 0] #1 before k1"]
+    assert lines[4] == "ran;[rewriter 0] #2.1 before k2"
+    assert lines[7] == "[rewriter 0] call 1 #0 before k0"
+
+
+def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recorder: Any = attach(options("print", "hash", when="after"), TABLE)
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        start.wait()
+        for _ in range(5):
+            recorder.begin()
+            for launch in range(LAUNCHES):
+                value = torch.full((number + 1,), float(number))
+                recorder.after(launch, value, value, value, number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    finish(recorder)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 6 * 5 * LAUNCHES * 4
+    assert all(line.startswith("[rewriter 0] ") and line.count("[rewriter") == 1 for line in lines)
+    for run in range(30):
+        found = rows(dump, run)
+        assert [row["launch"] for row in found] == [0] * 4 + [1] * 4 + [2] * 4
+        assert len({row["value"] for row in found if "value" in row}) == 1
+
+
+def test_quiet(
+    dump: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_QUIET", "1")
+    for names in (("names",), ("print",), ("names", "hash")):
+        recorder: Any = attach(options(*names, when="before"), TABLE)
+        recorder.begin()
+        recorder.before(0, torch.ones(2), torch.ones(2))
+        finish(recorder)
+    assert capfd.readouterr().out == ""
+    assert [len(rows(dump, run)) for run in range(3)] == [1 if run == 0 else 2 for run in range(3)]
+
+
+# --- Processes that end one way or the other ------------------------------------------------------
+
+START = f"""
+import os, signal, sys, threading, time
+import torch
+from rewriter.runtime import attach
+sys.stdout.reconfigure(encoding="utf-8")
+TABLE = {TABLE!r}
+BARE = [{{**row, "before": []}} for row in TABLE]
+def options(*names, **changes):
+    return {{**{options()!r}, "probes": list(names), **changes}}
+def launch(recorder, number, size=4):
+    recorder.before(number % 3, torch.ones(size), torch.ones(size))
+    recorder.after(number % 3, torch.ones(size), torch.ones(size), torch.zeros(size), number)
+"""
+
+
+def program(text: str, folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "REWRITER_DUMP": str(folder / "dump"),
+    }
+    command = [sys.executable, "-c", START + text]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, **more
+    )
+
+
+ENDS: dict[str, tuple[str, int]] = {
+    "returns": ("", 0),
+    "exits": ("sys.exit(3)", 3),
+    "raises": ("raise RuntimeError('of the model')", 1),
+    "terminated": (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); os.kill(os.getpid(), 15)",
+        5,
+    ),
+    "interrupted": (
+        "signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), 2)",
+        -signal.SIGINT,
+    ),
+}
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize(("end", "code"), ENDS.values(), ids=ENDS)
+def test_nothing_is_lost_however_a_program_ends(end: str, code: int, tmp_path: Path) -> None:
+    ran = program(
+        f"recorder = attach(options('print', 'hash'), TABLE); recorder.begin()\n"
+        f"for number in range(90): launch(recorder, number)\n{end}\n",
+        tmp_path,
+    )
+    assert ran.returncode in (code, 128 + abs(code)), ran.stderr
+    # What a launch only reads is shown before it, but for the number, which is new.
+    assert len(ran.stdout.splitlines()) == 90 * (2 + 3), ran.stderr
+    assert len(rows(tmp_path / "dump")) == 90 * (2 + 4)
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGSEGV)"])
+@pytest.mark.parametrize("names", ["'names'", "'names', 'print'", "'names', 'hash'"])
+def test_a_crash_leaves_all_names_and_what_was_measured(
+    end: str, names: str, tmp_path: Path
+) -> None:
+    ran = program(
+        f"recorder = attach(options({names}, when=None, args='written'), BARE)\n"
+        "recorder.begin()\n"
+        f"for number in range(30):\n"
+        f"    recorder.before(number % 3)\n"
+        f"    if number == 29: {end}\n"
+        + (
+            "    recorder.after(number % 3, *[torch.ones(4)] * 3, number)\n" if "," in names else ""
+        ),
+        tmp_path,
+    )
+    assert ran.returncode < 0
+    lines = ran.stdout.splitlines()
+    assert len([line for line in lines if " before " in line]) == 30, ran.stderr
+    assert lines[-1] == "[rewriter 0] #2.9 before k2"
+    if "," in names:
+        assert len([line for line in lines if " after " in line]) >= 29 * 3
+        assert len([row for row in rows(tmp_path / "dump") if row["phase"] == "after"]) == 29 * 4
+    assert len([row for row in rows(tmp_path / "dump") if row["phase"] == "before"]) == 30
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_fork_says_nothing_and_ends(tmp_path: Path) -> None:
+    ran = program(
+        "recorder = attach(options('print'), TABLE); recorder.begin()\n"
+        "launch(recorder, 0)\n"
+        "child = os.fork()\n"
+        "launch(recorder, 1)\n"
+        "if not child:\n"
+        "    other = attach(options('print', label='child'), TABLE); other.begin()\n"
+        "    launch(other, 0); sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "launch(recorder, 2)\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert len([line for line in lines if line.startswith("[rewriter 0] #")]) == 3 * 5
+    # A wrapper that the fork itself attaches is one of its own.
+    assert len([line for line in lines if line.startswith("[rewriter 0] child call 0 #0")]) == 5
+    assert "this process is a fork" in ran.stderr
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("names", ["'print'", "'hash'", "'names'"])
+def test_a_full_disk_is_one_warning(names: str, tmp_path: Path) -> None:
+    ran = program(
+        "import resource\n"
+        f"recorder = attach(options({names}), TABLE); recorder.begin()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "for number in range(90): launch(recorder, number)\n"
+        "print('went on')\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.endswith("went on\n")
+    assert ran.stderr.count("warning") == 1, ran.stderr
+    assert "no more rows of this call" in ran.stderr
+    text = (tmp_path / "dump/rank0/run0/events.jsonl").read_text()
+    assert text.endswith("}\n")
+    assert 4000 < len(text) <= 5000
+    assert len(rows(tmp_path / "dump")) > 15
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("names", ["'print'", "'names'"])
+def test_nobody_reads_any_more(names: str, tmp_path: Path) -> None:
+    ran = program(
+        "end, other = os.pipe(); os.dup2(other, 1); os.close(end); os.close(other)\n"
+        f"recorder = attach(options({names}), TABLE); recorder.begin()\n"
+        "for number in range(90): launch(recorder, number)\n"
+        "sys.stderr.write('went on')\n",
+        tmp_path,
+    )
+    assert ran.stderr.count("warning") == 1, ran.stderr
+    assert "Broken pipe" in ran.stderr
+    assert "went on" in ran.stderr
+    assert len(rows(tmp_path / "dump")) >= 90
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("names", ["'print'", "'names'"])
+def test_the_model_waits_for_a_slow_reader(names: str, tmp_path: Path) -> None:
+    text = (
+        f"recorder = attach(options({names}), TABLE); recorder.begin()\n"
+        "for number in range(20000):\n"
+        "    launch(recorder, number)\n"
+        "    if number % 100 == 0: os.pwrite(2, b'%8d' % number, 0)\n"
+    )
+    progress = tmp_path / "progress"
+    with (
+        progress.open("w") as error,
+        subprocess.Popen(
+            [sys.executable, "-c", START + text],
+            stdout=subprocess.PIPE,
+            stderr=error,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        seen = -1
+        for _ in range(100):
+            time.sleep(0.2)
+            now = int(progress.read_text() or -1)
+            if now == seen and now >= 0:
+                break
+            seen = now
+        assert 0 <= seen < 15000
+        out = process.stdout.read()
+        assert process.wait(60) == 0
+    assert len(out.splitlines()) >= 20000

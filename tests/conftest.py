@@ -47,7 +47,11 @@ def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """Options that people set in their shells do not change the tests."""
     for name in (
         "REWRITER_DUMP",
@@ -63,6 +67,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     # What one test builds is nothing for another one, nor for who runs them.
     monkeypatch.setenv("REWRITER_CACHE_DIR", "off")
+    # But for the engine: a test may start a dozen programs that measure.
+    cache = getattr(pytestconfig, "cache", None)
+    engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
+    monkeypatch.setenv("REWRITER_ENGINE_DIR", str(engine))
 
 
 @pytest.fixture(scope="session")

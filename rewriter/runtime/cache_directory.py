@@ -6,10 +6,16 @@ import os
 from pathlib import Path
 
 VARIABLE = "REWRITER_CACHE_DIR"
+ENGINE = "REWRITER_ENGINE_DIR"
 
 
 def cache_directory(of: str) -> Path | None:
-    """The directory for one kind of files: in `REWRITER_CACHE_DIR` or the user's, None if off."""
+    """The directory for one kind of files: in `REWRITER_CACHE_DIR` or the user's, None if off.
+
+    `REWRITER_ENGINE_DIR` is that of the engine, whatever the other says.
+    """
+    if of == "engine" and (own := os.environ.get(ENGINE, "")):
+        return Path(own).absolute()
     named = os.environ.get(VARIABLE, "")
     if named.lower() == "off":
         return None

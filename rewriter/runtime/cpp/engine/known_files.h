@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,7 +43,7 @@ class KnownFiles {
         return true;
       }
       for (Known& one : all) {
-        if (can_link_ && !one.pending) alike.push_back({one.path, one.about, nullptr, {}});
+        if (can_link_ && !one.pending) alike.push_back({one.path, one.about, one.sum, nullptr, {}});
       }
       if (alike.empty()) remember(all, first.file);
     }
@@ -49,6 +51,26 @@ class KnownFiles {
       if (open_known(file, alike[i])) return false;
     }
     if (!alike.empty()) remember(first.file);
+    return false;
+  }
+
+  // Whether a file that is written now, but has no name yet, is as one whose first piece was not the
+  // only one to be alike: then it is another name of that one.
+  bool link_same(SavedFile& file) {
+    std::vector<Known> alike;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      for (Known& one : files_[file.key]) {
+        if (!can_link_ || one.pending || one.sum != file.sum()) continue;
+        alike.push_back({one.path, one.about, one.sum, nullptr, {}});
+      }
+    }
+    std::vector<char> room(2 * block);
+    for (const Known& one : alike) {
+      if (file.known >= 0) ::close(file.known);
+      file.known = -1;
+      if (open_known(file, one) && has_bytes_of(file, room.data()) && link(file)) return true;
+    }
     return false;
   }
 
@@ -88,6 +110,7 @@ class KnownFiles {
       if (about) {
         all[i].path = file->path;
         all[i].about = *about;
+        all[i].sum = file->sum();
       } else {
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
         --count_;
@@ -100,14 +123,28 @@ class KnownFiles {
  private:
   static constexpr std::size_t most = 1 << 16;  // files that are remembered
   static constexpr std::size_t most_alike = 4;  // that have one key
+  static constexpr std::size_t block = std::size_t{256} << 10;
 
   // A file with what it was then; or one that is being written, and what waits for it.
   struct Known {
     std::string path;
     struct stat about;
+    uint32_t sum;
     std::shared_ptr<SavedFile> pending;
     std::vector<SavePiece> waiting;
   };
+
+  static bool has_bytes_of(const SavedFile& file, char* room) {
+    for (uint64_t at = 0; at < file.size;) {
+      const std::size_t most = std::min<uint64_t>(block, file.size - at);
+      const off_t place = static_cast<off_t>(file.offset + at);
+      const ssize_t count = pread(file.file, room, most, place);
+      if (count <= 0 || pread(file.known, room + block, most, place) != count) return false;
+      if (std::memcmp(room, room + block, static_cast<std::size_t>(count))) return false;
+      at += static_cast<uint64_t>(count);
+    }
+    return true;
+  }
 
   // False where nothing of that name is left, or somebody wrote to it since.
   static bool open_known(SavedFile& file, const Known& known) {
@@ -133,7 +170,7 @@ class KnownFiles {
       --count_;
       break;
     }
-    Known known{"", {}, file, {}};
+    Known known{"", {}, 0, file, {}};
     all.push_back(std::move(known));
     if (++count_ > most) forget();
   }

@@ -88,16 +88,21 @@ struct SavedFile {
     return !mkdir(folder.c_str(), 0777) || errno == EEXIST;
   }
 
+  // The checksum of all pieces.
+  uint32_t sum() const {
+    uint32_t all = sums[0];
+    for (std::size_t i = 1; i < count; ++i) {
+      const uint64_t start = i * Staging::piece_size;
+      all = Crc32::join(all, sums[i], std::min<uint64_t>(Staging::piece_size, size - start));
+    }
+    return all;
+  }
+
   // Everything is in the file but what is around the tensor's bytes: let it appear under its name.
   // Zero, or what went wrong.
   int appear(struct stat& about) {
     if (!whole) {
-      uint32_t sum = sums[0];
-      for (std::size_t i = 1; i < count; ++i) {
-        const uint64_t start = i * Staging::piece_size;
-        sum = Crc32::join(sum, sums[i], std::min<uint64_t>(Staging::piece_size, size - start));
-      }
-      const Container around(pickle, size, sum);
+      const Container around(pickle, size, sum());
       if (int error = put(around.before.data(), around.before.size(), 0)) return error;
       if (int error = put(around.after.data(), around.after.size(), offset + size)) return error;
     }

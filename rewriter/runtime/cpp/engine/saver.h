@@ -361,7 +361,7 @@ class Saver {
       if (file.state == State::comparing) ++file.left;
     }
     if (file.state == State::comparing) {
-      if (known_.link(file)) return end(shared, nullptr, true);
+      if (known_.link(file)) return end(shared, nullptr);
       // There can be no further name of it: it is written like any other.
       begin_writing(shared);
       SavePiece none;
@@ -370,12 +370,16 @@ class Saver {
     }
     struct stat about {};
     int error = 0;
+    if (file.state == State::writing && file.count > 1 && known_.link_same(file)) {
+      return end(shared, nullptr);
+    }
     if (file.state == State::writing && (error = file.appear(about))) fail(shared, "", error);
-    end(shared, file.state == State::failed ? nullptr : &about, false);
+    end(shared, file.state == State::failed ? nullptr : &about);
   }
 
-  void end(const std::shared_ptr<SavedFile>& file, const struct stat* about, bool is_link) {
-    if (!about && !is_link && !file->temporary.empty()) {
+  // Without `about` there is no file of its own: it is another name of one, or has failed.
+  void end(const std::shared_ptr<SavedFile>& file, const struct stat* about) {
+    if (!about && !file->temporary.empty()) {
       unlink(file->temporary.c_str());  // before anybody is told
       file->temporary.clear();
     }

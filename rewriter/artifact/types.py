@@ -93,6 +93,15 @@ class OpenWrapper:
         """The launches of the plain source; see `launches` for lines of the file as it is."""
         return self.locate(self.plain)
 
+    @property
+    def is_located(self) -> bool:
+        """Whether `located` is known already."""
+        return "located" in self.__dict__
+
+    def remember(self, located: Located) -> None:
+        """Have `located` known, which somebody else has read from the same wrapper."""
+        self.__dict__["located"] = located
+
     def locate(self, source: Source) -> Located:
         """Locate the launches of a source of this wrapper's language."""
         return language(self.language).locate(source, self.operators)

@@ -22,7 +22,7 @@ from rewriter.cache.slots import TEMPORARY, Cache, Slot, rescan
 from rewriter.core.errors import RewriterError
 from rewriter.core.files import backup_path
 from rewriter.core.labels import labels
-from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.instrument import instrument_all, instrument_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection
 
 
@@ -78,12 +78,16 @@ def instrument(
     slots = tuple(slots)
     others = [slot for slot in beside if slot.probes and slot.path not in {x.path for x in slots}]
     among = labels([(slot.wrapper.graph, slot.path.name) for slot in (*slots, *others)])
+    among = among[: len(slots)]
+    making = instrument_all(
+        [slot.wrapper for slot in slots], selection, among, replace=True, standalone=True
+    )
     try:
-        for slot, label in zip(slots, among, strict=False):
+        for slot, label, made in zip(slots, among, making, strict=True):
             if not go_on():
                 raise KeyboardInterrupt
             try:
-                placed.append(_instrument(slot, selection, label, overwrite=overwrite))
+                placed.append(_instrument(slot, selection, label, made, overwrite=overwrite))
             except RewriterError as error:
                 if error.slug == "unwritable":
                     raise
@@ -92,6 +96,8 @@ def instrument(
         for one in placed:
             _undo(one.slot)
         raise
+    finally:
+        making.close()
     return tuple(placed), tuple(refused)
 
 
@@ -113,14 +119,28 @@ def restore(slots: Iterable[Slot], *, overwrite: bool = False) -> Cleared:
     return Cleared(tuple(restored), tuple(stripped), tuple(left))
 
 
-def _instrument(slot: Slot, selection: Selection, label: str, *, overwrite: bool) -> Placed:
+def _instrument(
+    slot: Slot,
+    selection: Selection,
+    label: str,
+    made: Callable[[], Instrumented],
+    *,
+    overwrite: bool,
+) -> Placed:
+    """Put probes into one wrapper. `made` gives the result for the wrapper as it was read."""
     if slot.state in ("leftover", "missing") or (slot.state == "edited" and overwrite):
         with _reported(slot.path):
             _restore(slot)
     now = rescan(slot)
     if now is None:
         raise _gone(slot.path)
-    result = instrument_wrapper(now.wrapper, selection, replace=True, standalone=True, label=label)
+    if now.wrapper == slot.wrapper:
+        now = replace(now, wrapper=slot.wrapper)
+        result = made()
+    else:
+        result = instrument_wrapper(
+            now.wrapper, selection, replace=True, standalone=True, label=label
+        )
     backup = backup_path(now.path)
     if now.backup == "foreign" and (backup.is_dir() or not overwrite):
         raise RewriterError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rewriter.artifact.locate_all import locate_all
 from rewriter.cache.slots import Cache, Slot
 from rewriter.core.errors import RewriterError
 from rewriter.instrumentation.choosing import matches
@@ -38,7 +39,9 @@ def choose(cache: Cache, choice: Choice, *, now: float) -> Chosen:
     """The wrappers of a cache that a choice names."""
     broken: list[tuple[str, str]] = []
     chosen: list[Slot] = []
-    for slot in _candidates(cache, choice, now):
+    candidates = list(_candidates(cache, choice, now))
+    locate_all(slot.wrapper for slot in candidates[: choice.newest])
+    for slot in candidates:
         if choice.newest is not None and len(chosen) >= choice.newest:
             break
         try:

@@ -21,7 +21,7 @@ from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message
-from rewriter.instrumentation.instrument import instrument_wrapper
+from rewriter.instrumentation.instrument import instrument_all, instrument_wrapper
 from rewriter.instrumentation.select import no_probes
 from rewriter.instrumentation.types import Selection
 
@@ -110,16 +110,14 @@ def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: S
     _several.require_target(arguments, artifact)
     with _several.among_others():
         among = labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers])
-        results = [
-            instrument_wrapper(
-                wrapper,
-                chosen,
-                replace=arguments.replace,
-                standalone=arguments.standalone,
-                label=label,
-            )
-            for wrapper, label in zip(artifact.wrappers, among, strict=True)
-        ]
+        making = instrument_all(
+            artifact.wrappers,
+            chosen,
+            among,
+            replace=arguments.replace,
+            standalone=arguments.standalone,
+        )
+        results = [made() for made in making]
     pairs = list(zip(artifact.wrappers, results, strict=True))
     for one, made in pairs:
         warn_about(made.plan, f"{one.name}: ")

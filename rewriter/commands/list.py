@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -36,6 +37,7 @@ def add(parser: Parser) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
+    locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
     names = of_artifact(artifact)
     if arguments.json:

@@ -4,7 +4,7 @@ where several print into one stream."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 _LONG = 14  # characters of a name that a table or a command shows
@@ -21,22 +21,50 @@ def labels(wrappers: Sequence[tuple[str, str]]) -> list[str]:
     where there are several of that graph. Empty for one alone."""
     if len(wrappers) < 2:
         return [""] * len(wrappers)
-    graphs = Counter(graph for graph, _ in wrappers)
+    graphs: dict[str, list[str]] = {}
+    for graph, name in wrappers:
+        graphs.setdefault(graph, []).append(name)
+    own_names = {graph: _Parts(names, _own) for graph, names in graphs.items()}
+    folders = _Parts([name for _, name in wrappers], _folder)
     result = []
     for graph, name in wrappers:
-        others = [_own(other) for kind, other in wrappers if kind == graph and other != name]
-        if graphs[graph] == 1 or not others:
+        parts = own_names[graph]
+        if parts.is_alone(name):
             result.append(graph)
             continue
         own = _own(name)
-        if own in others:  # files of one name, in directories of their own
-            own = PurePath(name).parent.name or own
-            others = [PurePath(other).parent.name for kind, other in wrappers if other != name]
+        if parts.others(name, own):  # files of one name, in directories of their own
+            own, parts = _folder(name) or own, folders
         length = _SHORT
-        while length < len(own) and any(other.startswith(own[:length]) for other in others):
+        while length < len(own) and parts.others(name, own[:length], length):
             length += 1
         result.append(f"{graph} {_printable(own[:length])}")
     return result
+
+
+class _Parts:
+    """One part of each of several names, by how it begins."""
+
+    def __init__(self, names: Sequence[str], part: Callable[[str], str]) -> None:
+        self._part = part
+        self._names = Counter(names)
+        self._parts = [part(name) for name in names]
+        self._beginnings: dict[int | None, Counter[str]] = {}
+
+    def is_alone(self, name: str) -> bool:
+        """Whether there is no other name."""
+        return self._names[name] == len(self._parts)
+
+    def others(self, name: str, text: str, length: int | None = None) -> bool:
+        """Whether the part of another name is `text`, or begins so in its first `length` signs."""
+        if length not in self._beginnings:
+            self._beginnings[length] = Counter(part[:length] for part in self._parts)
+        mine = self._names[name] if self._part(name)[:length] == text else 0
+        return self._beginnings[length][text] > mine
+
+
+def _folder(name: str) -> str:
+    return PurePath(name).parent.name
 
 
 def _own(name: str) -> str:

@@ -5,10 +5,12 @@ Nothing is written: the result holds the new source.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.core import edit
+from rewriter.core import edit, parallel
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.editable import only_wrapper, require_plain
 from rewriter.instrumentation.planning import plan_probes
@@ -33,6 +35,33 @@ def instrument(
     return instrument_wrapper(
         only_wrapper(artifact), selection or select(), replace=replace, standalone=standalone
     )
+
+
+def instrument_all(
+    wrappers: Sequence[OpenWrapper],
+    selection: Selection,
+    labels: Sequence[str],
+    *,
+    replace: bool = False,
+    standalone: bool = False,
+) -> Generator[Callable[[], Instrumented], None, None]:
+    """Put probes around the launches of many wrappers, side by side; as `instrument_wrapper`.
+
+    For each wrapper a function that returns its result, or raises.
+    """
+    options = {"replace": replace, "standalone": standalone}
+
+    def work(one: tuple[OpenWrapper, str]) -> Instrumented:
+        return instrument_wrapper(one[0], selection, label=one[1], **options)
+
+    pairs = list(zip(wrappers, labels, strict=True))
+    sizes = [len(wrapper.source) for wrapper in wrappers]
+    for pair, result in zip(pairs, parallel.results(work, pairs, sizes), strict=True):
+        yield partial(work, pair) if result is None else partial(_same, result)
+
+
+def _same(result: Instrumented) -> Instrumented:
+    return result
 
 
 def instrument_wrapper(

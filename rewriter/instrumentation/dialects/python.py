@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 from rewriter.core.source import Source
@@ -103,9 +104,15 @@ def _imported(variable: str) -> str:
 
 def packed() -> str:
     """The runtime's own sources as text."""
-    return base64.b85encode(zlib.compress(_sources(), 9)).decode()
+    return _packed(_sources())
 
 
+@lru_cache(maxsize=1)
+def _packed(sources: bytes) -> str:
+    return base64.b85encode(zlib.compress(sources, 9)).decode()
+
+
+@cache
 def _sources() -> bytes:
     modules = {
         ".".join(path.relative_to(RUNTIME).with_suffix("").parts): path.read_text("utf-8")

@@ -1,0 +1,25 @@
+"""Locates the launches of many wrappers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core import parallel
+from rewriter.locate.types import Located
+
+
+def locate_all(wrappers: Iterable[OpenWrapper]) -> None:
+    """Have `located` of each wrapper known, as far as it can be read.
+
+    Of one that cannot, `located` raises as it does without this.
+    """
+    unknown = [one for one in wrappers if not one.is_located]
+    sizes = [len(one.source) for one in unknown]
+    for wrapper, located in zip(unknown, parallel.results(_located, unknown, sizes), strict=True):
+        if located is not None:
+            wrapper.remember(located)
+
+
+def _located(wrapper: OpenWrapper) -> Located:
+    return wrapper.located

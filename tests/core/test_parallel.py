@@ -1,0 +1,133 @@
+"""Work that is shared among processes gives what it gives in one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import rewriter
+from artifacts import get
+from rewriter import cli
+from rewriter.core import parallel
+from rewriter.core.errors import RewriterError
+
+SIZES = [100_000] * 7
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as processes, whatever the machine has."""
+    monkeypatch.setattr(parallel, "_cores", lambda: 3)
+    monkeypatch.setattr(parallel, "_can_fork", lambda: True)
+
+
+def own(value: int) -> tuple[int, int]:
+    return value, os.getpid()
+
+
+def test_results_come_in_order_from_several_processes() -> None:
+    found = list(parallel.results(own, range(7), [100_000, 900_000, 1, 1, 1, 1, 1]))
+    assert [one[0] for one in found if one] == list(range(7))
+    processes = {one[1] for one in found if one}
+    assert len(processes) == 3
+    assert os.getpid() not in processes
+
+
+@pytest.mark.parametrize(
+    ("values", "size"), [(range(7), 10), (range(2), 1_000_000)], ids=["little", "few"]
+)
+def test_little_work_is_not_shared(values: range, size: int) -> None:
+    assert list(parallel.results(own, values, [size] * len(values))) == [None] * len(values)
+
+
+def test_one_core_and_other_threads_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        assert list(parallel.results(own, range(7), SIZES)) == [None] * 7
+    finally:
+        ended.set()
+        thread.join()
+    monkeypatch.setattr(parallel, "_cores", lambda: 1)
+    assert list(parallel.results(own, range(7), SIZES)) == [None] * 7
+
+
+def fail(value: int) -> int:
+    if value == 2:
+        raise RewriterError("no-probes", "nothing")
+    if value == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def test_what_fails_or_dies_is_left_to_who_asked() -> None:
+    found = list(parallel.results(fail, range(7), SIZES))
+    assert found[2] is None
+    assert found[4] is None
+    assert {1, 3, 5} & set(found) or {0, 6} & set(found)
+    assert all(one in (None, position) for position, one in enumerate(found))
+
+
+def linger(path: str) -> str:
+    time.sleep(60)
+    return path
+
+
+def test_who_stops_asking_leaves_no_process() -> None:
+    asked = parallel.results(linger, [str(x) for x in range(7)], SIZES)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(asked)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_directory_is_the_same_with_one_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixtures = ("cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti")
+    monkeypatch.setattr(parallel, "_SIZE", 0)
+    for number, name in enumerate(fixtures * 2):
+        fixture = get(name)
+        path = tmp_path / "in" / str(number) / fixture.path.name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(fixture.data)
+    shared = [run(tmp_path, "shared", capsys), *contents(tmp_path / "shared")]
+    monkeypatch.setattr(parallel, "_cores", lambda: 1)
+    alone = [run(tmp_path, "alone", capsys), *contents(tmp_path / "alone")]
+    assert shared == alone
+    assert len(alone) == 5
+    (tmp_path / "in/2/output_code.py").write_bytes(get(fixtures[0]).data + b"def f(:\n")
+    with pytest.raises(RewriterError) as refused:
+        rewriter.open(tmp_path / "in/2").launches  # noqa: B018
+    for cores in (1, 3):
+        monkeypatch.setattr(parallel, "_cores", lambda cores=cores: cores)
+        assert cli.main(["instrument", str(tmp_path / "in"), "-o", str(tmp_path / "no")]) == 2
+        assert refused.value.message in capsys.readouterr().err
+
+
+def run(folder: Path, output: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["list", str(folder / "in")]) == 0
+    assert cli.main(["instrument", str(folder / "in"), "-o", str(folder / output)]) == 0
+    printed = capsys.readouterr()
+    return (printed.out + printed.err).replace(output, "")
+
+
+def contents(folder: Path) -> list[tuple[str, bytes]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path.relative_to(folder)), path.read_bytes()) for path in files]

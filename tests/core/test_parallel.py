@@ -100,7 +100,7 @@ def test_who_stops_asking_leaves_no_process() -> None:
 def test_a_directory_is_the_same_with_one_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fixtures = ("cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti")
+    fixtures = ("cpu-torch2.13/mlp", "cpu-torch2.13/customop")
     monkeypatch.setattr(parallel, "_SIZE", 0)
     for number, name in enumerate(fixtures * 2):
         fixture = get(name)

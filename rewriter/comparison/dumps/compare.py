@@ -291,13 +291,14 @@ def _compare(
         return replace(result, reads=compared(paired), reasons=reasons)
     rows_a, rows_b = both.flow_a.rows(x), both.flow_b.rows(y)
     same = canonical(kernel) == canonical(y.place.kernel)
+    carried = bool(x.unread) != bool(y.unread)
     written, *left = pair_results(rows_a, rows_b, same_kernel=same)
     unmatched = tuple(
         f"{side} {row.arg}" for side, rest in zip("AB", left, strict=True) for row in rest
     )
     return replace(
         result,
-        reads=compared(pair_reads(rows_a, rows_b) if same else ()),
+        reads=compared(pair_reads(rows_a, rows_b, carried=carried) if same else ()),
         results=compared([*written, *pair_untouched(rows_a, rows_b)]),
         unmatched=unmatched,
     )

@@ -17,13 +17,20 @@ Output = TensorRow | NoResult
 Paired = tuple[list[Tensors], list[TensorRow], list[TensorRow]]
 
 
-def pair_reads(a: Sequence[EventRow], b: Sequence[EventRow]) -> Sequence[Rows]:
+def pair_reads(
+    a: Sequence[EventRow], b: Sequence[EventRow], *, carried: bool = False
+) -> Sequence[Rows]:
     """What two launches read, argument by argument.
 
     Kernels that take other arguments have none in common that the order could tell: nothing is
-    paired then, and what produced them speaks for them.
+    paired then, and what produced them speaks for them. It also does where the rows of one side are
+    `carried` from there, and those of the other are not: they may show a view of it.
     """
     left, right = reads(a), reads(b)
+    if carried:
+        known = {row.arg: row for row in tensors(right)}
+        pairs = ((row, known[row.arg]) for row in tensors(left) if row.arg in known)
+        return [(one, other) for one, other in pairs if one.shape == other.shape]
     if [_form(row) for row in left] == [_form(row) for row in right]:
         return list(zip(left, right, strict=True))
     of_a, of_b = tensors(left), tensors(right)

@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from .engine_library import EngineUnavailable, load
 
@@ -27,7 +28,7 @@ class EventQueue:
     something could not be written since `problems` was called."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        def declared(name: str, result: object, *arguments: object) -> Callable[..., int]:
+        def declared(name: str, result: object, *arguments: object) -> Callable[..., Any]:
             function = getattr(library, f"inductor_rewriter_{name}")
             function.restype = result
             function.argtypes = arguments
@@ -44,13 +45,17 @@ class EventQueue:
         self.forked = declared("forked", None)
         self._collected = declared("collected", handle, handle, ctypes.POINTER(size))
         self._problem = declared("problem", number, number)
+        self._device_problem = declared("device_problem", text)
 
     def open(self, lines: int, rows: int, start: bytes) -> int:
         """A call of a wrapper, by its descriptors; `start` begins its lines."""
-        return self._open(lines, rows, start, len(start))
+        number: int = self._open(lines, rows, start, len(start))
+        return number
 
     def plan(self, packed: bytes) -> int:
-        return self._plan(packed)
+        """What `PlanReader` reads, by its number from now on."""
+        number: int = self._plan(packed)
+        return number
 
     def collected(self, call: int) -> str:
         """The lines of a call that nobody wrote; all of them have to be emitted."""
@@ -65,6 +70,9 @@ class EventQueue:
             found.append(("stdout", _message(number, "")))
         if number := self._problem(1):
             found.append(("dump", _message(number, "; no more rows of this call")))
+        if problem := self._device_problem():
+            about, _, why = problem.decode("utf-8", "replace").partition("\n")
+            found.append((about, why))
         return found
 
 

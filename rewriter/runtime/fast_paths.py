@@ -123,7 +123,6 @@ class FastPaths:
             or not call.queued
             or call.pending
             or (launch is not None and launch.index == call.slow)
-            or (call.uses_cuda and _is_capturing())
         ):
             return False
         assert self._queue is not None
@@ -144,7 +143,3 @@ class FastPaths:
 
     def _failed(self, about: str, error: Exception) -> None:
         self._printer.warn(about, f"{type(error).__name__}: {error}")
-
-
-def _is_capturing() -> bool:
-    return bool(torch._C._cuda_isCurrentStreamCapturing())

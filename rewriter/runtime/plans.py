@@ -12,12 +12,14 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .engine import dtype_numbers
+from .device import is_capturing
+from .engine import dtype_numbers, start
 from .event import Event, Label, ProbedLaunch, Value
 from .event_queue import LAUNCH, EventQueue, PackedText
 from .rows import base_row, described
@@ -36,12 +38,14 @@ _PHASES = {"inputs": 0, "before": 1, "after": 2}
 @dataclass(frozen=True)
 class Plan:
     """What the library knows of a phase of a launch. `pack` makes what `launch` takes; `ends` are
-    the bytes of memory that each tensor needs, from its first element."""
+    the bytes of memory that each tensor needs, from its first element, and those of an element.
+    `device` is the GPU of some of them, or -1."""
 
     number: int
     pack: Callable[..., bytes]
     ends: tuple[tuple[int, int], ...]
     has_complex: bool
+    device: int
 
 
 class Plans:
@@ -85,7 +89,7 @@ class Plans:
         try:
             plan = plans[key]
         except KeyError:
-            plan = self._make(queue, plans, key, launch, labels, values)
+            plan = self._make(queue, call, plans, key, launch, labels, values)
         if plan is None:
             return 0
         for tensor, (end, size) in zip(tensors, plan.ends, strict=True):
@@ -95,18 +99,25 @@ class Plans:
                 or (plan.has_complex and tensor.is_conj())
             ):
                 return 0
+        stream = 0
+        if plan.device >= 0:
+            if _has_several_gpus() and torch.cuda.current_device() != plan.device:
+                return 0
+            stream = torch._C._cuda_getCurrentRawStream(plan.device)
+        elif call.uses_cuda and is_capturing():
+            return 0
         iteration = 0
         if launch is not None:
             runs = call.runs[self._phase]
             iteration = runs.get(index, 0)
-        result = queue.launch(
+        result: int = queue.launch(
             plan.pack(
                 call.queued,
                 plan.number,
                 iteration,
                 call.threads,
                 call.is_prompt,
-                0,
+                stream,
                 len(tensors),
                 *[tensor.data_ptr() for tensor in tensors],
             )
@@ -120,12 +131,15 @@ class Plans:
     def _make(
         self,
         queue: EventQueue,
+        call: RunningCall,
         plans: dict[tuple[object, ...], Plan | None],
         key: tuple[object, ...],
         launch: ProbedLaunch | None,
         labels: tuple[Label, ...],
         contents: tuple[Any, ...],
     ) -> Plan | None:
+        if call.uses_cuda and is_capturing():
+            return None  # the engine can neither start nor wait
         if len(plans) >= _MOST:
             for plan in plans.values():
                 if plan is not None:
@@ -148,6 +162,10 @@ class Plans:
         numbers = dtype_numbers()
         if not all(_is_plain(value, numbers) for value in tensors):
             return None
+        devices = {value.content.get_device() for value in tensors if value.content.is_cuda}
+        if len(devices) > 1 or any(map(start, devices)):
+            return None
+        device = max(devices, default=-1)
         title = self._style.title(event)
         head = self._style.head(event)
         flags = self._flags | _REPEATS * bool(launch and launch.repeats)
@@ -160,20 +178,27 @@ class Plans:
             packed.text(value.label.name, self._style.described(value))
             packed.text(f", {json.dumps(described(value))[1:-1]}")
             if value.dtype is not None:
-                packed.number(numbers[value.dtype], -1, value.content.numel(), len(value.shape))
+                packed.number(numbers[value.dtype], value.content.get_device())
+                packed.number(value.content.numel(), len(value.shape))
                 packed.number(*value.shape, *value.stride)
         return Plan(
             queue.plan(packed.bytes()),
             struct.Struct(f"{LAUNCH}{len(tensors)}q").pack,
             tuple(_end(value) for value in tensors),
             any(value.content.is_complex() for value in tensors),
+            device,
         )
+
+
+@cache
+def _has_several_gpus() -> bool:
+    return torch.cuda.device_count() > 1
 
 
 def _is_plain(value: Value, numbers: Mapping[torch.dtype, int]) -> bool:
     content = value.content
     return (
-        value.device == "cpu"
+        (content.is_cpu or content.is_cuda)
         and value.dtype in numbers
         and content.layout is torch.strided
         and not content.is_quantized

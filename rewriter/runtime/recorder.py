@@ -23,6 +23,7 @@ from .calls import Calls
 from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
+from .event_queue import drain_queue
 from .expected import ExpectedInput
 from .fast_paths import FastPaths
 from .gpu_kinds import GPU_KINDS
@@ -173,7 +174,7 @@ class Recorder:
             elif is_wanted:
                 # What was replayed in calls that nobody asked for is not what this one replays.
                 self._graphs.skip_replays()
-            elif not self._on_cpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            if not self._on_cpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 # The next call may be captured, and one that is wanted may replay that.
                 self._graphs.reserve(torch.device("cuda", torch.cuda.current_device()))
         if not is_wanted:
@@ -281,6 +282,8 @@ class Recorder:
 
     def _at(self, index: int, phase: str, contents: tuple[Any, ...]) -> None:
         call = self._call()
+        if call.queued:
+            drain_queue()
         launch = self._launches[index]
         event = call.event(launch, phase)
         call.slow = index if phase == "before" else -1

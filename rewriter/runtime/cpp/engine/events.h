@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cpu.h"
+#include "gpu.h"
 #include "plan.h"
 #include "rows_file.h"
 #include "writer.h"
@@ -40,6 +42,23 @@ struct EventCall {
 class EventOutput : public Output {
  public:
   std::atomic<int> lines_problem{0}, rows_problem{0};  // of errno
+  std::atomic<bool> device_failed{false};
+
+  // What is wrong with a device, and about which launch; empty after it was taken.
+  std::string take_device_problem() {
+    const std::lock_guard<std::mutex> guard(device_);
+    std::string problem;
+    problem.swap(device_problem_);
+    return problem;
+  }
+
+  void fail_device(const std::string& problem) {
+    const std::lock_guard<std::mutex> guard(device_);
+    if (!device_failed) device_problem_ = problem;
+    device_failed = true;
+  }
+
+  bool has_problem() const { return lines_problem || rows_problem || device_failed; }
 
   void add_line(EventCall& call, const std::string& line) {
     if (call.lines == EventCall::collects) {
@@ -77,6 +96,8 @@ class EventOutput : public Output {
     lines_.clear();
   }
 
+  std::mutex device_;
+  std::string device_problem_;
   std::string lines_;
   int lines_to_ = -1;
   std::vector<EventCall*> dirty_;
@@ -91,7 +112,46 @@ class MeasuredLaunch : public Job {
 
   std::vector<Measured> measured;
 
+  // The tensors on a GPU are in these rows of its ring, once that has measured them; `issued` false:
+  // they will never be, and nothing is written.
+  void await(Gpu& gpu, uint64_t first, void* stream, bool issued) {
+    gpu_ = &gpu;
+    first_ = first;
+    stream_ = stream;
+    is_void_ = !issued;
+  }
+
+  bool is_ready() override {
+    if (!gpu_ || is_void_) return true;
+    const auto& places = plan_->gpu_places;
+    while (ready_ < places.size() && gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
+      ++ready_;
+    }
+    if (ready_ == places.size() || output_.device_failed) return true;
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point now = Clock::now();
+    if (asked_ == Clock::time_point()) asked_ = now;
+    if (now - asked_ < std::chrono::milliseconds(500)) return false;
+    // Either the device has more to do before, or it failed: then nothing more comes of it.
+    std::string problem = gpu_->synchronize_elsewhere(stream_);
+    if (problem.empty() && !gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
+      problem = "a measurement did not come";
+    }
+    if (problem.empty()) return false;
+    output_.fail_device(plan_->title.substr(1) + "\n" + problem);
+    return true;
+  }
+
   void emit() override {
+    if (gpu_) {
+      const auto& places = plan_->gpu_places;
+      for (std::size_t i = ready_; i < places.size(); ++i) measured[places[i]].finite = -1;
+      gpu_->ring.release(first_ + places.size() - 1);
+    }
+    if (is_void_) {
+      delete this;
+      return;
+    }
     const Plan& plan = *plan_;
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
         (plan.has(Plan::prints) || plan.has(Plan::prints_tensors));
@@ -122,7 +182,7 @@ class MeasuredLaunch : public Job {
     if (its) {
       const MeasuredText known(*its, value.layout);
       known.add_to_row(text_);
-      if (plan_->has(Plan::fingerprints)) text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
+      if (plan_->has(Plan::fingerprints) && known.has_fingerprint()) text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
     }
     text_ += "}\n";
     output_.add_row(call_, text_);
@@ -137,7 +197,9 @@ class MeasuredLaunch : public Job {
         known.add_to_line(text_);
         if (plan_->has(Plan::fingerprints)) text_ += "  ";
       }
-      if (plan_->has(Plan::fingerprints)) text_ += "fingerprint=" + known.fingerprint();
+      if (plan_->has(Plan::fingerprints)) {
+        text_ += known.has_fingerprint() ? "fingerprint=" + known.fingerprint() : "not hashed";
+      }
     }
     text_ += '\n';
     output_.add_line(call_, text_);
@@ -167,6 +229,12 @@ class MeasuredLaunch : public Job {
   const SharedPlan plan_;
   const int32_t iteration_;
   std::string text_;
+  Gpu* gpu_ = nullptr;
+  uint64_t first_ = 0;
+  void* stream_ = nullptr;
+  bool is_void_ = false;
+  std::size_t ready_ = 0;  // of the rows
+  std::chrono::steady_clock::time_point asked_{};
 };
 
 // The last thing of a call.
@@ -197,6 +265,7 @@ class Events {
 
   EventOutput output;
   Writer writer{output};
+  std::mutex issuing;  // rows of a ring are reserved and queued in one order
 
  private:
   Events() { Writers::add(writer); }

@@ -32,6 +32,7 @@ namespace gpu {
 struct Driver {
   bool is_hip = false;
   int (*get_context)(void**) = nullptr;
+  int (*set_context)(void*) = nullptr;
   int (*get_device)(int*) = nullptr;
   int (*get_attribute)(int*, int, int) = nullptr;
   int (*allocate)(uintptr_t*, std::size_t) = nullptr;
@@ -62,6 +63,7 @@ struct Driver {
     };
     const Name names[] = {
         {&get_context, "cuCtxGetCurrent", "hipCtxGetCurrent"},
+        {&set_context, "cuCtxSetCurrent", "hipCtxSetCurrent"},
         {&get_device, "cuCtxGetDevice", "hipGetDevice"},
         {&get_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute"},
         {&allocate, "cuMemAlloc_v2", "hipMalloc"},
@@ -260,6 +262,12 @@ class Gpu {
     return code ? driver_.describe("the device failed", code) : "";
   }
 
+  // The same in a thread that the device is not the current one of.
+  std::string synchronize_elsewhere(void* stream) const {
+    driver_.set_context(context_);
+    return synchronize(stream);
+  }
+
   // Why the last `measure` or `capture` was refused.
   const std::string& problem_of_last() const { return problem_of_last_; }
 
@@ -274,8 +282,7 @@ class Gpu {
   std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
     if (!problem.empty()) return problem;
-    void* context = nullptr;
-    if (driver_.get_context(&context) || !context) return "no device is in use";
+    if (driver_.get_context(&context_) || !context_) return "no device is in use";
     int device = 0, major = 0, minor = 0;
     driver_.get_device(&device);
     if (!driver_.is_hip) {
@@ -504,6 +511,7 @@ class Gpu {
   std::string problem_, about_, problem_of_last_;
   gpu::Driver driver_;
   void* kernel_ = nullptr;
+  void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
   int used_ = 0;

@@ -13,6 +13,7 @@ using inductor_rewriter::Measured;
 namespace {
 
 constexpr int most_devices = 64;
+constexpr std::size_t most_awaited = 1024;  // tensors of one launch, of a ring of 4096 rows
 
 // Of a device, made when it is first asked for, by the thread that has its context; never destroyed:
 // the driver may be gone at exit.
@@ -119,21 +120,44 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   Events& events = Events::get();
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
   const auto& plan = *reinterpret_cast<inductor_rewriter::SharedPlan*>(packed[1]);
-  auto* job = new inductor_rewriter::MeasuredLaunch(
-      events.output, call, plan, static_cast<int32_t>(packed[2]));
   const int32_t threads = static_cast<int32_t>(packed[3]);
   const bool at_once = packed[4];
+  void* stream = reinterpret_cast<void*>(packed[5]);
+  const int64_t* addresses = packed + 7;
+  Gpu* const device = plan->device < 0 ? nullptr : &gpu(plan->device);
+  const std::size_t count = plan->gpu_places.size();
+  if (device && (count > most_awaited || !device->is_started() || device->is_capturing(stream))) {
+    return 0;
+  }
+  std::unique_ptr<inductor_rewriter::MeasuredLaunch> job(new inductor_rewriter::MeasuredLaunch(
+      events.output, call, plan, static_cast<int32_t>(packed[2])));
   std::size_t at = 0;
   for (const auto& value : plan->values) {
     if (!value.is_tensor) continue;
-    const void* data = reinterpret_cast<const void*>(packed[7 + at]);
-    if (!inductor_rewriter::measure_on_cpu(value.layout, data, threads, job->measured[at++])) {
-      delete job;
+    const void* data = reinterpret_cast<const void*>(addresses[at]);
+    Measured& to = job->measured[at++];
+    if (value.layout.device < 0 &&
+        !inductor_rewriter::measure_on_cpu(value.layout, data, threads, to)) {
       return 0;
     }
   }
-  events.writer.put(job, at_once);
-  return events.output.lines_problem || events.output.rows_problem ? 2 : 1;
+  bool issued = true;
+  if (device) {
+    const void* data[most_awaited];
+    for (std::size_t i = 0; i < count; ++i) {
+      data[i] = reinterpret_cast<const void*>(addresses[plan->gpu_places[i]]);
+    }
+    const std::lock_guard<std::mutex> guard(events.issuing);
+    const uint64_t first = device->ring.reserve(count);
+    issued = device->measure(
+        plan->gpu_layouts.data(), data, static_cast<int>(count), stream, first);
+    job->await(*device, first, stream, issued);
+    events.writer.put(job.release());
+  } else {
+    events.writer.put(job.release(), at_once);
+  }
+  if (device && at_once) events.writer.drain();
+  return !issued ? 0 : events.output.has_problem() ? 2 : 1;
 }
 
 // This process is a fork of one that used the queue.
@@ -149,6 +173,13 @@ EXPORTED const char* inductor_rewriter_collected(EventCall* call, int64_t* size)
   text.swap(call->collected);
   *size = static_cast<int64_t>(text.size());
   return text.data();
+}
+
+// What is wrong with a device since it was asked last, behind the launch and a line feed; or null.
+EXPORTED const char* inductor_rewriter_device_problem() {
+  static thread_local std::string problem;
+  problem = Events::get().output.take_device_problem();
+  return problem.empty() ? nullptr : problem.c_str();
 }
 
 // Why lines, or rows, could not be written since it was asked last: of errno, or 0.

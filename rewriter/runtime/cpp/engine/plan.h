@@ -34,6 +34,10 @@ struct Plan {
   std::string title, head, base;
   std::vector<PlannedValue> values;
   std::size_t tensors = 0;
+  // Those of them that are on a GPU: places among all tensors, and layouts.
+  int32_t device = -1;
+  std::vector<std::size_t> gpu_places;
+  std::vector<const Layout*> gpu_layouts;
 
   bool has(uint32_t flag) const { return flags & flag; }
 };
@@ -58,8 +62,14 @@ class PlanReader {
       value.name = text();
       value.line = text();
       value.row = text();
-      if (value.is_tensor) read_layout(value);
-      plan->tensors += value.is_tensor;
+      if (!value.is_tensor) continue;
+      read_layout(value);
+      if (value.layout.device >= 0) {
+        plan->device = value.layout.device;
+        plan->gpu_places.push_back(plan->tensors);
+        plan->gpu_layouts.push_back(&value.layout);
+      }
+      ++plan->tensors;
     }
     return plan;
   }
@@ -128,6 +138,11 @@ class MeasuredText {
     json_number(row, measured_.deviation, measured_.finite > 1);
     row += ", \"nan\": " + decimal(measured_.nan) + ", \"inf\": " + decimal(infinite());
     if (elements::is_complex(layout_.dtype)) row += ", \"of\": \"magnitude\"";
+  }
+
+  // Nothing is known of what a faulty device did not measure.
+  bool has_fingerprint() const {
+    return measured_.finite >= 0 || measured_.fingerprint[0] || measured_.fingerprint[1];
   }
 
   std::string fingerprint() const {

@@ -1,0 +1,244 @@
+"""What is measured on a GPU is written in order, without waiting for the device, and none is lost.
+
+pytest -m gpu tests/gpu/test_gpu_writer.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter.runtime import attach, fast_paths
+
+pytestmark = pytest.mark.gpu
+
+TABLE = [
+    {
+        "launch": index,
+        "kernel": f"k{index}",
+        "kind": "triton",
+        "repeats": False,
+        "before": [["in", "x"], ["inout", "y"]],
+        "after": [["in", "x"], ["inout", "y"], ["out", "z"], ["in", "n"]],
+    }
+    for index in range(3)
+]
+
+
+def options(*names: str, **changes: Any) -> dict[str, Any]:
+    facts = {"artifact": "w.py", "sha256": "", "version": "0", "when": "both", "format": "text"}
+    return {**facts, "probes": list(names), "values": False, **changes}
+
+
+@pytest.fixture
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    return tmp_path / "dump"
+
+
+def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
+    text = (dump / f"rank0/run{run}/events.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+VALUES = {
+    "bool": torch.tensor([True, False]),
+    "int64": torch.tensor([[1, -(2**62)], [3, 2**62]]),
+    "bfloat16": torch.randn(64, 65).bfloat16(),
+    "float16": torch.randn(3, 7, 5).half(),
+    "float32": torch.randn(1 << 20),
+    "float64": torch.tensor([1e300, 3e300, 2e300], dtype=torch.float64),
+    "complex64": torch.tensor([3 + 4j, 0j]),
+    "not-finite": torch.tensor([1.0, float("inf"), float("nan"), -float("inf")]),
+    "none-finite": torch.full((3,), float("-inf")),
+    "empty": torch.zeros(0, 4),
+    "transposed": torch.arange(600.0).view(20, 30).t(),
+    "expanded": torch.tensor([1.0, 2.0]).expand(3, 2),
+    "sliced": torch.arange(1000.0)[3::7],
+}
+
+
+def observed(
+    value: torch.Tensor, dump: Path, capsys: pytest.CaptureFixture[str], *names: str
+) -> tuple[str, list[dict[str, Any]]]:
+    recorder: Any = attach(options(*names), TABLE, ["a", "b"])
+    recorder.begin()
+    recorder.inputs(value, 7)
+    ones = torch.ones(2, device="cuda")
+    for launch in (0, 1, 2, 2):
+        recorder.before(launch, value, ones)
+        recorder.after(launch, value, ones * 2, torch.ones(3), 2.5)
+    recorder._finish()
+    run = len(list(dump.glob("rank0/run*"))) - 1
+    return capsys.readouterr().out, rows(dump, run)
+
+
+@pytest.mark.parametrize("names", [("print",), ("print", "hash")], ids="-".join)
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_lines_and_rows_are_those_of_the_long_way(
+    names: tuple[str, ...],
+    value: torch.Tensor,
+    dump: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = value.cuda()
+    if value.stride() != there.stride():
+        there = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+        if 0 not in value.stride():
+            there.copy_(value)
+    short = observed(there, dump, capsys, *names)
+    monkeypatch.setattr(fast_paths, "start_queue", lambda: None)
+    long = observed(there, dump, capsys, *names)
+    assert short[0] == long[0]
+    for row, other in zip(short[1], long[1], strict=True):
+        about = {x: pytest.approx(y) for x, y in other.items() if x in ("mean", "std")}
+        assert row == {**other, **about}
+
+
+START = f"""
+import os, signal, sys, threading, time
+import torch
+from rewriter.runtime import attach
+TABLE = {TABLE!r}
+def options(*names, **changes):
+    return {{**{options()!r}, "probes": list(names), **changes}}
+"""
+
+
+def program(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "REWRITER_DUMP": str(folder / "dump")}
+    command = [sys.executable, "-c", START + text]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_more_than_the_ring_holds(tmp_path: Path) -> None:
+    """Each row has the numbers of its own launch, in order; memory is used again meanwhile."""
+    ran = program(
+        "recorder = attach(options('print', 'hash', when='after'), TABLE)\n"
+        "for call in range(2):\n"
+        "    recorder.begin()\n"
+        "    for number in range(5000):\n"
+        "        value = torch.full((1 + number % 7, 3), float(number), device='cuda')\n"
+        "        recorder.after(number % 3, value, value, value, number)\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    for run in range(2):
+        tensors = [row for row in rows(tmp_path / "dump", run) if "dtype" in row]
+        assert [row["min"] for row in tensors] == [float(n) for n in range(5000) for _ in range(3)]
+        assert [row["max"] for row in tensors] == [row["min"] for row in tensors]
+    assert len(ran.stdout.splitlines()) == 2 * 5000 * 4
+
+
+def test_nothing_waits_for_the_device(tmp_path: Path) -> None:
+    ran = program(
+        "os.environ['REWRITER_QUIET'] = '1'\n"
+        "recorder = attach(options('print', when='after'), TABLE)\n"
+        "value = torch.ones(1 << 20, device='cuda')\n"
+        "recorder.begin(); recorder.after(0, value, value, value, 1)\n"
+        "recorder.begin(); torch.cuda.synchronize()\n"
+        "torch.cuda._sleep(4_000_000_000)\n"  # seconds
+        "started = time.perf_counter()\n"
+        "for number in range(100): recorder.after(0, value, value, value, 1)\n"
+        "waited = time.perf_counter() - started\n"
+        "assert not torch.cuda.current_stream().query()\n"
+        "print(waited)\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) < 0.5
+
+
+def test_a_fault_leaves_what_was_measured_and_ends(tmp_path: Path) -> None:
+    ran = program(
+        "recorder = attach(options('print', when='after'), TABLE)\n"
+        "recorder.begin()\n"
+        "value = torch.ones(1000, device='cuda')\n"
+        "for number in range(20): recorder.after(number % 3, value, value, value, number)\n"
+        "time.sleep(0.5)\n"
+        "index = torch.full((8,), 1 << 40, device='cuda')\n"
+        "torch.gather(value, 0, index)\n"
+        "for number in range(20): recorder.after(number % 3, value, value, value, number)\n"
+        "recorder.begin()\n",
+        tmp_path,
+    )
+    found = rows(tmp_path / "dump")
+    measured = [row for row in found if row.get("numel")]
+    assert len(measured) >= 20 * 3
+    assert "warning" in ran.stderr
+    assert len(ran.stdout.splitlines()) >= 20 * 4
+
+
+def test_streams_and_threads(tmp_path: Path) -> None:
+    ran = program(
+        "recorder = attach(options('print', when='after'), TABLE)\n"
+        "def work(number):\n"
+        "    with torch.cuda.stream(torch.cuda.Stream()):\n"
+        "        for _ in range(20):\n"
+        "            recorder.begin()\n"
+        "            for launch in range(3):\n"
+        "                value = torch.full((1000,), float(number), device='cuda')\n"
+        "                recorder.after(launch, value, value, value, number)\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n"
+        "[x.start() for x in threads]; [x.join() for x in threads]\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    runs = sorted((tmp_path / "dump/rank0").iterdir())
+    assert len(runs) == 80
+    for run in range(80):
+        found = rows(tmp_path / "dump", run)
+        assert len({row["min"] for row in found if "dtype" in row}) == 1
+        assert [row["launch"] for row in found] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_inside_of_a_graph(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recorder: Any = attach(options("print", when="after"), TABLE)
+    value = torch.zeros(1000, device="cuda")
+
+    def call() -> None:
+        recorder.begin()
+        value.add_(1)
+        recorder.after(0, value, value, value, 1)
+
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    recorder._finish()
+    found = [row for run in range(2) for row in rows(dump, run) if "dtype" in row]
+    assert [row["min"] for row in found if not row.get("captured")] == [1.0] * 3
+    assert [row["min"] for row in found if row.get("captured")] == [4.0] * 3
+    assert "warning" not in capfd.readouterr().err
+
+
+def test_the_cost_of_a_launch(tmp_path: Path) -> None:
+    """Host time; the device is kept busy, so that nothing is to be had by being early."""
+    ran = program(
+        "os.environ['REWRITER_QUIET'] = '1'\n"
+        "recorder = attach(options('hash', when='after'), TABLE)\n"
+        "value = torch.ones(1 << 12, device='cuda')\n"
+        "def call():\n"
+        "    recorder.begin()\n"
+        "    started = time.perf_counter()\n"
+        "    for number in range(300): recorder.after(number % 3, None, None, value, None)\n"
+        "    return (time.perf_counter() - started) / 300 * 1e6\n"
+        "call(); print(min(call() for _ in range(9)))\n",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    sys.stdout.write(f"{float(ran.stdout):.1f} us a launch\n")
+    assert float(ran.stdout) < 40

@@ -76,14 +76,16 @@ def which(selection: Selection) -> Which:
     """Which arguments of launches are read.
 
     Unless the selection says so: what they write, but all of them where it asks for more than one
-    side of a launch, chooses among its arguments itself, or has a probe that waits for the device,
-    which hunts a crash: what a launch was given is known only before that.
+    side of a launch, chooses among its arguments itself, prints as upstream does, or has a probe
+    that waits for the device, which hunts a crash: what a launch was given is known only before it.
     """
     if selection.args is not None:
         return selection.args
     chooses = selection.roles is not None or selection.tensors is not None
     hunts = any(probe.prompt for probe in _classes(selection))
-    return "all" if chooses or hunts or selection.when in ("before", "both") else "written"
+    sides = selection.when in ("before", "both")
+    every = chooses or hunts or sides or selection.format == "upstream"
+    return "all" if every else "written"
 
 
 def reads_inputs(selection: Selection) -> bool:

@@ -120,6 +120,7 @@ def test_what_may_be_written_is_shown() -> None:
         ("print,sync", {"args": "written"}, "written"),
         ("print", {"kernels": "*"}, "written"),
         ("print", {"roles": "out"}, "all"),
+        ("print", {"format": "upstream"}, "all"),
     ],
 )
 def test_which_arguments(probes: str, options: dict[str, Any], shows: str) -> None:

@@ -124,6 +124,9 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
     mine = on_device(issuer([view.t()]), 5)
     other = on_device(lambda: view.t().contiguous(), 5)
     rows.append(Row("bfloat16 transposed, against a contiguous copy", mine, other, None, "ms"))
+    one = torch.zeros(1, device="cuda")
+    null = on_device(one.zero_, 300) * 1e3
+    rows.append(Row("setting one element, device", null, null, None, "us"))
     for kilobytes in (2, 64, 1024, 4096, 16384, 65536):
         tensor = make("bfloat16", kilobytes << 10, "cuda")
         mine = on_device(issuer([tensor]), 300)
@@ -173,7 +176,7 @@ def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
             functions.inductor_rewriter_gpu_issue(device, layouts, addresses, count, stream)
         )
         assert issued[-1]
-        if len(issued) == 500:
+        if len(issued) == 800:
             functions.inductor_rewriter_gpu_fetch(device, issued[-1], count, stream, room)
             issued.clear()
 
@@ -187,7 +190,7 @@ def on_device(work: Callable[[], object], times: int) -> float:
     results = []
     for _ in range(3):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(3_000_000)
+        torch.cuda._sleep(40_000_000)
         begin.record()
         for _ in range(times):
             work()

@@ -14,6 +14,7 @@
 #define INDUCTOR_REWRITER_DEVICE [[maybe_unused]] static inline
 #define INDUCTOR_REWRITER_RARE static
 #define INDUCTOR_REWRITER_CONSTANT
+#define INDUCTOR_REWRITER_SPECIAL inline
 
 namespace {
 
@@ -27,7 +28,6 @@ ucontext_t scheduler, fibers[width];
 bool finished[width];
 char* stacks;
 uint64_t given[width];
-int votes;
 
 void wait() {
   const unsigned self = threadIdx.x;
@@ -35,15 +35,6 @@ void wait() {
   threadIdx.x = self;
 }
 void __syncthreads() { wait(); }
-int __syncthreads_or(int value) {
-  votes |= value != 0;
-  wait();
-  const int result = votes;
-  wait();
-  votes = 0;
-  wait();  // none votes again before all have done so
-  return result;
-}
 // Every thread comes here at the same time, which is more than a warp has to promise.
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int with) {
@@ -54,6 +45,29 @@ T __shfl_xor_sync(unsigned, T value, int with) {
   wait();
   return result;
 }
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  std::memcpy(&given[threadIdx.x], &value, sizeof value);
+  wait();
+  T result;
+  std::memcpy(&result, &given[threadIdx.x / 32 * 32 + static_cast<unsigned>(lane)], sizeof result);
+  wait();
+  return result;
+}
+uint32_t __ballot_sync(unsigned, bool value) {
+  given[threadIdx.x] = value;
+  wait();
+  uint32_t result = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    result |= static_cast<uint32_t>(given[threadIdx.x / 32 * 32 + i]) << i;
+  }
+  wait();
+  return result;
+}
+int __ffs(int bits) { return __builtin_ffs(bits); }
+int __popc(uint32_t bits) { return __builtin_popcount(bits); }
+void atomicAdd(uint32_t* at, uint32_t value) { *at += value; }
+void atomicMax(int* at, int value) { *at = value > *at ? value : *at; }
 void __threadfence() {}
 uint32_t atomicInc(uint32_t* at, uint32_t most) {
   const uint32_t old = *at;
@@ -76,6 +90,8 @@ double __hiloint2double(int high, int low) {
   return as<double>(static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low));
 }
 float __uint_as_float(uint32_t bits) { return as<float>(bits); }
+float __int_as_float(int32_t bits) { return as<float>(bits); }
+int32_t __float_as_int(float value) { return as<int32_t>(value); }
 
 }  // namespace
 

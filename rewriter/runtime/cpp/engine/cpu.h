@@ -24,6 +24,7 @@ namespace inductor_rewriter {
 namespace cpu {
 
 constexpr int block_elements = 1024;
+constexpr int64_t piece_bytes = 16384;  // what has one origin of its own: a quarter of a tile
 constexpr int64_t chunk_tiles = 8;   // what a thread takes at a time, at least
 constexpr int64_t most_chunks = 1024;
 
@@ -211,6 +212,27 @@ inline void moments(double* values, int count, Part& part) {
   part.squares = total(squares);
 }
 
+// The same from sums of differences from `shift`, itself relative to the origin.
+// False where `shift` was so far from the mean that little is left of the squares.
+inline bool finish_sums(double sum, double squares, double shift, Part& part) {
+  const double mean = sum / static_cast<double>(part.finite);
+  part.mean = shift + mean;
+  part.squares = larger(squares - sum * mean, 0);
+  return part.squares * 128 >= squares;
+}
+
+// The same from sums of integers that are exact, as what follows is: n * squares < 2^63.
+inline Part exact(int64_t count, double low, double high, int64_t sum, int64_t squares, double origin) {
+  Part part;
+  part.finite = count;
+  part.low = low;
+  part.high = high;
+  part.mean = static_cast<double>(sum - count * static_cast<int64_t>(origin)) /
+      static_cast<double>(count);
+  part.squares = static_cast<double>(count * squares - sum * sum) / static_cast<double>(count);
+  return part;
+}
+
 inline double centre(double low, double high) { return low + (high / 2 - low / 2); }
 // Rounded up, because int64 reaches one further down: no value of [low, high] differs from it by
 // more than int64 holds.
@@ -249,6 +271,235 @@ inline Part measure_keys(int64_t* values, int count, int64_t origin) {
   return part;
 }
 
+// Floats in vectors of eight, 32 bytes at a time.
+struct Lanes {
+  Doubles sums = {}, squares = {}, more_sums = {}, more_squares = {};
+  Floats lows, highs;
+  Words largest = {};  // magnitudes, as bits
+};
+
+inline void add_floats(Lanes& lanes, const Floats& some, double shift, Doubles& sums, Doubles& squares) {
+  lanes.lows = some < lanes.lows ? some : lanes.lows;
+  lanes.highs = some > lanes.highs ? some : lanes.highs;
+  const Doubles apart = __builtin_convertvector(some, Doubles) - shift;
+  sums += apart;
+  squares += apart * apart;
+}
+
+struct Float32 {
+  static constexpr int size = 4;
+  static void add(Lanes& lanes, const char* from, double shift, bool odd) {
+    Floats some;
+    std::memcpy(&some, from, sizeof some);
+    const Words magnitude = (Words)some & 0x7fffffff;
+    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
+    add_floats(
+        lanes, some, shift, odd ? lanes.more_sums : lanes.sums,
+        odd ? lanes.more_squares : lanes.squares);
+  }
+  static constexpr uint32_t infinite = 0x7f800000;
+};
+
+struct BFloat16 {
+  static constexpr int size = 2;
+  static void add(Lanes& lanes, const char* from, double shift, bool) {
+    Halves first, second;
+    std::memcpy(&first, from, sizeof first);
+    std::memcpy(&second, from + sizeof first, sizeof second);
+    const Words a = __builtin_convertvector(first, Words) << 16;
+    const Words b = __builtin_convertvector(second, Words) << 16;
+    const Words magnitude = (a & 0x7fffffff) > (b & 0x7fffffff) ? a & 0x7fffffff : b & 0x7fffffff;
+    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
+    add_floats(lanes, (Floats)a, shift, lanes.sums, lanes.squares);
+    add_floats(lanes, (Floats)b, shift, lanes.more_sums, lanes.more_squares);
+  }
+  static constexpr uint32_t infinite = 0x7f800000;
+};
+
+struct Float16 {
+  static constexpr int size = 2;
+  static void add(Lanes& lanes, const char* from, double shift, bool) {
+    Halves first, second;
+    std::memcpy(&first, from, sizeof first);
+    std::memcpy(&second, from + sizeof first, sizeof second);
+    add_half(lanes, __builtin_convertvector(first, Words), shift, lanes.sums, lanes.squares);
+    add_half(
+        lanes, __builtin_convertvector(second, Words), shift, lanes.more_sums, lanes.more_squares);
+  }
+  static void add_half(
+      Lanes& lanes, const Words& bits, double shift, Doubles& sums, Doubles& squares) {
+    const Words magnitude = bits & 0x7fff;
+    lanes.largest = magnitude > lanes.largest ? magnitude : lanes.largest;
+    // The exponent's bias differs by 112, also that of subnormal ones.
+    const Floats size = (Floats)(magnitude << 13) * 0x1p112f;
+    add_floats(lanes, (Floats)((Words)size | (bits & 0x8000) << 16), shift, sums, squares);
+  }
+  static constexpr uint32_t infinite = 0x7c00;
+};
+
+// What `count` rows of 64 vectors have, statistics and products, from row `first` of their tile on.
+// False where one is not finite, or `shift` far from the others: then `part` says nothing.
+template <class Type>
+inline bool measure_rows(
+    const char* from, int first, int count, double shift, double origin, Part& part,
+    fingerprint::Pair& sums) {
+  Lanes lanes;
+  lanes.lows = Floats{} + __builtin_inff();
+  lanes.highs = -lanes.lows;
+  uint64_t low = 0, high = 0;
+  for (int row = 0; row < count; ++row) {
+    const uint64_t b0 = keys.b0[first + row], b1 = keys.b1[first + row];
+    auto add_product = [&](const char* at, int i) {
+      uint64_t words[2];
+      std::memcpy(words, at, sizeof words);
+      const uint64_t a = words[0] + (keys.a0[i] ^ b0), b = words[1] + (keys.a1[i] ^ b1);
+      const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+      low += static_cast<uint64_t>(product);
+      high += static_cast<uint64_t>(product >> 64);
+    };
+    for (int i = 0; i < 64; i += 4, from += 64) {
+      add_product(from, i);
+      add_product(from + 16, i + 1);
+      Type::add(lanes, from, shift, false);
+      add_product(from + 32, i + 2);
+      add_product(from + 48, i + 3);
+      Type::add(lanes, from + 32, shift, true);
+    }
+  }
+  sums.low += low;
+  sums.high += high;
+  for (int i = 0; i < 8; ++i) {
+    if (lanes.largest[i] >= Type::infinite) return false;
+  }
+  float lowest = lanes.lows[0], highest = lanes.highs[0];
+  for (int i = 1; i < 8; ++i) {
+    lowest = lanes.lows[i] < lowest ? lanes.lows[i] : lowest;
+    highest = lanes.highs[i] > highest ? lanes.highs[i] : highest;
+  }
+  part.finite = count * (64 * 16 / Type::size);
+  part.low = lowest;
+  part.high = highest;
+  return finish_sums(
+      total(lanes.sums + lanes.more_sums), total(lanes.squares + lanes.more_squares),
+      shift - origin, part);
+}
+
+// The same of float64, where no square leaves its range.
+inline bool measure_double_rows(
+    const char* from, int first, int count, double shift, double origin, Part& part,
+    fingerprint::Pair& sums) {
+  add_vectors(from, 64 * first, 64 * count, sums);
+  Doubles lows, highs, total_sums[2] = {}, squares[2] = {};
+  std::memcpy(&lows, from, sizeof lows);
+  highs = lows;
+  Longs largest = {};
+  for (int i = 0; i < count * 8; ++i, from += 128) {
+    for (int j = 0; j < 2; ++j) {
+      Doubles some;
+      std::memcpy(&some, from + 64 * j, sizeof some);
+      const Longs magnitude = (Longs)some & 0x7fffffffffffffff;
+      largest = magnitude > largest ? magnitude : largest;
+      lows = some < lows ? some : lows;
+      highs = some > highs ? some : highs;
+      const Doubles apart = some - shift;
+      total_sums[j] += apart;
+      squares[j] += apart * apart;
+    }
+  }
+  int64_t most = 0;
+  for (int i = 0; i < 8; ++i) most = largest[i] > most ? largest[i] : most;
+  if (most >= int64_t{1023 + 400} << 52 || most < int64_t{1023 - 400} << 52) return false;
+  part.low = lows[0];
+  part.high = highs[0];
+  for (int i = 1; i < 8; ++i) {
+    part.low = smaller(part.low, lows[i]);
+    part.high = larger(part.high, highs[i]);
+  }
+  part.finite = count * 128;
+  return finish_sums(
+      total(total_sums[0] + total_sums[1]), total(squares[0] + squares[1]), shift - origin, part);
+}
+
+// Integers of 8 and 16 bits: sums of up to `piece_bytes` are exact.
+template <class Integer, class Sum>
+inline Part measure_small(const char* from, int count, double origin) {
+  Integer low = 0, high = 0;
+  std::memcpy(&low, from, sizeof low);
+  high = low;
+  Sum sum = 0, squares = 0;
+  for (int i = 0; i < count; ++i) {
+    Integer value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+    sum += static_cast<Sum>(value);
+    squares += static_cast<Sum>(static_cast<Sum>(value) * static_cast<Sum>(value));
+  }
+  return exact(count, low, high, sum, squares, origin);
+}
+
+// Of 8 bits, which have few values: how often there is each.
+inline Part measure_bytes(
+    const char* from, int count, const double (&values)[256], double origin) {
+  uint32_t often[4][256] = {};
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int j = 0; j < 4; ++j) ++often[j][static_cast<unsigned char>(from[i + j])];
+  }
+  for (; i < count; ++i) ++often[0][static_cast<unsigned char>(from[i])];
+  Part part;
+  double sum = 0, squares = 0, shift = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const uint32_t number = often[0][byte] + often[1][byte] + often[2][byte] + often[3][byte];
+    if (!number) continue;
+    const double value = values[byte];
+    if (!is_finite(value)) {
+      const bool is_nan = bits_of(value) << 12;
+      (is_nan ? part.nan : value > 0 ? part.positive_infinite : part.negative_infinite) += number;
+      continue;
+    }
+    if (!part.finite) shift = part.low = part.high = value;
+    part.low = smaller(part.low, value);
+    part.high = larger(part.high, value);
+    part.finite += number;
+    sum += number * (value - shift);
+    squares += number * ((value - shift) * (value - shift));
+  }
+  if (!part.finite) return part;
+  finish_sums(sum, squares, shift - origin, part);
+  return part;
+}
+
+// The values of a dtype of 8 bits, by their bits.
+struct Table {
+  double values[256];
+  explicit Table(int32_t dtype) {
+    char bytes[256];
+    for (int i = 0; i < 256; ++i) bytes[i] = static_cast<char>(i);
+    alignas(64) double all[256];
+    convert(dtype, bytes, 256, all);
+    std::memcpy(values, all, sizeof values);
+  }
+};
+inline const Table& table_of(int32_t dtype) {
+  static const Table e5m2(dtypes::float8_e5m2), e4m3fn(dtypes::float8_e4m3fn),
+      e5m2fnuz(dtypes::float8_e5m2fnuz), e4m3fnuz(dtypes::float8_e4m3fnuz),
+      e8m0(dtypes::float8_e8m0fnu);
+  switch (dtype) {
+    case dtypes::float8_e5m2: return e5m2;
+    case dtypes::float8_e4m3fn: return e4m3fn;
+    case dtypes::float8_e5m2fnuz: return e5m2fnuz;
+    case dtypes::float8_e4m3fnuz: return e4m3fnuz;
+    default: return e8m0;
+  }
+}
+
+// What differences are relative to.
+struct Origin {
+  double value = 0;
+  int64_t key = 0;  // of int64, and of uint64 less 2^63
+};
+
 // One tensor: where its elements are, and what their differences are relative to.
 class Pass {
  public:
@@ -257,33 +508,36 @@ class Pass {
         bytes_(layout.numel * elements::size(layout.dtype)), data_(data), dims_(dims),
         contiguous_(dims.is_contiguous()) {
     flip_ = dtype_ == dtypes::uint64 ? uint64_t{1} << 63 : 0;
+    switch (dtype_) {
+      case dtypes::float32: add_rows_ = &Pass::add_rows<Float32>; break;
+      case dtypes::bfloat16: add_rows_ = &Pass::add_rows<BFloat16>; break;
+      case dtypes::float16: add_rows_ = &Pass::add_rows<Float16>; break;
+      case dtypes::float64: add_rows_ = &Pass::add_double_rows; break;
+      default: break;
+    }
     find_origin();
   }
 
-  double origin() const { return origin_; }
-  int64_t origin_key() const { return origin_key_; }
-  uint64_t flip() const { return flip_; }
+  Origin origin() const { return {origin_, origin_key_}; }
 
   // Tiles from `first` to before `last`.
   Part measure(int64_t first, int64_t last) const {
     Part all;
     Gather gather(dims_, data_, size_);
-    alignas(64) char gathered[block_elements * 16];
-    const int64_t block = int64_t{block_elements} * size_;
+    alignas(64) char gathered[piece_bytes];
     if (!contiguous_) gather.seek(first * fingerprint::tile_bytes / size_);
     for (int64_t tile = first; tile < last; ++tile) {
       const int64_t begin = tile * fingerprint::tile_bytes;
       const int64_t end = smaller_of(begin + fingerprint::tile_bytes, bytes_);
       fingerprint::Pair sums = {0, 0};
-      for (int64_t at = begin; at < end; at += block) {
-        const int64_t some = smaller_of(block, end - at);
+      for (int64_t at = begin; at < end; at += piece_bytes) {
+        const int64_t some = smaller_of(piece_bytes, end - at);
         const char* from = data_ + at;
         if (!contiguous_) {
           gather.next(some / size_, gathered);
           from = gathered;
         }
-        add_bytes(from, at - begin, some, sums);
-        if (elements::is_number(dtype_)) all.merge(measure_block(from, static_cast<int>(some / size_)));
+        measure_piece(from, at - begin, some, all, sums);
       }
       const fingerprint::Pair mixed = fingerprint::tile(sums, static_cast<uint64_t>(tile));
       all.total.low += mixed.low;
@@ -333,6 +587,62 @@ class Pass {
     magnitudes(parts, count, dtype_ == dtypes::complex128, values);
   }
 
+  // Up to `piece_bytes`, that are `at` bytes from where their tile begins.
+  void measure_piece(
+      const char* from, int64_t at, int64_t bytes, Part& all, fingerprint::Pair& sums) const {
+    const int rows = static_cast<int>(bytes / 1024), first = static_cast<int>(at / 1024);
+    int64_t done = 0;
+    if (rows && (this->*add_rows_)(from, first, rows, all, sums)) done = int64_t{rows} * 1024;
+    add_bytes(from + done, at + done, bytes - done, sums);
+    measure_elements(from + done, bytes - done, all);
+  }
+
+  bool add_no_rows(const char*, int, int, Part&, fingerprint::Pair&) const { return false; }
+
+  template <class Type>
+  bool add_rows(const char* from, int first, int rows, Part& all, fingerprint::Pair& sums) const {
+    alignas(64) double shift[8];
+    convert(dtype_, from, 1, shift);
+    Part part;
+    if (measure_rows<Type>(from, first, rows, shift[0], origin_, part, sums)) all.merge(part);
+    else measure_elements(from, int64_t{rows} * 1024, all);
+    return true;
+  }
+
+  bool add_double_rows(
+      const char* from, int first, int rows, Part& all, fingerprint::Pair& sums) const {
+    double shift;
+    std::memcpy(&shift, from, sizeof shift);
+    Part part;
+    if (measure_double_rows(from, first, rows, shift, origin_, part, sums)) all.merge(part);
+    else measure_elements(from, int64_t{rows} * 1024, all);
+    return true;
+  }
+
+  void measure_elements(const char* from, int64_t bytes, Part& all) const {
+    const int count = static_cast<int>(bytes / size_);
+    if (!count || !elements::is_number(dtype_)) return;
+    switch (dtype_) {
+      case dtypes::uint8: return all.merge(measure_small<uint8_t, int32_t>(from, count, origin_));
+      case dtypes::int8: return all.merge(measure_small<int8_t, int32_t>(from, count, origin_));
+      case dtypes::uint16: return all.merge(measure_small<uint16_t, int64_t>(from, count, origin_));
+      case dtypes::int16: return all.merge(measure_small<int16_t, int64_t>(from, count, origin_));
+      case dtypes::boolean: {
+        int64_t number = 0;
+        for (int i = 0; i < count; ++i) number += from[i] != 0;
+        return all.merge(exact(count, number == count, number > 0, number, number, origin_));
+      }
+      case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
+      case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
+        return all.merge(measure_bytes(from, count, table_of(dtype_).values, origin_));
+      default: break;
+    }
+    for (int done = 0; done < count; done += block_elements) {
+      const int some = count - done < block_elements ? count - done : block_elements;
+      all.merge(measure_block(from + std::size_t(done) * std::size_t(size_), some));
+    }
+  }
+
   Part measure_block(const char* from, int count) const {
     if (elements::is_wide(dtype_)) {
       alignas(64) int64_t values[block_elements];
@@ -353,12 +663,16 @@ class Pass {
   const char* const data_;
   const Dimensions& dims_;
   const bool contiguous_;
+  bool (Pass::*add_rows_)(const char*, int, int, Part&, fingerprint::Pair&) const =
+      &Pass::add_no_rows;
   uint64_t flip_ = 0;
   double origin_ = 0;
   int64_t origin_key_ = 0;
 };
 
-inline void finish(const Part& part, const Pass& pass, int32_t dtype, int64_t bytes, Measured& to) {
+inline void finish(
+    const Part& part, const Origin& origin, int32_t dtype, int64_t bytes, Measured& to) {
+  const uint64_t flip = dtype == dtypes::uint64 ? uint64_t{1} << 63 : 0;
   to = Measured{};
   const fingerprint::Pair text = fingerprint::finish(part.total, static_cast<uint64_t>(bytes));
   to.fingerprint[0] = text.low;
@@ -371,21 +685,21 @@ inline void finish(const Part& part, const Pass& pass, int32_t dtype, int64_t by
   double low = part.low, high = part.high;
   if (elements::is_wide(dtype)) {
     auto number = [&](int64_t key) {
-      const uint64_t value = static_cast<uint64_t>(key) ^ pass.flip();
-      return pass.flip() ? static_cast<double>(value) : static_cast<double>(key);
+      const uint64_t value = static_cast<uint64_t>(key) ^ flip;
+      return flip ? static_cast<double>(value) : static_cast<double>(key);
     };
-    to.low = static_cast<uint64_t>(part.low_key) ^ pass.flip();
-    to.high = static_cast<uint64_t>(part.high_key) ^ pass.flip();
+    to.low = static_cast<uint64_t>(part.low_key) ^ flip;
+    to.high = static_cast<uint64_t>(part.high_key) ^ flip;
     low = number(part.low_key);
     high = number(part.high_key);
     // From the middle of the extremes: that is nearer to the mean than the origin may be.
     const int64_t middle = centre(part.low_key, part.high_key);
-    to.mean = number(middle) + (part.mean + difference(pass.origin_key(), middle));
+    to.mean = number(middle) + (part.mean + difference(origin.key, middle));
   } else {
     to.low = bits_of(low);
     to.high = bits_of(high);
     const double middle = centre(low, high);
-    to.mean = middle + (part.mean + (pass.origin() * part.scale - middle * part.scale)) / part.scale;
+    to.mean = middle + (part.mean + (origin.value * part.scale - middle * part.scale)) / part.scale;
   }
   to.mean = larger(smaller(to.mean, high), low);  // rounding may have led outside
   if (part.finite > 1) {
@@ -418,13 +732,13 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t i = 0; i < chunks; ++i) parts[static_cast<std::size_t>(i)] = measure(i);
     for (const cpu::Part& part : parts) all.merge(part);
-    cpu::finish(all, pass, layout.dtype, bytes, to);
+    cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
     return true;
   }
 #endif
   static_cast<void>(threads);
   for (int64_t i = 0; i < chunks; ++i) all.merge(measure(i));
-  cpu::finish(all, pass, layout.dtype, bytes, to);
+  cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
   return true;
 }
 

@@ -16,32 +16,38 @@ constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr int most_dims = 8;
 constexpr int most_tasks = 16;
-constexpr int row_words = 12;
+constexpr int row_words = 16;
 
-// What a block knows of its share of a tensor.
-struct Part {
-  uint64_t finite, nan, positive, negative;
-  uint64_t low, high;    // bits of float64, or keys: int64, and uint64 less 2^63
-  double mean, squares;  // relative to the origin, times the scale
+// What a block leaves of its share of a tensor, and what is in a row: sums of differences from
+// `shift`, which for int64 and uint64 is one of the keys, times the scale of this number.
+struct Sum {
+  uint64_t nan, positive, negative;
+  int64_t low, high;  // keys, in the order of the elements: of int64, or of the bits of float64
+  uint64_t shift;     // the bits of float64, or a key
+  double sum, squares;
   uint64_t first, second;  // of the fingerprint
-  uint64_t scale;          // 0, 1, 2: small, plain, large (Scale)
-  uint64_t unused;
+  uint64_t scale;          // 0, 1, 2: for small values, plain, for large ones
+};
+struct alignas(16) Part {
+  uint64_t words[12];
 };
 
 // One tensor of a launch.
 struct Task {
   const char* data;
   int64_t numel;
+  int64_t whole;      // vectors that have all their elements
   uint64_t* row;      // row_words in host memory
   uint64_t* replays;  // counts the replays of a captured launch, or null
   Part* parts;        // one for each block
   uint32_t* counter;  // 0 between launches
   uint64_t sequence;
   int32_t dtype;
-  int32_t dims;        // that are below, in row-major order; strides are in elements
-  int32_t direct;      // 1: contiguous and aligned
+  int32_t dims;    // that are below, in row-major order; strides are in elements
+  uint32_t units;  // of the fingerprint's tiles, or of quarters of them
   uint32_t first_block, blocks;
-  uint32_t split;      // 2: units are quarters of tiles, and blocks have one each; 0: tiles
+  uint16_t direct;  // 1: contiguous and aligned
+  uint16_t split;   // 2: units are quarters of tiles, and blocks have one each; 0: tiles
   int64_t size[most_dims], stride[most_dims];
 };
 
@@ -51,12 +57,16 @@ struct Job {
 };
 static_assert(sizeof(Job) <= 4096, "what a launch takes by value");
 
-// What says that a row is whole: of all its other words. Any odd factors do.
+// A row: what Sum has, then the number of elements, the dtype, the sequence number, a word that is
+// not used, and what says that the row is whole: the sum of this over its other words.
+constexpr int numel_word = 11, dtype_word = 12, sequence_word = 13, checksum_word = 15;
+
+INDUCTOR_REWRITER_SHARED constexpr uint64_t checked(uint64_t word, int place) {
+  return (word ^ word >> 32 ^ fingerprint::golden) * (fingerprint::golden * (2 * place + 1));
+}
 INDUCTOR_REWRITER_SHARED inline uint64_t checksum(const uint64_t* row) {
-  uint64_t sum = fingerprint::golden;
-  for (int i = 0; i < row_words - 1; ++i) {
-    sum += (row[i] ^ row[i] >> 32) * (fingerprint::key(0, i) | 1);
-  }
+  uint64_t sum = 0;
+  for (int i = 0; i < checksum_word; ++i) sum += checked(row[i], i);
   return sum;
 }
 

@@ -2,16 +2,18 @@
 // time (gpu.h) from its text, which follows that of what it includes. A test compiles it for the
 // host, where threads are fibers.
 //
-// A block takes units of one tensor, a tile of the fingerprint or a quarter of one, and leaves a Part;
-// the last block of a tensor to finish merges the parts, and writes the row. Each thread sums
-// differences from the first finite element that it met, in float64: sums then lose nothing to
-// an offset that all elements have, nor to an outlier that others met.
+// A block takes units of one tensor, a tile of the fingerprint or a quarter of one. Its threads sum
+// differences from one of its elements in float64, and its first
+// warp leaves a Part; that of the last block to finish merges the parts and writes the row. The way
+// from the last element to the row is what small tensors cost: it has two barriers, reads and writes
+// memory in a few wide pieces, and is code that all dtypes share.
 #pragma once
 
 #include "job.h"
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define INDUCTOR_REWRITER_DEVICE static __device__ __forceinline__
+#define INDUCTOR_REWRITER_SPECIAL __device__ __forceinline__
 #define INDUCTOR_REWRITER_RARE static __device__ __noinline__
 #endif
 #if defined(__CUDACC_RTC__)
@@ -26,18 +28,87 @@ namespace inductor_rewriter {
 namespace gpu {
 
 constexpr int ahead = 4;  // vectors that a thread loads before it uses the first
+constexpr uint64_t infinity = 0x7ff0000000000000;
+
+// --- Warps -----------------------------------------------------------------------------------------
 
 #if defined(__HIPCC_RTC__)
 template <class T>
 INDUCTOR_REWRITER_DEVICE T exchange(T value, int with) {
   return __shfl_xor(value, with, 32);
 }
+template <class T>
+INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
+  return __shfl(value, lane, 32);
+}
+INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) {
+  const uint64_t all = __ballot(value);
+  return static_cast<uint32_t>(threadIdx.x & 32 ? all >> 32 : all);
+}
 #else
 template <class T>
 INDUCTOR_REWRITER_DEVICE T exchange(T value, int with) {
   return __shfl_xor_sync(0xffffffffu, value, with);
 }
+template <class T>
+INDUCTOR_REWRITER_DEVICE T from_lane(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+INDUCTOR_REWRITER_DEVICE uint32_t vote(bool value) { return __ballot_sync(0xffffffffu, value); }
 #endif
+
+// Over `width` neighbours, a power of two; all have the result.
+INDUCTOR_REWRITER_DEVICE double sum_of(double value, int width = 32) {
+#pragma unroll
+  for (int with = 16; with; with >>= 1) {
+    if (with < width) value += exchange(value, with);
+  }
+  return value;
+}
+INDUCTOR_REWRITER_DEVICE int64_t least_of(int64_t value, int width = 32) {
+#pragma unroll
+  for (int with = 16; with; with >>= 1) {
+    if (with >= width) continue;
+    const int64_t other = exchange(value, with);
+    value = other < value ? other : value;
+  }
+  return value;
+}
+INDUCTOR_REWRITER_DEVICE int64_t greatest_of(int64_t value, int width = 32) {
+  return ~least_of(~value, width);
+}
+INDUCTOR_REWRITER_DEVICE uint64_t sum_of(uint64_t value, int width = 32) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if (width == 32) {
+    uint64_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < 64; i += 16) {
+      const uint32_t part = static_cast<uint32_t>(value >> i) & 0xffffu;
+      sum += static_cast<uint64_t>(__reduce_add_sync(0xffffffffu, part)) << i;
+    }
+    return sum;
+  }
+#endif
+#pragma unroll
+  for (int with = 16; with; with >>= 1) {
+    if (with < width) value += exchange(value, with);
+  }
+  return value;
+}
+INDUCTOR_REWRITER_DEVICE int32_t least_of(int32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_min_sync(0xffffffffu, value);
+#else
+#pragma unroll
+  for (int with = 16; with; with >>= 1) {
+    const int32_t other = exchange(value, with);
+    value = other < value ? other : value;
+  }
+  return value;
+#endif
+}
+
+// --- Numbers ---------------------------------------------------------------------------------------
 
 INDUCTOR_REWRITER_DEVICE uint64_t bits_of(double value) {
   return static_cast<uint64_t>(__double_as_longlong(value));
@@ -50,17 +121,26 @@ INDUCTOR_REWRITER_DEVICE double from_upper(uint32_t bits) {
   return __hiloint2double(static_cast<int>(bits), 0);
 }
 
-constexpr uint64_t infinity = 0x7ff0000000000000;
-constexpr double most = 1.7976931348623157e308;
-
-enum Class { finite, nan, positive, negative };
-
-INDUCTOR_REWRITER_DEVICE Class classify(double value) {
-  const uint64_t bits = bits_of(value), magnitude = bits & ~(1ull << 63);
-  if (magnitude < infinity) return finite;
-  if (magnitude > infinity) return nan;
-  return bits >> 63 ? negative : positive;
+INDUCTOR_REWRITER_DEVICE bool is_finite(double value) {
+  return bits_of(value) << 1 < infinity << 1;
 }
+
+// Keys of floats, in their order; those of keys are the floats again.
+INDUCTOR_REWRITER_DEVICE int32_t key_of(float value) {
+  const int32_t bits = __float_as_int(value);
+  return bits ^ (bits >> 31 & 0x7fffffff);
+}
+INDUCTOR_REWRITER_DEVICE float float_of(int32_t key) {
+  return __int_as_float(key ^ (key >> 31 & 0x7fffffff));
+}
+INDUCTOR_REWRITER_DEVICE int64_t key_of(double value) {
+  const int64_t bits = __double_as_longlong(value);
+  return bits ^ (bits >> 63 & 0x7fffffffffffffffll);
+}
+INDUCTOR_REWRITER_DEVICE double double_of(int64_t key) {
+  return __longlong_as_double(key ^ (key >> 63 & 0x7fffffffffffffffll));
+}
+constexpr int64_t greatest_key = 0x7fffffffffffffff;
 
 // Powers of two that values are summed with, where squares would leave the range of float64
 // otherwise: by the largest magnitude so far, below 2^-400, below 2^400, or not.
@@ -73,9 +153,19 @@ INDUCTOR_REWRITER_DEVICE int scale_for(double value) {
 }
 // What is scaled by one, scaled by a larger one's number. In steps: two are one no double holds.
 INDUCTOR_REWRITER_DEVICE double rescaled(double value, int from, int to) {
+#pragma unroll 1
   for (; from < to; ++from) value *= from_upper((1023u - 600) << 20);
   return value;
 }
+
+// The difference of two keys, which int64 may not hold: of halves, each exact.
+INDUCTOR_REWRITER_DEVICE double difference(int64_t a, int64_t b) {
+  const double upper = static_cast<double>((a >> 32) - (b >> 32));
+  const double lower = static_cast<double>((a & 0xffffffffll) - (b & 0xffffffffll));
+  return fma(upper, 4294967296.0, lower);
+}
+
+// --- Elements --------------------------------------------------------------------------------------
 
 // Sixteen bytes of elements.
 struct alignas(16) Vector {
@@ -85,51 +175,181 @@ INDUCTOR_REWRITER_DEVICE uint64_t element_bits(const Vector& vector, int size, i
   const int at = i * size;
   return (at < 8 ? vector.first : vector.second) >> 8 * (at & 7);
 }
+INDUCTOR_REWRITER_DEVICE uint32_t word_of(const Vector& vector, int i) {
+  const uint64_t half = i < 2 ? vector.first : vector.second;
+  return static_cast<uint32_t>(i & 1 ? half >> 32 : half);
+}
 
-// What a thread knows of the elements that it met.
-template <class Extreme>
-struct State {
-  double shift, sum, squares;
-  Extreme low, high;
-  uint32_t finite, nan, positive, negative;
-  uint32_t guard;  // in the form that the kind's test wants; at first, nothing passes
+INDUCTOR_REWRITER_DEVICE double magnitude(double real, double imaginary, bool is_wide) {
+  const uint64_t a = bits_of(real) << 1, b = bits_of(imaginary) << 1, limit = infinity << 1;
+  if (a > limit || b > limit) return from_bits(infinity + 1);
+  if (a == limit || b == limit) return from_bits(infinity);
+  // Squares of narrower parts are exact, and within the range of float64.
+  if (!is_wide) return sqrt(fma(real, real, imaginary * imaginary));
+  return hypot(real, imaginary);
+}
+
+// Floats of 8 bits: exponent and mantissa move to where those of float64 begin, and one
+// multiplication makes up for the other bias, also of subnormal ones.
+struct Small8 {
+  uint32_t move;
+  double factor;
+};
+INDUCTOR_REWRITER_DEVICE Small8 float8_of(int32_t dtype) {
+  const bool is_e5m2 = dtype == dtypes::float8_e5m2 || dtype == dtypes::float8_e5m2fnuz;
+  const bool is_fnuz = dtype == dtypes::float8_e5m2fnuz || dtype == dtypes::float8_e4m3fnuz;
+  const uint32_t bias = (is_e5m2 ? 15 : 7) + is_fnuz;
+  return {is_e5m2 ? 18u : 17u, from_upper((1023u + 1023 - bias) << 20)};
+}
+INDUCTOR_REWRITER_DEVICE double float8_value(uint32_t bits, const Small8& how) {
+  return from_upper((bits & 0x80u) << 24 | (bits & 0x7fu) << how.move) * how.factor;
+}
+
+INDUCTOR_REWRITER_DEVICE double from_float8(uint32_t bits, int32_t dtype) {
+  const uint32_t size = bits & 0x7fu;
+  const double not_a_number = from_bits(infinity + 1);
+  switch (dtype) {
+    case dtypes::float8_e5m2:
+      if (size > 0x7cu) return not_a_number;
+      if (size == 0x7cu) return from_upper((bits & 0x80u) << 24 | 0x7ff00000u);
+      break;
+    case dtypes::float8_e4m3fn:
+      if (size == 0x7fu) return not_a_number;
+      break;
+    case dtypes::float8_e8m0fnu:
+      return bits == 0xffu ? not_a_number : from_upper((bits + 896) << 20);
+    default:
+      if (bits == 0x80u) return not_a_number;
+      break;
+  }
+  return float8_value(bits, float8_of(dtype));
+}
+
+INDUCTOR_REWRITER_DEVICE double from_float16(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, size = bits & 0x7fffu;
+  if (size >= 0x7c00u) return from_upper(sign | 0x7ff00000u | (size & 0x3ffu) << 10);
+  return from_upper(sign | size << 10) * from_upper((1023u + 1008) << 20);
+}
+
+// Any element but of int64 and uint64, as float64; of complex dtypes the magnitude.
+INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
+  const uint64_t bits = element_bits(vector, elements::size(dtype), i);
+  const uint32_t word = static_cast<uint32_t>(bits);
+  switch (dtype) {
+    case dtypes::float32: return __uint_as_float(word);
+    case dtypes::bfloat16: return __uint_as_float(word << 16);
+    case dtypes::float16: return from_float16(word & 0xffffu);
+    case dtypes::float64: return from_bits(bits);
+    case dtypes::boolean: return (word & 0xffu) != 0;
+    case dtypes::uint8: return word & 0xffu;
+    case dtypes::int8: return static_cast<int8_t>(word);
+    case dtypes::uint16: return word & 0xffffu;
+    case dtypes::int16: return static_cast<int16_t>(word);
+    case dtypes::uint32: return word;
+    case dtypes::int32: return static_cast<int32_t>(word);
+    case dtypes::complex32:
+      return magnitude(from_float16(word & 0xffffu), from_float16(word >> 16), false);
+    case dtypes::complex64:
+      return magnitude(
+          __uint_as_float(word), __uint_as_float(static_cast<uint32_t>(bits >> 32)), false);
+    case dtypes::complex128:
+      return magnitude(from_bits(vector.first), from_bits(vector.second), true);
+    default: return from_float8(word & 0xffu, dtype);
+  }
+}
+
+// What the threads of a block tell one another.
+struct Shared {
+  uint64_t b0[64], b1[64];
+  uint64_t low[2][warps], high[2][warps];
+  double sum[warps], squares[warps];
+  int64_t least[warps], greatest[warps];
+  uint32_t nan, positive, negative;
   int scale;
 };
 
-// A kind of dtypes has: `Extreme`, `guarded` (the start of `guard`),
-// `passes` (whether all elements of a whole vector can go to `add_all`), `add_all`, and `value`.
+// What a thread has summed. The extremes are floats, or integers in the kind's own order.
+template <class Extreme>
+struct Sums {
+  double sum, squares;
+  Extreme low, high;
+  int scale;
+};
 
-template <class Kind, class Sums>
-INDUCTOR_REWRITER_DEVICE void add_value(Sums& state, double value) {
-  switch (classify(value)) {
-    case nan: ++state.nan; return;
-    case positive: ++state.positive; return;
-    case negative: ++state.negative; return;
-    default: break;
+// What all threads of a block know beforehand.
+struct Origin {
+  double shift;
+  int64_t key;  // the same of int64, and of uint64 less 2^63
+  int32_t dtype;
+};
+
+// A kind of dtypes has `Extreme`; `huge`, whether sums are scaled; `passes`, whether a vector's
+// elements can all go to `add`; `add`; `take`, for an element alone; and what its extremes are as
+// keys of float64 (`least`, `greatest`: of the whole warp).
+
+template <class T>
+struct Extremes;
+template <>
+struct Extremes<float> {
+  INDUCTOR_REWRITER_DEVICE float most() { return 3.402823466e38f; }
+  INDUCTOR_REWRITER_DEVICE int64_t least(float value) {
+    return key_of(static_cast<double>(float_of(least_of(key_of(value)))));
   }
-  ++state.finite;
-  const auto extreme = static_cast<decltype(state.low)>(value);
-  state.low = extreme < state.low ? extreme : state.low;
-  state.high = extreme > state.high ? extreme : state.high;
-  if (state.finite == 1) {
-    state.shift = value;
-    state.scale = Kind::huge ? scale_for(value) : 1;
-    state.guard = Kind::guard_of(state.scale);
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(float value) {
+    return key_of(static_cast<double>(float_of(~least_of(~key_of(value)))));
   }
+};
+template <>
+struct Extremes<double> {
+  INDUCTOR_REWRITER_DEVICE double most() { return 1.7976931348623157e308; }
+  INDUCTOR_REWRITER_DEVICE int64_t least(double value) { return least_of(key_of(value)); }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(double value) { return greatest_of(key_of(value)); }
+};
+
+// An element by itself: what is not finite is counted.
+template <class Kind>
+INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
+    Sums<typename Kind::Extreme> sums, double value, Origin origin, Shared& shared) {
+  const uint64_t bits = bits_of(value), size = bits << 1;
+  if (size >= infinity << 1) {
+    atomicAdd(size > infinity << 1 ? &shared.nan : bits >> 63 ? &shared.negative : &shared.positive, 1u);
+    return sums;
+  }
+  const auto extreme = static_cast<typename Kind::Extreme>(value);
+  sums.low = extreme < sums.low ? extreme : sums.low;
+  sums.high = extreme > sums.high ? extreme : sums.high;
   double by = 1;
   if (Kind::huge) {
     const int wanted = scale_for(value);
-    if (wanted > state.scale) {
-      state.sum = rescaled(state.sum, state.scale, wanted);
-      state.squares = rescaled(rescaled(state.squares, state.scale, wanted), state.scale, wanted);
-      state.scale = wanted;
-      state.guard = Kind::guard_of(wanted);
+    if (wanted > sums.scale) {
+      sums.sum = rescaled(sums.sum, sums.scale, wanted);
+      sums.squares = rescaled(rescaled(sums.squares, sums.scale, wanted), sums.scale, wanted);
+      sums.scale = wanted;
     }
-    by = scale(state.scale);
+    by = scale(sums.scale);
   }
-  const double apart = value * by - state.shift * by;
-  state.sum += apart;
-  state.squares = fma(apart, apart, state.squares);
+  const double apart = value * by - origin.shift * by;
+  sums.sum += apart;
+  sums.squares = fma(apart, apart, sums.squares);
+  return sums;
+}
+
+template <class Kind>
+INDUCTOR_REWRITER_DEVICE void add_each(
+    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
+    Shared& shared) {
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    sums = add_value<Kind>(sums, value_of(vector, i, origin.dtype), origin, shared);
+  }
+}
+
+template <class Extreme>
+INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, double apart) {
+  sums.low = extreme < sums.low ? extreme : sums.low;
+  sums.high = extreme > sums.high ? extreme : sums.high;
+  sums.sum += apart;
+  sums.squares = fma(apart, apart, sums.squares);
 }
 
 // Floats of 16 and 32 bits. As the upper bits of a float64 their exponent differs by a constant,
@@ -137,60 +357,41 @@ INDUCTOR_REWRITER_DEVICE void add_value(Sums& state, double value) {
 template <class Type>
 struct Narrow {
   using Extreme = float;
-  static constexpr int bytes = Type::bytes;
   static constexpr bool huge = false;
-  static constexpr uint32_t guarded = Type::bytes == 2 ? 0x80008000u : 0x80000000u;
 
-  INDUCTOR_REWRITER_DEVICE uint32_t guard_of(int) { return Type::step; }
-
-  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t) {
-    const uint32_t bits = static_cast<uint32_t>(element_bits(vector, bytes, i));
-    if (Type::is_special(bits)) {
-      if (Type::mantissa(bits)) return from_bits(infinity + 1);
-      return from_bits(Type::is_negative(bits) ? infinity | 1ull << 63 : infinity);
-    }
-    return Type::wide(bits) * Type::factor();
-  }
-
-  // A carry out of the exponent says that one is not finite; at first, all say so.
-  INDUCTOR_REWRITER_DEVICE bool passes(uint32_t guard, const uint32_t* words) {
+  // A carry out of the exponent says that one is not finite.
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector& vector, const Origin&) {
     uint32_t any = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) any |= (words[i] & Type::exponents) + guard;
-    return !(any & guarded);
+    for (int i = 0; i < 4; ++i) any |= (word_of(vector, i) & Type::exponents) + Type::step;
+    return !(any & (Type::bytes == 2 ? 0x80008000u : 0x80000000u));
   }
 
-  template <class Sums>
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums& state, const uint32_t* words, int32_t) {
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (bytes == 4) {
-        add(state, words[i]);
+      const uint32_t word = word_of(vector, i);
+      if (Type::bytes == 4) {
+        add_bits(sums, word, origin);
       } else {
-        add(state, words[i] & 0xffffu);
-        add(state, words[i] >> 16);
+        add_bits(sums, word & 0xffffu, origin);
+        add_bits(sums, word >> 16, origin);
       }
     }
-    state.finite += 16 / bytes;
   }
-
-  template <class Sums>
-  INDUCTOR_REWRITER_DEVICE void add(Sums& state, uint32_t bits) {
+  INDUCTOR_REWRITER_DEVICE void add_bits(Sums<float>& sums, uint32_t bits, const Origin& origin) {
     const float plain = Type::plain(bits);
-    state.low = fminf(state.low, plain);
-    state.high = fmaxf(state.high, plain);
-    const double apart = fma(Type::wide(bits), Type::factor(), -state.shift);
-    state.sum += apart;
-    state.squares = fma(apart, apart, state.squares);
+    sums.low = fminf(sums.low, plain);
+    sums.high = fmaxf(sums.high, plain);
+    const double apart = fma(Type::wide(bits), Type::factor(), -origin.shift);
+    sums.sum += apart;
+    sums.squares = fma(apart, apart, sums.squares);
   }
 };
 
 struct Float32 {
   static constexpr int bytes = 4;
   static constexpr uint32_t step = 0x00800000u, exponents = 0x7f800000u;
-  INDUCTOR_REWRITER_DEVICE bool is_special(uint32_t bits) { return (bits & exponents) == exponents; }
-  INDUCTOR_REWRITER_DEVICE bool mantissa(uint32_t bits) { return bits & 0x7fffffu; }
-  INDUCTOR_REWRITER_DEVICE bool is_negative(uint32_t bits) { return bits >> 31; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits); }
   INDUCTOR_REWRITER_DEVICE double wide(uint32_t bits) {
     const int upper = static_cast<int>((bits & 0x80000000u) | (bits & 0x7fffffffu) >> 3);
@@ -202,9 +403,6 @@ struct Float32 {
 struct BFloat16 {
   static constexpr int bytes = 2;
   static constexpr uint32_t step = 0x00800080u, exponents = 0x7f807f80u;
-  INDUCTOR_REWRITER_DEVICE bool is_special(uint32_t bits) { return (bits & 0x7f80u) == 0x7f80u; }
-  INDUCTOR_REWRITER_DEVICE bool mantissa(uint32_t bits) { return bits & 0x7fu; }
-  INDUCTOR_REWRITER_DEVICE bool is_negative(uint32_t bits) { return bits >> 15 & 1; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
   INDUCTOR_REWRITER_DEVICE double wide(uint32_t bits) {
     return from_upper((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13);
@@ -215,9 +413,6 @@ struct BFloat16 {
 struct Float16 {
   static constexpr int bytes = 2;
   static constexpr uint32_t step = 0x04000400u, exponents = 0x7c007c00u;
-  INDUCTOR_REWRITER_DEVICE bool is_special(uint32_t bits) { return (bits & 0x7c00u) == 0x7c00u; }
-  INDUCTOR_REWRITER_DEVICE bool mantissa(uint32_t bits) { return bits & 0x3ffu; }
-  INDUCTOR_REWRITER_DEVICE bool is_negative(uint32_t bits) { return bits >> 15 & 1; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
     return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
   }
@@ -227,728 +422,536 @@ struct Float16 {
   INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 1008) << 20); }
 };
 
-// A float8, with exponent and mantissa where those of float64 begin.
-INDUCTOR_REWRITER_DEVICE double from_float8(uint32_t bits, int32_t dtype) {
-  const uint32_t magnitude = bits & 0x7fu, sign = (bits & 0x80u) << 24;
-  const double not_a_number = from_bits(infinity + 1);
-  switch (dtype) {
-    case dtypes::float8_e5m2:
-      if (magnitude > 0x7cu) return not_a_number;
-      if (magnitude == 0x7cu) return from_upper(sign | 0x7ff00000u);
-      return from_upper(sign | magnitude << 18) * from_upper((1023u + 1008) << 20);
-    case dtypes::float8_e4m3fn:
-      if (magnitude == 0x7fu) return not_a_number;
-      return from_upper(sign | magnitude << 17) * from_upper((1023u + 1016) << 20);
-    case dtypes::float8_e5m2fnuz:
-      if (bits == 0x80u) return not_a_number;
-      return from_upper(sign | magnitude << 18) * from_upper((1023u + 1007) << 20);
-    case dtypes::float8_e4m3fnuz:
-      if (bits == 0x80u) return not_a_number;
-      return from_upper(sign | magnitude << 17) * from_upper((1023u + 1015) << 20);
-    default:
-      return bits == 0xffu ? not_a_number : from_upper((bits + 896) << 20);
-  }
-}
-
-INDUCTOR_REWRITER_DEVICE double magnitude(double real, double imaginary, bool is_wide) {
-  const Class a = classify(real), b = classify(imaginary);
-  if (a == nan || b == nan) return from_bits(infinity + 1);
-  if (a != finite || b != finite) return from_bits(infinity);
-  // Squares of narrower parts are exact, and within the range of float64.
-  if (!is_wide) return sqrt(real * real + imaginary * imaginary);
-  return hypot(real, imaginary);
-}
-
-INDUCTOR_REWRITER_DEVICE double converted(const Vector& vector, int i, int32_t dtype) {
-  const int size = elements::size(dtype);
-  const uint64_t bits = element_bits(vector, size, i);
-  const uint32_t word = static_cast<uint32_t>(bits);
-  if (size == 16) return magnitude(from_bits(vector.first), from_bits(vector.second), true);
-  if (size == 8) {
-    return magnitude(
-        __uint_as_float(word), __uint_as_float(static_cast<uint32_t>(bits >> 32)), false);
-  }
-  switch (dtype) {
-    case dtypes::boolean: return (word & 0xffu) != 0;
-    case dtypes::uint32: return word;
-    case dtypes::int32: return static_cast<int32_t>(word);
-    case dtypes::complex32: {
-      const Vector half = {bits, 0};
-      return magnitude(
-          Narrow<Float16>::value(half, 0, dtype), Narrow<Float16>::value(half, 1, dtype), false);
-    }
-    default: return from_float8(word & 0xffu, dtype);
-  }
-}
-
-// What is converted one by one: floats of 8 bits, complex numbers, bool, integers of 32 bits.
-template <bool is_huge>
-struct Converted {
-  using Extreme = double;
-  static constexpr bool huge = is_huge;
-  static constexpr uint32_t guarded = 0;
-  INDUCTOR_REWRITER_DEVICE uint32_t guard_of(int) { return 0; }
-  INDUCTOR_REWRITER_DEVICE bool passes(uint32_t, const uint32_t*) { return false; }
-  template <class Sums>
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums&, const uint32_t*, int32_t) {}
-  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t dtype) {
-    return converted(vector, i, dtype);
-  }
-};
-
-// Integers of 8 and 16 bits: what a vector adds is summed as integers.
-template <int bytes>
-struct Small {
-  using Extreme = int32_t;
+struct Float8 {
+  using Extreme = float;
   static constexpr bool huge = false;
-  static constexpr uint32_t guarded = 1;
-  // Half of the range of a signed one: flipping that bit and subtracting it extends the sign.
-  INDUCTOR_REWRITER_DEVICE int half(int32_t dtype) {
-    return dtype == dtypes::int8 ? 1 << 7 : dtype == dtypes::int16 ? 1 << 15 : 0;
-  }
-  INDUCTOR_REWRITER_DEVICE uint32_t guard_of(int) { return 0; }
-  INDUCTOR_REWRITER_DEVICE bool passes(uint32_t guard, const uint32_t*) { return !guard; }
-  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t dtype) {
-    const int bits = static_cast<int>(element_bits(vector, bytes, i)) & ((1 << 8 * bytes) - 1);
-    return (bits ^ half(dtype)) - half(dtype);
-  }
-  template <class Sums>
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums& state, const uint32_t* words, int32_t dtype) {
-    const int flip = half(dtype), shift = static_cast<int>(state.shift) + flip;
-    int sum = 0;
-    uint64_t squares = 0;
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<float>&, const Vector& vector, const Origin& origin) {
+    const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
+        origin.dtype == dtypes::float8_e4m3fnuz;
+    const uint32_t step = origin.dtype == dtypes::float8_e5m2 ? 0x04040404u : 0x01010101u;
+    uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4 / bytes; ++j) {
-        const int bits = static_cast<int>(words[i] >> 8 * bytes * j) & ((1 << 8 * bytes) - 1);
-        const int lifted = bits ^ flip;
-        state.low = lifted - flip < state.low ? lifted - flip : state.low;
-        state.high = lifted - flip > state.high ? lifted - flip : state.high;
-        const int apart = lifted - shift;
-        const uint32_t size = static_cast<uint32_t>(apart < 0 ? -apart : apart);
-        sum += apart;
-        squares += bytes == 1 ? static_cast<uint64_t>(size * size) : static_cast<uint64_t>(size) * size;
-      }
+      const uint32_t word = word_of(vector, i), flipped = word ^ 0x80808080u;
+      any |= is_fnuz ? (flipped - 0x01010101u) & ~flipped : (word & 0x7f7f7f7fu) + step;
     }
-    state.sum += sum;
-    state.squares += static_cast<double>(squares);
-    state.finite += 16 / bytes;
+    return !(any & 0x80808080u) && origin.dtype != dtypes::float8_e8m0fnu;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    const Small8 how = float8_of(origin.dtype);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const double value = float8_value(word_of(vector, i / 4) >> 8 * (i % 4) & 0xffu, how);
+      add_apart(sums, static_cast<float>(value), value - origin.shift);
+    }
   }
 };
 
 struct Float64 {
   using Extreme = double;
   static constexpr bool huge = true;
-  static constexpr uint32_t guarded = 0x80000000u;
   // What an exponent must not reach: that of the next scale, or what is not finite.
-  INDUCTOR_REWRITER_DEVICE uint32_t guard_of(int number) {
-    const uint32_t limit = number == 0 ? 1023 - 400 : number == 1 ? 1023 + 400 : 2047;
-    return 0x80000000u - (limit << 20);
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<double>& sums, const Vector& vector, const Origin&) {
+    const uint32_t limit = sums.scale == 0 ? 1023 - 400 : sums.scale == 1 ? 1023 + 400 : 2047;
+    const uint32_t step = 0x80000000u - (limit << 20);
+    const uint32_t any = ((word_of(vector, 1) & 0x7ff00000u) + step) |
+        ((word_of(vector, 3) & 0x7ff00000u) + step);
+    return !(any & 0x80000000u);
   }
-  INDUCTOR_REWRITER_DEVICE bool passes(uint32_t guard, const uint32_t* words) {
-    const uint32_t any = ((words[1] & 0x7ff00000u) + guard) | ((words[3] & 0x7ff00000u) + guard);
-    return !(any & guarded);
-  }
-  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t) {
-    return from_bits(i ? vector.second : vector.first);
-  }
-  template <class Sums>
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums& state, const uint32_t* words, int32_t) {
-    const double by = scale(state.scale), shift = state.shift * by;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const double value = __hiloint2double(
-          static_cast<int>(words[2 * i + 1]), static_cast<int>(words[2 * i]));
-      state.low = value < state.low ? value : state.low;
-      state.high = value > state.high ? value : state.high;
-      const double apart = value * by - shift;
-      state.sum += apart;
-      state.squares = fma(apart, apart, state.squares);
-    }
-    state.finite += 2;
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+    const double by = scale(sums.scale), shift = origin.shift * by;
+    add_apart(sums, from_bits(vector.first), from_bits(vector.first) * by - shift);
+    add_apart(sums, from_bits(vector.second), from_bits(vector.second) * by - shift);
   }
 };
 
-// Integers that float64 does not hold: keys in the order of int64, whose differences from the first
-// are summed.
+// Complex numbers of 32 and 64 bits, integers of 32 bits: each is converted.
+template <class Type>
+struct Converted {
+  using Extreme = double;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(
+      const Sums<double>&, const Vector& vector, const Origin& origin) {
+    return Type::passes(vector, origin.dtype);
+  }
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<double>& sums, const Vector& vector, const Origin& origin) {
+#pragma unroll
+    for (int i = 0; i < 16 / Type::bytes; ++i) {
+      const double value = Type::value(vector, i, origin.dtype);
+      add_apart(sums, value, value - origin.shift);
+    }
+  }
+};
+
+struct Complex64 {
+  static constexpr int bytes = 8;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Vector& vector, int32_t) {
+    uint32_t any = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) any |= (word_of(vector, i) & 0x7f800000u) + 0x00800000u;
+    return !(any >> 31);
+  }
+  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t) {
+    const double real = __uint_as_float(word_of(vector, 2 * i));
+    const double imaginary = __uint_as_float(word_of(vector, 2 * i + 1));
+    return sqrt(fma(real, real, imaginary * imaginary));
+  }
+};
+
+struct Integer32 {
+  static constexpr int bytes = 4;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Vector&, int32_t) { return true; }
+  INDUCTOR_REWRITER_DEVICE double value(const Vector& vector, int i, int32_t dtype) {
+    const uint32_t word = word_of(vector, i);
+    return dtype == dtypes::uint32 ? static_cast<double>(word)
+                                   : static_cast<double>(static_cast<int32_t>(word));
+  }
+};
+
+// Those that are rare: one by one.
+struct Rare {
+  using Extreme = double;
+  static constexpr bool huge = true;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector&, const Origin&) {
+    return false;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
+};
+
+// Integers of 8 and 16 bits: what a vector adds is summed as integers.
+template <int bytes>
+struct Small {
+  using Extreme = float;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    // Flipping the sign bit and subtracting it extends the sign.
+    const int flip =
+        origin.dtype == dtypes::int8 ? 1 << 7 : origin.dtype == dtypes::int16 ? 1 << 15 : 0;
+    const int shift = static_cast<int>(origin.shift) + flip;
+    int sum = 0, low = 1 << 20, high = -(1 << 20);
+    uint64_t squares = 0;
+#pragma unroll
+    for (int i = 0; i < 16 / bytes; ++i) {
+      const uint32_t word = word_of(vector, i * bytes / 4) >> 8 * (i * bytes % 4);
+      const int apart = (static_cast<int>(word & ((1u << 8 * bytes) - 1)) ^ flip) - shift;
+      low = apart < low ? apart : low;
+      high = apart > high ? apart : high;
+      sum += apart;
+      const uint32_t size = static_cast<uint32_t>(apart < 0 ? -apart : apart);
+      squares += bytes == 1 ? static_cast<uint64_t>(size * size) : static_cast<uint64_t>(size) * size;
+    }
+    const int start = shift - flip;
+    sums.low = fminf(sums.low, static_cast<float>(low + start));
+    sums.high = fmaxf(sums.high, static_cast<float>(high + start));
+    sums.sum += sum;
+    sums.squares += static_cast<double>(squares);
+  }
+};
+
+// Bytes that are zero or not.
+struct Boolean {
+  using Extreme = float;
+  static constexpr bool huge = false;
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+    int zeros = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = word_of(vector, i);
+      zeros += __popc(~(((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word | 0x7f7f7f7fu));
+    }
+    if (zeros) sums.low = fminf(sums.low, 0.0f), sums.high = fmaxf(sums.high, 0.0f);
+    if (zeros < 16) sums.low = fminf(sums.low, 1.0f), sums.high = fmaxf(sums.high, 1.0f);
+    // Differences from 0 or from 1.
+    const int others = origin.shift != 0 ? zeros : 16 - zeros;
+    sums.sum += origin.shift != 0 ? -others : others;
+    sums.squares += others;
+  }
+};
+
+// Integers that float64 does not hold: keys in the order of int64.
 struct Wide {
   using Extreme = int64_t;
   static constexpr bool huge = false;
-  static constexpr uint32_t guarded = 0;
+  INDUCTOR_REWRITER_DEVICE int64_t key(uint64_t bits, int32_t dtype) {
+    return static_cast<int64_t>(dtype == dtypes::uint64 ? bits ^ 1ull << 63 : bits);
+  }
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<int64_t>&, const Vector&, const Origin&) {
+    return true;
+  }
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<int64_t>& sums, const Vector& vector, const Origin& origin) {
+    const int64_t first = key(vector.first, origin.dtype), second = key(vector.second, origin.dtype);
+    add_apart(sums, first, difference(first, origin.key));
+    add_apart(sums, second, difference(second, origin.key));
+  }
 };
-
-// The difference of two keys, which int64 may not hold: of halves, each exact.
-INDUCTOR_REWRITER_DEVICE double difference(int64_t a, int64_t b) {
-  const double upper = static_cast<double>((a >> 32) - (b >> 32));
-  const double lower = static_cast<double>((a & 0xffffffffll) - (b & 0xffffffffll));
-  return fma(upper, 4294967296.0, lower);
-}
+template <>
+struct Extremes<int64_t> {
+  INDUCTOR_REWRITER_DEVICE int64_t most() { return greatest_key; }
+  INDUCTOR_REWRITER_DEVICE int64_t least(int64_t value) { return least_of(value); }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(int64_t value) { return greatest_of(value); }
+};
 
 // Dtypes that have no numbers of their own.
 struct Bytes {
   using Extreme = double;
   static constexpr bool huge = false;
-  static constexpr uint32_t guarded = 0;
-};
-
-template <class Kind>
-struct Sums : State<typename Kind::Extreme> {
-  int64_t first = 0;  // of wide integers: what the others are relative to
-};
-
-INDUCTOR_REWRITER_DEVICE float least(float) { return -3.402823466e38f; }
-INDUCTOR_REWRITER_DEVICE double least(double) { return -most; }
-INDUCTOR_REWRITER_DEVICE int32_t least(int32_t) { return -2147483647 - 1; }
-INDUCTOR_REWRITER_DEVICE int64_t least(int64_t) { return -9223372036854775807ll - 1; }
-INDUCTOR_REWRITER_DEVICE float greatest(float) { return 3.402823466e38f; }
-INDUCTOR_REWRITER_DEVICE double greatest(double) { return most; }
-INDUCTOR_REWRITER_DEVICE int32_t greatest(int32_t) { return 2147483647; }
-INDUCTOR_REWRITER_DEVICE int64_t greatest(int64_t) { return 9223372036854775807ll; }
-
-template <class Kind>
-INDUCTOR_REWRITER_DEVICE void start(Sums<Kind>& sums) {
-  sums.shift = sums.sum = sums.squares = 0;
-  sums.low = greatest(typename Kind::Extreme());
-  sums.high = least(typename Kind::Extreme());
-  sums.finite = sums.nan = sums.positive = sums.negative = 0;
-  sums.guard = Kind::guarded;
-  sums.scale = Kind::huge ? 0 : 1;
-}
-
-// By value: what a call has the address of is kept in memory.
-template <class Kind>
-INDUCTOR_REWRITER_RARE Sums<Kind> add_one_by_one(
-    Sums<Kind> sums, Vector vector, int count, int32_t dtype) {
-#pragma unroll 1
-  for (int i = 0; i < count; ++i) add_value<Kind>(sums, Kind::value(vector, i, dtype));
-  return sums;
-}
-
-struct Words {
-  uint32_t at[4];
-};
-INDUCTOR_REWRITER_DEVICE Words words_of(const Vector& vector) {
-  return {
-      static_cast<uint32_t>(vector.first), static_cast<uint32_t>(vector.first >> 32),
-      static_cast<uint32_t>(vector.second), static_cast<uint32_t>(vector.second >> 32)};
-}
-
-template <class Kind>
-struct Adding {
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Kind>& sums, const Vector& vector) {
-    return Kind::passes(sums.guard, words_of(vector).at);
-  }
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums<Kind>& sums, const Vector& vector, int32_t dtype) {
-    Kind::add_all(sums, words_of(vector).at, dtype);
-  }
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<Kind>& sums, const Vector& vector, int count, int32_t dtype) {
-    sums = add_one_by_one<Kind>(sums, vector, count, dtype);
-  }
-  // The element, as what the origin is known by.
-  INDUCTOR_REWRITER_DEVICE bool origin(
-      const Vector& vector, int i, int32_t dtype, double& value, int64_t&) {
-    value = Kind::value(vector, i, dtype);
-    return classify(value) == finite;
-  }
-};
-
-template <>
-struct Adding<Wide> {
-  INDUCTOR_REWRITER_DEVICE int64_t key(const Vector& vector, int i, int32_t dtype) {
-    const uint64_t bits = i ? vector.second : vector.first;
-    return static_cast<int64_t>(dtype == dtypes::uint64 ? bits ^ 1ull << 63 : bits);
-  }
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Wide>&, const Vector&) { return true; }
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums<Wide>& sums, const Vector& vector, int32_t dtype) {
-    add(sums, vector, 2, dtype);
-  }
-  INDUCTOR_REWRITER_DEVICE void add(
-      Sums<Wide>& sums, const Vector& vector, int count, int32_t dtype) {
-    if (!sums.finite) sums.first = key(vector, 0, dtype);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i >= count) break;
-      const int64_t value = key(vector, i, dtype);
-      sums.low = value < sums.low ? value : sums.low;
-      sums.high = value > sums.high ? value : sums.high;
-      const double apart = difference(value, sums.first);
-      sums.sum += apart;
-      sums.squares = fma(apart, apart, sums.squares);
-    }
-    sums.finite += static_cast<uint32_t>(count);
-  }
-  INDUCTOR_REWRITER_DEVICE bool origin(
-      const Vector& vector, int i, int32_t dtype, double&, int64_t& first) {
-    first = key(vector, i, dtype);
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<double>&, const Vector&, const Origin&) {
     return true;
   }
+  INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
 };
 
+// The rest of a tensor, less than a vector, and vectors that do not pass.
+template <class Kind>
+INDUCTOR_REWRITER_DEVICE void add_some(
+    Sums<typename Kind::Extreme>& sums, const Vector& vector, int count, const Origin& origin,
+    Shared& shared) {
+  add_each<Kind>(sums, vector, count, origin, shared);
+}
 template <>
-struct Adding<Bytes> {
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Bytes>&, const Vector&) { return true; }
-  INDUCTOR_REWRITER_DEVICE void add_all(Sums<Bytes>&, const Vector&, int32_t) {}
-  INDUCTOR_REWRITER_DEVICE void add(Sums<Bytes>&, const Vector&, int, int32_t) {}
-  INDUCTOR_REWRITER_DEVICE bool origin(const Vector&, int, int32_t, double&, int64_t&) {
-    return false;
-  }
-};
+INDUCTOR_REWRITER_SPECIAL void add_some<Wide>(
+    Sums<int64_t>& sums, const Vector& vector, int, const Origin& origin, Shared&) {
+  const int64_t first = Wide::key(vector.first, origin.dtype);
+  add_apart(sums, first, difference(first, origin.key));
+}
+template <>
+INDUCTOR_REWRITER_SPECIAL void add_some<Bytes>(
+    Sums<double>&, const Vector&, int, const Origin&, Shared&) {}
 
-// What the threads of a block tell one another.
-struct Shared {
-  uint64_t b0[64], b1[64];
-  uint64_t low[2][warps], high[2][warps];
-  double sum[warps], squares[warps], extreme_low[warps], extreme_high[warps];
-  int64_t key_low[warps], key_high[warps];
-  uint64_t finite[warps], nan[warps], positive[warps], negative[warps];
-  uint32_t last;
-};
+// --- Memory ----------------------------------------------------------------------------------------
 
-// The elements of one vector, where they are not contiguous or not aligned, in row-major order.
-INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector) {
-  const int64_t per = 16 / size;
-  int64_t element = vector * per;
-  const int64_t left = task.numel - element;
-  const int count = static_cast<int>(left < per ? left : per);
-  const int last = task.dims - 1;
-  int64_t place = 0, run = 1, step = 0;
+// What another block wrote: not as this processor may have kept it.
+INDUCTOR_REWRITER_DEVICE Vector read_new(const Vector* from) {
+#if defined(__CUDACC_RTC__)
+  Vector result;
+  asm volatile("ld.global.cg.v2.u64 {%0, %1}, [%2];"
+               : "=l"(result.first), "=l"(result.second) : "l"(from) : "memory");
+  return result;
+#else
+  const volatile uint64_t* words = reinterpret_cast<const uint64_t*>(from);
+  return {words[0], words[1]};
+#endif
+}
+
+// Where an element is.
+INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t element) {
   const char* at = task.data;
+#pragma unroll 1
+  for (int dim = task.dims - 1; dim >= 0; --dim) {
+    const int64_t length = task.size[dim];
+    const int64_t here = element < length ? element : element % length;
+    element = element < length ? 0 : element / length;
+    at += here * task.stride[dim] * size;
+  }
+  return at;
+}
+
+// `count` elements that are `step` bytes apart.
+INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, int count) {
   Vector result = {0, 0};
-  for (int i = 0; i < count; ++i, ++element) {
-    if (i == 0 || place == run) {
-      int64_t rest = element;
-      at = task.data;
-      for (int dim = last; dim >= 0; --dim) {
-        const int64_t length = task.size[dim];
-        const int64_t here = rest < length ? rest : rest % length;
-        rest = rest < length ? 0 : rest / length;
-        if (dim == last) place = here;
-        at += here * task.stride[dim] * size;
-      }
-      if (last >= 0) run = task.size[last], step = task.stride[last] * size;
-    }
-    if (size == 16) {
-      // Complex numbers of 16 bytes are aligned to 8.
-      result.first = reinterpret_cast<const uint64_t*>(at)[0];
-      result.second = reinterpret_cast<const uint64_t*>(at)[1];
-      break;
-    }
+#pragma unroll 1
+  for (int i = 0; i < count; ++i, at += step) {
     uint64_t bits = 0;
     switch (size) {
       case 1: bits = *reinterpret_cast<const uint8_t*>(at); break;
       case 2: bits = *reinterpret_cast<const uint16_t*>(at); break;
       case 4: bits = *reinterpret_cast<const uint32_t*>(at); break;
-      default: bits = *reinterpret_cast<const uint64_t*>(at); break;
+      case 8: bits = *reinterpret_cast<const uint64_t*>(at); break;
+      default:  // complex numbers of 16 bytes are aligned to 8
+        return {reinterpret_cast<const uint64_t*>(at)[0], reinterpret_cast<const uint64_t*>(at)[1]};
     }
     const int from = i * size;
     if (from < 8) result.first |= bits << 8 * from;
     else result.second |= bits << 8 * (from - 8);
-    at += step;
-    ++place;
   }
   return result;
 }
 
-INDUCTOR_REWRITER_DEVICE Vector load(const Task& task, int size, int64_t vector, bool direct) {
-  if (direct) return reinterpret_cast<const Vector*>(task.data)[vector];
-  return gather(task, size, vector);
+// The elements of one vector, in row-major order, where they are not contiguous or not aligned.
+INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector) {
+  const int64_t per = 16 / size, element = vector * per, left = task.numel - element;
+  const int count = static_cast<int>(left < per ? left : per), last = task.dims - 1;
+  const int64_t run = last < 0 ? 1 : task.size[last];
+  const int64_t step = last < 0 ? 0 : task.stride[last] * size;
+  const int64_t place = element < run ? element : element % run;
+  if (place + count <= run) return collect(place_of(task, size, element), step, size, count);
+  Vector result = {0, 0};
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    const Vector one = collect(place_of(task, size, element + i), 0, size, 1);
+    const int from = i * size;
+    if (from < 8) result.first |= one.first << 8 * from;
+    else result.second |= one.first << 8 * (from - 8);
+  }
+  return result;
 }
 
-// The sums of all threads; thread 0 has them. One barrier.
-INDUCTOR_REWRITER_DEVICE void sum_pairs(
-    uint64_t& low, uint64_t& high, uint64_t* lows, uint64_t* highs) {
-  for (int with = 16; with; with >>= 1) {
-    low += exchange(low, with);
-    high += exchange(high, with);
-  }
-  if (threadIdx.x % 32 == 0) {
-    lows[threadIdx.x / 32] = low;
-    highs[threadIdx.x / 32] = high;
-  }
-  __syncthreads();
+// --- Blocks ----------------------------------------------------------------------------------------
+
+// A word for each lane, of what has as many.
+template <int count>
+INDUCTOR_REWRITER_DEVICE uint64_t pick(const uint64_t (&words)[count], int lane) {
+  uint64_t word = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) word = lane == i ? words[i] : word;
+  return word;
+}
+
+INDUCTOR_REWRITER_DEVICE void write_part(Part* part, const Sum& sum, uint64_t finite) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const uint64_t words[12] = {
+      finite, sum.shift, bits_of(sum.sum), bits_of(sum.squares), static_cast<uint64_t>(sum.low),
+      static_cast<uint64_t>(sum.high), sum.first, sum.second, sum.nan, sum.positive, sum.negative,
+      sum.scale};
+  const uint64_t word = pick(words, lane);
+  if (lane < 12) part->words[lane] = word;
+}
+
+// Whether this block is the last one of its tensor: then it can read what the others wrote.
+INDUCTOR_REWRITER_DEVICE bool is_last(uint32_t* counter, uint32_t blocks) {
+  uint32_t before = 0;
+#if defined(__CUDACC_RTC__)
+  __syncwarp();
   if (threadIdx.x == 0) {
-    for (int i = 1; i < warps; ++i) {
-      low += lows[i];
-      high += highs[i];
-    }
-  }
-}
-
-// What has to be known before the squares: all threads have the result. `sum` is of the means'
-// numerators.
-struct Merged {
-  uint64_t finite, nan, positive, negative;
-  double sum, low, high;
-  int64_t key_low, key_high;
-};
-
-INDUCTOR_REWRITER_RARE void merge(Merged& all, Shared& shared, bool is_wide) {
-  const bool any = __syncthreads_or(all.nan || all.positive || all.negative);
-  for (int with = 16; with; with >>= 1) {
-    all.finite += exchange(all.finite, with);
-    all.sum += exchange(all.sum, with);
-    if (is_wide) {
-      const int64_t low = exchange(all.key_low, with), high = exchange(all.key_high, with);
-      all.key_low = low < all.key_low ? low : all.key_low;
-      all.key_high = high > all.key_high ? high : all.key_high;
-    } else {
-      const double low = exchange(all.low, with), high = exchange(all.high, with);
-      all.low = low < all.low ? low : all.low;
-      all.high = high > all.high ? high : all.high;
-    }
-    if (any) {
-      all.nan += exchange(all.nan, with);
-      all.positive += exchange(all.positive, with);
-      all.negative += exchange(all.negative, with);
-    }
-  }
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) {
-    shared.finite[warp] = all.finite;
-    shared.sum[warp] = all.sum;
-    shared.nan[warp] = all.nan;
-    shared.positive[warp] = all.positive;
-    shared.negative[warp] = all.negative;
-    shared.extreme_low[warp] = all.low;
-    shared.extreme_high[warp] = all.high;
-    shared.key_low[warp] = all.key_low;
-    shared.key_high[warp] = all.key_high;
-  }
-  __syncthreads();
-  all.finite = 0;
-  all.sum = 0;
-  for (int i = 0; i < warps; ++i) {
-    all.finite += shared.finite[i];
-    all.sum += shared.sum[i];
-  }
-  if (threadIdx.x != 0) return;
-  for (int i = 1; i < warps; ++i) {
-    all.nan += shared.nan[i];
-    all.positive += shared.positive[i];
-    all.negative += shared.negative[i];
-    all.low = shared.extreme_low[i] < all.low ? shared.extreme_low[i] : all.low;
-    all.high = shared.extreme_high[i] > all.high ? shared.extreme_high[i] : all.high;
-    all.key_low = shared.key_low[i] < all.key_low ? shared.key_low[i] : all.key_low;
-    all.key_high = shared.key_high[i] > all.key_high ? shared.key_high[i] : all.key_high;
-  }
-}
-
-// The sum; thread 0 has it.
-INDUCTOR_REWRITER_DEVICE double sum_squares(double squares, Shared& shared) {
-  for (int with = 16; with; with >>= 1) squares += exchange(squares, with);
-  if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = squares;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int i = 1; i < warps; ++i) squares += shared.squares[i];
-  }
-  return squares;
-}
-
-// The block's threads agree on the largest scale.
-INDUCTOR_REWRITER_DEVICE int largest_scale(int number) {
-  const int plain = __syncthreads_or(number >= 1), large = __syncthreads_or(number >= 2);
-  return large ? 2 : plain ? 1 : 0;
-}
-
-// What a thread knows when it has met its elements, of any kind.
-struct Own {
-  uint32_t finite, nan, positive, negative;
-  double low, high;
-  int64_t key_low, key_high, first_key, origin_key;
-  double shift, sum, squares, origin;
-  int scale;
-  bool is_wide, is_huge;
-  uint64_t first, second;  // of the fingerprint: thread 0 has them
-  int turn;
-};
-
-// The row of a tensor, by the one thread that has all.
-INDUCTOR_REWRITER_RARE void write_row(
-    const Task& task, const Merged& all, double mean, double squares, int number, const Own& own,
-    uint64_t low, uint64_t high) {
-  uint64_t row[row_words];
-  const uint64_t bytes = static_cast<uint64_t>(task.numel) * elements::size(task.dtype);
-  const fingerprint::Pair text = fingerprint::finish({low, high}, bytes);
-  const uint64_t flip = task.dtype == dtypes::uint64 ? 1ull << 63 : 0;
-  row[0] = elements::is_number(task.dtype) ? all.finite : ~0ull;
-  row[1] = all.nan;
-  row[2] = all.positive;
-  row[3] = all.negative;
-  row[4] = row[5] = row[6] = row[7] = 0;
-  if (all.finite) {
-    double lowest = all.low, highest = all.high, middle;
-    const double by = scale(number);
-    if (own.is_wide) {
-      const uint64_t lower = static_cast<uint64_t>(all.key_low) ^ flip;
-      const uint64_t upper = static_cast<uint64_t>(all.key_high) ^ flip;
-      row[4] = lower;
-      row[5] = upper;
-      lowest = flip ? static_cast<double>(lower) : static_cast<double>(all.key_low);
-      highest = flip ? static_cast<double>(upper) : static_cast<double>(all.key_high);
-      // From the middle of the extremes: that is nearer to the mean than the origin may be.
-      const int64_t centre =
-          (all.key_low | all.key_high) - ((all.key_low ^ all.key_high) >> 1);
-      const uint64_t lifted = static_cast<uint64_t>(centre) ^ flip;
-      middle = (flip ? static_cast<double>(lifted) : static_cast<double>(centre)) +
-          (mean + difference(own.origin_key, centre));
-    } else {
-      row[4] = bits_of(lowest);
-      row[5] = bits_of(highest);
-      const double centre = lowest + (highest / 2 - lowest / 2);
-      middle = centre + (mean + (own.origin * by - centre * by)) / by;
-    }
-    middle = middle < lowest ? lowest : middle > highest ? highest : middle;
-    row[6] = bits_of(middle);
-    if (all.finite > 1) row[7] = bits_of(sqrt(squares / static_cast<double>(all.finite - 1)) / by);
-  }
-  row[8] = text.low;
-  row[9] = text.high;
-  row[10] = task.replays ? ++*task.replays : task.sequence;
-  row[11] = checksum(row);
-  volatile uint64_t* to = task.row;
-  for (int i = 0; i < row_words; ++i) to[i] = row[i];
-}
-
-// Merges the block's threads, and where this block is the last one, the blocks.
-INDUCTOR_REWRITER_RARE void conclude(const Task& task, Shared& shared, Own own) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const bool is_wide = own.is_wide, is_huge = own.is_huge;
-  const uint32_t split = task.split;
-  uint64_t first = own.first, second = own.second;
-  int number = 1;
-  if (is_huge) {
-    const int wanted = scale_for(own.origin);
-    number = largest_scale(own.scale > wanted ? own.scale : wanted);
-    own.sum = rescaled(own.sum, own.scale, number);
-    own.squares = rescaled(rescaled(own.squares, own.scale, number), own.scale, number);
-  }
-  const double by = scale(number), count = static_cast<double>(own.finite);
-  double shift = is_wide ? difference(own.first_key, own.origin_key)
-                         : own.shift * by - own.origin * by;
-  if (!own.finite) shift = 0;
-  Merged all;
-  all.finite = own.finite;
-  all.nan = own.nan;
-  all.positive = own.positive;
-  all.negative = own.negative;
-  all.sum = fma(count, shift, own.sum);
-  all.key_low = own.key_low;
-  all.key_high = own.key_high;
-  all.low = own.low;
-  all.high = own.high;
-  merge(all, shared, is_wide);
-  double mean = all.finite ? all.sum / static_cast<double>(all.finite) : 0;
-  const double apart = shift - mean;
-  // What differences from the mean would have given, of those from this thread's first element.
-  double squares = own.finite ? fma(apart, fma(count, apart, 2 * own.sum), own.squares) : 0;
-  squares = sum_squares(squares, shared);
-  if (squares < 0) squares = 0;  // by rounding
-
-  if (task.blocks > 1) {
-    if (thread == 0) {
-      Part& part = task.parts[blockIdx.x - task.first_block];
-      part.finite = all.finite;
-      part.nan = all.nan;
-      part.positive = all.positive;
-      part.negative = all.negative;
-      part.low = is_wide ? static_cast<uint64_t>(all.key_low) : bits_of(all.low);
-      part.high = is_wide ? static_cast<uint64_t>(all.key_high) : bits_of(all.high);
-      part.mean = mean;
-      part.squares = squares;
-      part.first = first;
-      part.second = second;
-      part.scale = static_cast<uint64_t>(number);
-      __threadfence();
-      shared.last = atomicInc(task.counter, task.blocks - 1) == task.blocks - 1;
-    }
-    __syncthreads();
-    if (!shared.last) return;
+#if __CUDA_ARCH__ >= 700
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+#else
     __threadfence();
-    const int blocks = static_cast<int>(task.blocks);
-    const volatile Part* parts = task.parts;
-    if (is_huge) {
-      int largest = number;
-      for (int i = thread; i < blocks; i += threads) {
-        const int other = static_cast<int>(parts[i].scale);
-        largest = other > largest ? other : largest;
-      }
-      number = largest_scale(largest);
-    }
-    all.finite = all.nan = all.positive = all.negative = 0;
-    all.sum = 0;
-    all.low = most;
-    all.high = -most;
-    all.key_low = greatest(int64_t());
-    all.key_high = least(int64_t());
-    first = second = 0;
-#pragma unroll 1
-    for (int i = thread; i < blocks; i += threads) {
-      const volatile Part& part = parts[i];
-      if (!split) {
-        first += part.first;
-        second += part.second;
-      }
-      all.nan += part.nan;
-      all.positive += part.positive;
-      all.negative += part.negative;
-      const uint64_t finite = part.finite;
-      if (!finite) continue;
-      all.finite += finite;
-      const double means = rescaled(part.mean, static_cast<int>(part.scale), number);
-      all.sum = fma(static_cast<double>(finite), means, all.sum);
-      const uint64_t lows = part.low, highs = part.high;
-      if (is_wide) {
-        const int64_t low = static_cast<int64_t>(lows), high = static_cast<int64_t>(highs);
-        all.key_low = low < all.key_low ? low : all.key_low;
-        all.key_high = high > all.key_high ? high : all.key_high;
-      } else {
-        const double low = from_bits(lows), high = from_bits(highs);
-        all.low = low < all.low ? low : all.low;
-        all.high = high > all.high ? high : all.high;
-      }
-    }
-    if (split) {
-#pragma unroll 1
-      for (int i = thread; i << split < blocks; i += threads) {
-        uint64_t low = 0, high = 0;
-        for (int j = i << split; j < (i + 1) << split && j < blocks; ++j) {
-          low += parts[j].first;
-          high += parts[j].second;
-        }
-        const fingerprint::Pair mixed = fingerprint::tile({low, high}, static_cast<uint64_t>(i));
-        first += mixed.low;
-        second += mixed.high;
-      }
-    }
-    sum_pairs(first, second, shared.low[own.turn], shared.high[own.turn]);
-    merge(all, shared, is_wide);
-    mean = all.finite ? all.sum / static_cast<double>(all.finite) : 0;
-    squares = 0;
-#pragma unroll 1
-    for (int i = thread; i < blocks; i += threads) {
-      const volatile Part& part = parts[i];
-      const uint64_t finite = part.finite;
-      if (!finite) continue;
-      const int from = static_cast<int>(part.scale);
-      const double off = rescaled(part.mean, from, number) - mean;
-      const double more = rescaled(rescaled(part.squares, from, number), from, number);
-      squares += fma(off * off, static_cast<double>(finite), more);
-    }
-    squares = sum_squares(squares, shared);
-  } else if (split && thread == 0 && task.numel) {
-    const fingerprint::Pair mixed = fingerprint::tile({first, second}, 0);
-    first = mixed.low;
-    second = mixed.high;
+    before = atomicInc(counter, blocks - 1);
+    __threadfence();
+#endif
   }
-  if (thread == 0) write_row(task, all, mean, squares, number, own, first, second);
+#else
+  __threadfence();
+  if (threadIdx.x == 0) before = atomicInc(counter, blocks - 1);
+  __threadfence();
+#endif
+  return from_lane(before, 0) == blocks - 1;
 }
 
-template <class Kind, bool is_wide>
-INDUCTOR_REWRITER_DEVICE void measure(const Task& task, Shared& shared) {
+// Adds up what the blocks of a tensor have left, by one warp.
+INDUCTOR_REWRITER_DEVICE void merge_parts(
+    const Part* parts, int blocks, bool split, bool is_wide, bool is_huge, Sum& total) {
+  const int lane = static_cast<int>(threadIdx.x);
+  total.nan = total.positive = total.negative = 0;
+  total.low = greatest_key;
+  total.high = ~greatest_key;
+  total.shift = total.first = total.second = 0;
+  total.sum = total.squares = 0;
+  total.scale = is_huge ? 0 : 1;
+  bool known = false;
+#pragma unroll 1
+  for (int start = 0; start < blocks; start += 32) {
+    const bool has = start + lane < blocks;
+    // Sixteen bytes at a time, all on their way at once.
+    Vector words[6] = {};
+    if (has) {
+      const Vector* from = reinterpret_cast<const Vector*>(parts[start + lane].words);
+#pragma unroll
+      for (int i = 0; i < 6; ++i) words[i] = read_new(from + i);
+    }
+    const double finite = static_cast<double>(static_cast<int64_t>(words[0].first));
+    const uint32_t any = vote(words[0].first != 0);
+    if (!known && any) {
+      total.shift = from_lane(words[0].second, __ffs(static_cast<int>(any)) - 1);
+      known = true;
+    }
+    double sum = from_bits(words[1].first), squares = from_bits(words[1].second);
+    double by = 1;
+    if (is_huge) {
+      const int own = static_cast<int>(words[5].second), before = static_cast<int>(total.scale);
+      const bool has_large = vote(words[0].first && own == 2);
+      const int wanted = has_large ? 2 : vote(words[0].first && own == 1) ? 1 : 0;
+      const int number = wanted > before ? wanted : before;
+      total.sum = rescaled(total.sum, before, number);
+      total.squares = rescaled(rescaled(total.squares, before, number), before, number);
+      total.scale = static_cast<uint64_t>(number);
+      sum = rescaled(sum, own, number);
+      squares = rescaled(rescaled(squares, own, number), own, number);
+      by = scale(number);
+    }
+    if (words[0].first) {
+      // From the block's own origin to that of all.
+      const double apart = is_wide
+          ? difference(static_cast<int64_t>(words[0].second), static_cast<int64_t>(total.shift))
+          : from_bits(words[0].second) * by - from_bits(total.shift) * by;
+      total.sum += fma(finite, apart, sum);
+      total.squares += fma(apart, fma(finite, apart, 2 * sum), squares);
+      const int64_t low = static_cast<int64_t>(words[2].first);
+      const int64_t high = static_cast<int64_t>(words[2].second);
+      total.low = low < total.low ? low : total.low;
+      total.high = high > total.high ? high : total.high;
+    }
+    total.nan += words[4].first;
+    total.positive += words[4].second;
+    total.negative += words[5].first;
+    uint64_t first = words[3].first, second = words[3].second;
+    if (split) {
+      // Quarters of a tile are with neighbours.
+      first = sum_of(first, 4);
+      second = sum_of(second, 4);
+      const fingerprint::Pair mixed =
+          fingerprint::tile({first, second}, static_cast<uint64_t>(start + lane) >> 2);
+      first = has && lane % 4 == 0 ? mixed.low : 0;
+      second = has && lane % 4 == 0 ? mixed.high : 0;
+    }
+    total.first += first;
+    total.second += second;
+  }
+  total.sum = sum_of(total.sum);
+  total.squares = sum_of(total.squares);
+  total.low = least_of(total.low);
+  total.high = greatest_of(total.high);
+  total.first = sum_of(total.first);
+  total.second = sum_of(total.second);
+  if (vote((total.nan | total.positive | total.negative) != 0)) {
+    total.nan = sum_of(total.nan);
+    total.positive = sum_of(total.positive);
+    total.negative = sum_of(total.negative);
+  }
+}
+
+// The row of a tensor, by one warp: a word each. What remains to be done of it, the host does.
+INDUCTOR_REWRITER_DEVICE void write_row(const Task& task, const Sum& sum) {
+  const int lane = static_cast<int>(threadIdx.x);
+  uint64_t sequence = task.sequence;
+  if (task.replays) {
+    sequence = 0;
+    if (lane == 0) sequence = ++*task.replays;
+    sequence = from_lane(sequence, 0);
+  }
+  const uint64_t words[row_words] = {
+      sum.nan, sum.positive, sum.negative, static_cast<uint64_t>(sum.low),
+      static_cast<uint64_t>(sum.high), sum.shift, bits_of(sum.sum), bits_of(sum.squares),
+      sum.first, sum.second, sum.scale, static_cast<uint64_t>(task.numel),
+      static_cast<uint64_t>(task.dtype), sequence, 0, 0};
+  uint64_t word = pick(words, lane);
+  const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
+  if (lane == checksum_word) word = whole;
+  if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
+}
+
+// What all threads of a block know of their share of a tensor: units `first`, and each `task.blocks`th
+// from there on.
+struct Share {
+  int size, per;  // bytes of an element, elements of a vector
+  int length;     // vectors of a unit
+  uint32_t first;
+  uint64_t a0, a1;
+};
+
+// What a thread has at the end; the keys are of its warp, the fingerprint of tiles that are complete.
+struct Found {
+  double sum, squares;
+  int64_t least, greatest;
+  uint64_t first, second;
+  int scale, turn;
+};
+
+// All units but for what follows the last one's products. `some` is where the first ones are, where
+// `loaded` says so.
+template <class Kind>
+INDUCTOR_REWRITER_DEVICE void measure(
+    const Task& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
+    Shared& shared, Found& found) {
   using namespace fingerprint;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int32_t dtype = task.dtype;
-  const int size = elements::size(dtype), per = 16 / size;
-  const int64_t bytes = task.numel * size, vectors = (bytes + 15) / 16;
-  const int64_t whole = bytes / 16;  // vectors that have all their elements
+  using Extreme = typename Kind::Extreme;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const bool direct = task.direct;
-  const uint32_t split = task.split;
-  const int64_t unit_vectors = tile_vectors >> split;
-  const int64_t units = (vectors + unit_vectors - 1) / unit_vectors;
-
-  // What it is needed for comes last; till then it is on its way.
-  Vector origin_vector = {0, 0};
-  if (vectors) origin_vector = load(task, size, 0, direct && whole);
-  if (thread < 64) shared.b0[thread] = key(2, thread);
-  else if (thread < 128) shared.b1[thread - 64] = key(3, thread - 64);
-  const uint64_t a0 = key(0, thread % 64), a1 = key(1, thread % 64);
-  __syncthreads();
-
-  Sums<Kind> sums;
-  start(sums);
-  Own own;
-  own.first = own.second = 0;
-  own.turn = 0;
-  for (int64_t unit = blockIdx.x - task.first_block; unit < units; unit += task.blocks) {
-    const int64_t begin = unit * unit_vectors;
-    const int64_t left = vectors - begin, left_whole = direct ? whole - begin : 0;
-    const int count = static_cast<int>(left < unit_vectors ? left : unit_vectors);
-    const int ready = static_cast<int>(left_whole < unit_vectors ? left_whole : unit_vectors);
+  Sums<Extreme> sums;
+  sums.sum = sums.squares = 0;
+  sums.low = Extremes<Extreme>::most();
+  sums.high = -Extremes<Extreme>::most();
+  sums.scale = Kind::huge ? scale_for(origin.shift) : 1;
+#pragma unroll 1
+  for (uint32_t unit = share.first; unit < task.units; unit += task.blocks) {
+    const int64_t begin = static_cast<int64_t>(unit) * share.length;
+    const int64_t left = task.whole - begin;  // the last vector may lack elements, and is one more
+    const bool is_whole = left >= share.length;
+    const int full = is_whole ? share.length : static_cast<int>(left);
+    const bool has_rest = !is_whole && (begin + full) * share.per < task.numel;
+    const int count = full + has_rest;
+    const int ready = direct ? full : 0;
     const int row = static_cast<int>(begin % tile_vectors) / 64;
     const Vector* from = reinterpret_cast<const Vector*>(task.data) + begin;
     uint64_t low = 0, high = 0;
     auto add_product = [&](const Vector& vector, int i) {
-      const uint64_t a = vector.first + (a0 ^ shared.b0[row + i / 64]);
-      const uint64_t b = vector.second + (a1 ^ shared.b1[row + i / 64]);
+      const uint64_t a = vector.first + (share.a0 ^ shared.b0[row + i / 64]);
+      const uint64_t b = vector.second + (share.a1 ^ shared.b1[row + i / 64]);
       low += a * b;
       high += __umul64hi(a, b);
     };
     int i = thread;
 #pragma unroll 1
     for (; i + (ahead - 1) * threads < ready; i += ahead * threads) {
-      Vector some[ahead];
+      if (!loaded) {
 #pragma unroll
-      for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
+        for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
+      }
+      loaded = false;
       bool pass = true;
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
         add_product(some[j], i + j * threads);
-        pass &= Adding<Kind>::passes(sums, some[j]);
+        pass &= Kind::passes(sums, some[j], origin);
       }
       if (pass) {
 #pragma unroll
-        for (int j = 0; j < ahead; ++j) Adding<Kind>::add_all(sums, some[j], dtype);
+        for (int j = 0; j < ahead; ++j) Kind::add(sums, some[j], origin);
       } else {
 #pragma unroll 1
-        for (int j = 0; j < ahead; ++j) Adding<Kind>::add(sums, from[i + j * threads], per, dtype);
+        for (int j = 0; j < ahead; ++j) {
+          add_some<Kind>(sums, from[i + j * threads], share.per, origin, shared);
+        }
       }
     }
 #pragma unroll 1
     for (; i < count; i += threads) {
-      const Vector vector = load(task, size, begin + i, i < ready);
+      const Vector vector = i < ready ? from[i] : gather(task, share.size, begin + i);
       add_product(vector, i);
-      const bool complete = begin + i < whole;
-      if (complete && Adding<Kind>::passes(sums, vector)) {
-        Adding<Kind>::add_all(sums, vector, dtype);
+      const bool complete = i < full;
+      if (complete && Kind::passes(sums, vector, origin)) {
+        Kind::add(sums, vector, origin);
       } else {
-        const int64_t rest = task.numel - (begin + i) * per;
-        Adding<Kind>::add(sums, vector, complete ? per : static_cast<int>(rest), dtype);
+        const int64_t rest = task.numel - (begin + i) * share.per;
+        add_some<Kind>(
+            sums, vector, complete ? share.per : static_cast<int>(rest), origin, shared);
       }
     }
-    sum_pairs(low, high, shared.low[own.turn], shared.high[own.turn]);
-    own.turn ^= 1;
-    if (thread == 0) {
-      const Pair mixed = split ? Pair{low, high} : tile({low, high}, static_cast<uint64_t>(unit));
-      own.first += mixed.low;
-      own.second += mixed.high;
+    low = sum_of(low);
+    high = sum_of(high);
+    if (lane == 0) {
+      shared.low[found.turn][warp] = low;
+      shared.high[found.turn][warp] = high;
     }
+    if (unit + task.blocks >= task.units) break;  // what follows needs a barrier of its own
+    __syncthreads();
+    if (warp == 0) {
+      const uint64_t lows = sum_of(shared.low[found.turn][lane % warps], warps);
+      const uint64_t highs = sum_of(shared.high[found.turn][lane % warps], warps);
+      const Pair mixed = tile({lows, highs}, static_cast<uint64_t>(unit));
+      found.first += mixed.low;
+      found.second += mixed.high;
+    }
+    found.turn ^= 1;
   }
-
-  own.origin = 0;
-  own.origin_key = 0;
-#pragma unroll 1
-  for (int i = 0; i < per && i < task.numel; ++i) {
-    if (Adding<Kind>::origin(origin_vector, i, dtype, own.origin, own.origin_key)) break;
-    own.origin = 0;
-  }
-  own.finite = sums.finite;
-  own.nan = sums.nan;
-  own.positive = sums.positive;
-  own.negative = sums.negative;
-  own.key_low = is_wide ? static_cast<int64_t>(sums.low) : 0;
-  own.key_high = is_wide ? static_cast<int64_t>(sums.high) : 0;
-  own.low = sums.finite ? static_cast<double>(sums.low) : most;
-  own.high = sums.finite ? static_cast<double>(sums.high) : -most;
-  own.first_key = sums.first;
-  own.shift = sums.shift;
-  own.sum = sums.sum;
-  own.squares = sums.squares;
-  own.scale = sums.scale;
-  own.is_wide = is_wide;
-  own.is_huge = Kind::huge;
-  conclude(task, shared, own);
+  found.sum = sums.sum;
+  found.squares = sums.squares;
+  found.least = Extremes<Extreme>::least(sums.low);
+  found.greatest = Extremes<Extreme>::greatest(sums.high);
+  found.scale = sums.scale;
 }
 
 }  // namespace gpu
@@ -956,27 +959,166 @@ INDUCTOR_REWRITER_DEVICE void measure(const Task& task, Shared& shared) {
 }  // namespace inductor_rewriter
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
 inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::Job job) {
   using namespace inductor_rewriter;
-  __shared__ gpu::Shared shared;
-  int number = 0;
-  while (number + 1 < job.count && blockIdx.x >= job.tasks[number + 1].first_block) ++number;
-  const gpu::Task& task = job.tasks[number];
-  switch (task.dtype) {
-    case dtypes::float32: return gpu::measure<gpu::Narrow<gpu::Float32>, false>(task, shared);
-    case dtypes::bfloat16: return gpu::measure<gpu::Narrow<gpu::BFloat16>, false>(task, shared);
-    case dtypes::float16: return gpu::measure<gpu::Narrow<gpu::Float16>, false>(task, shared);
-    case dtypes::float64: return gpu::measure<gpu::Float64, false>(task, shared);
-    case dtypes::int64: case dtypes::uint64: return gpu::measure<gpu::Wide, true>(task, shared);
-    case dtypes::uint8: case dtypes::int8: return gpu::measure<gpu::Small<1>, false>(task, shared);
-    case dtypes::uint16: case dtypes::int16:
-      return gpu::measure<gpu::Small<2>, false>(task, shared);
-    case dtypes::complex128: return gpu::measure<gpu::Converted<true>, false>(task, shared);
-    case dtypes::int32: case dtypes::uint32: case dtypes::complex32: case dtypes::complex64:
-    case dtypes::boolean: case dtypes::float8_e5m2: case dtypes::float8_e4m3fn:
-    case dtypes::float8_e5m2fnuz: case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-      return gpu::measure<gpu::Converted<false>, false>(task, shared);
-    default: return gpu::measure<gpu::Bytes, false>(task, shared);
+  using namespace inductor_rewriter::gpu;
+  __shared__ Shared shared;
+  int place = 0;
+  while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
+  const Task& task = job.tasks[place];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int32_t dtype = task.dtype;
+  const bool is_wide = dtype == dtypes::int64 || dtype == dtypes::uint64;
+  const bool is_huge = elements::is_huge(dtype) || dtype == dtypes::complex32;
+  const int split = task.split;
+
+  Share share;
+  share.size = elements::size(dtype);
+  share.per = 16 / share.size;
+  share.length = static_cast<int>(fingerprint::tile_vectors) >> split;
+  share.first = blockIdx.x - task.first_block;
+
+  // What comes first is on its way before anything else is done. The element in the middle of the
+  // block's first unit is the origin.
+  const int64_t begin = static_cast<int64_t>(share.first) * share.length;
+  const int64_t begin_element = begin * share.per, left = task.numel - begin_element;
+  const int unit_elements = share.length * share.per;
+  const int sampled = left < unit_elements ? static_cast<int>(left) : unit_elements;
+  auto sample = [&](int64_t element) {
+    const char* at = task.direct ? task.data + element * share.size
+                                 : place_of(task, share.size, element);
+    return collect(at, 0, share.size, 1);
+  };
+  Vector one = {0, 0};
+  if (sampled > 0) one = sample(begin_element + sampled / 2);
+  Vector some[ahead] = {};
+  const bool loaded = task.direct && begin + share.length <= task.whole;
+  if (loaded) {
+    const Vector* from = reinterpret_cast<const Vector*>(task.data) + begin;
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) some[j] = from[thread + j * threads];
   }
+  share.a0 = fingerprint::key(0, thread % 64);
+  share.a1 = fingerprint::key(1, thread % 64);
+  if (thread < 128) {
+    const uint64_t key = fingerprint::key(thread < 64 ? 2 : 3, thread % 64);
+    (thread < 64 ? shared.b0 : shared.b1)[thread % 64] = key;
+  } else if (thread == 128) {
+    shared.nan = shared.positive = shared.negative = 0;
+    shared.scale = 0;
+  }
+  Origin origin = {0, 0, dtype};
+  if (is_wide) {
+    origin.key = Wide::key(one.first, dtype);
+  } else if (elements::is_number(dtype) && sampled > 0) {
+    origin.shift = value_of(one, 0, dtype);
+    if (!is_finite(origin.shift)) {
+      // Others then, one for each lane.
+      const double value = value_of(
+          sample(begin_element + static_cast<int64_t>(sampled - 1) * lane / 31), 0, dtype);
+      const uint32_t usable = vote(is_finite(value));
+      origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
+    }
+  }
+  __syncthreads();
+
+  Found found = {};
+  switch (dtype) {
+    case dtypes::float32:
+      measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::bfloat16:
+      measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float16:
+      measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float64:
+      measure<Float64>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::int64: case dtypes::uint64:
+      measure<Wide>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::uint8: case dtypes::int8:
+      measure<Small<1>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::uint16: case dtypes::int16:
+      measure<Small<2>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::int32: case dtypes::uint32:
+      measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::boolean:
+      measure<Boolean>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::complex64:
+      measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::complex32: case dtypes::complex128:
+      measure<Rare>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
+    case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
+      measure<Float8>(task, share, origin, some, loaded, shared, found);
+      break;
+    default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
+  }
+
+  int number = found.scale;
+  if (is_huge) {
+    atomicMax(&shared.scale, found.scale);
+    __syncthreads();
+    number = shared.scale;
+    found.sum = rescaled(found.sum, found.scale, number);
+    found.squares = rescaled(rescaled(found.squares, found.scale, number), found.scale, number);
+  }
+  found.sum = sum_of(found.sum);
+  found.squares = sum_of(found.squares);
+  if (lane == 0) {
+    shared.sum[warp] = found.sum;
+    shared.squares[warp] = found.squares;
+    shared.least[warp] = found.least;
+    shared.greatest[warp] = found.greatest;
+  }
+  __syncthreads();
+  if (warp) return;
+
+  Sum total;
+  total.nan = shared.nan;
+  total.positive = shared.positive;
+  total.negative = shared.negative;
+  total.scale = static_cast<uint64_t>(number);
+  total.shift = is_wide ? static_cast<uint64_t>(origin.key) : bits_of(origin.shift);
+  const int other = lane % warps;
+  total.sum = sum_of(shared.sum[other], warps);
+  total.squares = sum_of(shared.squares[other], warps);
+  total.low = least_of(shared.least[other], warps);
+  total.high = greatest_of(shared.greatest[other], warps);
+  total.first = found.first;
+  total.second = found.second;
+  if (sampled > 0) {
+    fingerprint::Pair pair = {
+        sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
+    const uint32_t own = (task.units - 1 - share.first) / task.blocks;  // units after the first
+    if (!split || task.blocks == 1) {
+      pair = fingerprint::tile(pair, split ? 0 : share.first + own * task.blocks);
+    }
+    total.first += pair.low;
+    total.second += pair.high;
+  }
+  if (task.blocks > 1) {
+    // All elements of its units are finite but for those that were counted; the last one is shorter.
+    const uint32_t after = task.units - 1 - share.first, own = after / task.blocks;
+    int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
+    if (own * task.blocks == after) {
+      count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
+    }
+    count -= static_cast<int64_t>(total.nan + total.positive + total.negative);
+    if (!elements::is_number(dtype)) count = 0;
+    write_part(task.parts + share.first, total, static_cast<uint64_t>(count));
+    if (!is_last(task.counter, task.blocks)) return;
+    merge_parts(task.parts, static_cast<int>(task.blocks), split, is_wide, is_huge, total);
+  }
+  write_row(task, total);
 }

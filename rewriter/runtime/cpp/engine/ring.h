@@ -10,21 +10,55 @@
 #include <cstring>
 #include <thread>
 
+#include "cpu.h"
 #include "job.h"
 
 namespace {
 namespace inductor_rewriter {
+
+// What a row says, with what is left to do for it: the kernel only sums.
+inline Measured finish_row(const uint64_t* words) {
+  gpu::Sum sums;
+  std::memcpy(&sums, words, sizeof sums);
+  const int64_t numel = static_cast<int64_t>(words[gpu::numel_word]);
+  const int32_t dtype = static_cast<int32_t>(words[gpu::dtype_word]);
+  cpu::Part part;
+  part.nan = static_cast<int64_t>(sums.nan);
+  part.positive_infinite = static_cast<int64_t>(sums.positive);
+  part.negative_infinite = static_cast<int64_t>(sums.negative);
+  part.finite = numel - part.nan - part.positive_infinite - part.negative_infinite;
+  if (!elements::is_number(dtype)) part.finite = 0;
+  auto value = [](int64_t key) {
+    return double_of(static_cast<uint64_t>(key ^ (key >> 63 & 0x7fffffffffffffff)));
+  };
+  part.low_key = sums.low;
+  part.high_key = sums.high;
+  part.low = value(sums.low);
+  part.high = value(sums.high);
+  part.scale = sums.scale == 1 ? 1.0 : sums.scale ? 0x1p-600 : 0x1p600;
+  if (part.finite) {
+    part.mean = sums.sum / static_cast<double>(part.finite);
+    part.squares = cpu::larger(sums.squares - sums.sum * part.mean, 0);
+  }
+  part.total = {sums.first, sums.second};
+  cpu::Origin origin;
+  origin.value = double_of(sums.shift);
+  origin.key = static_cast<int64_t>(sums.shift);
+  Measured measured;
+  cpu::finish(part, origin, dtype, numel * elements::size(dtype), measured);
+  return measured;
+}
 
 // Reads a row that has this sequence number, or whatever it has for 0; false while it is not there.
 inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
   uint64_t words[gpu::row_words];
   const volatile uint64_t* from = row;
   for (int i = 0; i < gpu::row_words; ++i) words[i] = from[i];
-  const uint64_t number = words[gpu::row_words - 2];
+  const uint64_t number = words[gpu::sequence_word];
   if (!number || (sequence && number != sequence)) return false;
-  if (words[gpu::row_words - 1] != gpu::checksum(words)) return false;
+  if (words[gpu::checksum_word] != gpu::checksum(words)) return false;
   sequence = number;
-  std::memcpy(&to, words, sizeof to);
+  to = finish_row(words);
   return true;
 }
 

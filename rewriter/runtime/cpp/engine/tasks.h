@@ -11,12 +11,11 @@ namespace inductor_rewriter {
 
 namespace gpu {
 
-constexpr int blocks_per_processor = 4;  // that run at a time, by the kernel's launch bounds
-constexpr int64_t split_tiles = 2;       // per processor: tensors of fewer are cut finer
+constexpr int blocks_per_processor = 3;  // that run at a time, by the kernel's launch bounds
+constexpr int few_per_processor = 2;     // parts that one warp merges quickly
+constexpr int64_t large_bytes = 64 << 20;
 
-inline int most_blocks(int processors) {
-  return processors * static_cast<int>(split_tiles > 1 ? split_tiles * 4 : blocks_per_processor);
-}
+inline int most_blocks(int processors) { return processors * blocks_per_processor; }
 
 // The tensor's part of a task. False for what the kernel cannot read.
 inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
@@ -27,7 +26,7 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   task.data = static_cast<const char*>(data);
   task.numel = layout.numel;
   task.dtype = layout.dtype;
-  task.direct = dims.is_contiguous() && address % 16 == 0;
+  task.direct = dims.is_contiguous() && address % 16 == 0 ? 1 : 0;
   task.dims = dims.count;
   for (int i = 0; i < dims.count; ++i) {
     task.size[i] = dims.size[i];
@@ -35,10 +34,13 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   }
   const int64_t bytes = layout.numel * size;
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
-  task.split = tiles <= split_tiles * processors ? 2 : 0;
+  const int64_t few = int64_t{few_per_processor} * processors;
+  task.split = 4 * tiles <= few ? 2 : 0;
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   const int64_t units = (bytes + unit - 1) / unit;
-  const int64_t most = task.split ? units : int64_t{blocks_per_processor} * processors;
+  task.units = static_cast<uint32_t>(units);
+  task.whole = bytes / fingerprint::vector_bytes;
+  const int64_t most = bytes < large_bytes ? few : int64_t{most_blocks(processors)};
   task.blocks = static_cast<uint32_t>(units < 1 ? 1 : units < most ? units : most);
   return true;
 }

@@ -42,7 +42,8 @@ class Variant:
     """A selection that is measured.
 
     `targets` are the highest ratios on a GPU, by form, `on_cpu` that on the CPU. `dumps` tells that
-    a dump is written, to `/dev/shm`; `passes` is how many forward passes are timed at most.
+    a dump is written, to `/dev/shm`, and `pipes` that standard output is a pipe, which otherwise is
+    `/dev/null`; `passes` is how many forward passes are timed at most.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Variant:
     targets: tuple[float, float, float]
     on_cpu: float | None = None
     dumps: bool = False
+    pipes: bool = False
     passes: int = 60
 
 
@@ -62,8 +64,8 @@ VARIANTS = (
         1.5,
         dumps=True,
     ),
-    Variant("print", ("--probe", "print"), (2.5, 2, 2), 2),
-    Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3)),
+    Variant("print", ("--probe", "print"), (2.5, 2, 2), 2, pipes=True),
+    Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3), pipes=True),
     Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=2),
 )
 
@@ -72,7 +74,7 @@ VARIANTS = (
 class Timing:
     """Milliseconds of one forward pass: the mean and the median of `passes`.
 
-    `drain` is what the program waits for once afterwards, until everything is written, and `memory`
+    `plain` is the median without probes, right afterwards or before, whichever is less; `memory`
     how much more of the device's memory is in use, in MiB.
     """
 
@@ -82,7 +84,6 @@ class Timing:
     plain: float
     passes: int
     memory: float = 0.0
-    output: int = 0
 
 
 # The parent: starts the workers, collects what they measured.
@@ -212,30 +213,32 @@ def _work(args: argparse.Namespace) -> int:
 def _measure(
     subject: Subject, made: list[tuple[Variant, Path]], device: str, folder: Path, level: str
 ) -> Iterator[Timing]:
-    with _piped() as counter:
-        if level:
-            passes = 3 if level == "save" else 20
-            mean, median = _time(subject.run, device, passes, folder)
-            yield Timing(f"upstream, {level}", mean, median, float("nan"), passes, output=counter())
-            return
-        before = statistics.median(_time(subject.run, device, 60, folder)[1] for _ in range(3))
-        yield Timing("plain", before, before, before, 180)
-        for variant, path in made:
-            with _environment(variant, folder):
-                memory = _in_use(device)
-                subject.load(path)
-                subject.run()
-                memory = _in_use(device) - memory - subject.weights
-                mean, median = _time(subject.run, device, variant.passes, folder)
-            subject.unload()
-            plain = statistics.median(_time(subject.run, device, 30, folder)[1] for _ in range(2))
-            shutil.rmtree(_dump(folder), ignore_errors=True)
-            yield Timing(
-                variant.name, mean, median, min(plain, before), variant.passes, memory, counter()
-            )
+    if level:
+        passes = 3 if level == "save" else 20
+        with _output(piped=level == "print"):
+            mean, median = _time(subject.run, device, passes)
+        yield Timing(f"upstream, {level}", mean, median, float("nan"), passes)
+        return
+    # Loaded once more, so that what any loading adds is not added by the first probes.
+    subject.load(subject.wrapper())
+    with _output(piped=False):
+        _time(subject.run, device, 60)
+        in_use = _in_use(device)
+        before = statistics.median(_time(subject.run, device, 60)[1] for _ in range(3))
+    yield Timing("plain", before, before, before, 180)
+    for variant, path in made:
+        with _environment(variant, folder), _output(piped=variant.pipes):
+            subject.load(path)
+            subject.run()
+            memory = _in_use(device) - in_use
+            mean, median = _time(subject.run, device, variant.passes)
+            subject.load(subject.wrapper())
+            plain = statistics.median(_time(subject.run, device, 30)[1] for _ in range(2))
+        shutil.rmtree(_dump(folder), ignore_errors=True)
+        yield Timing(variant.name, mean, median, min(plain, before), variant.passes, memory)
 
 
-def _time(run: Callable[[], object], device: str, most: int, folder: Path) -> tuple[float, float]:
+def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, float]:
     """Mean and median milliseconds of forward passes, the device idle before and after each."""
     import torch
 
@@ -261,8 +264,6 @@ def _time(run: Callable[[], object], device: str, most: int, folder: Path) -> tu
 class Subject:
     """One form of the model. `run` is a forward pass, with the wrapper that is loaded."""
 
-    weights = 0.0  # MiB that loading takes anyway
-
     def run(self) -> None:
         raise NotImplementedError
 
@@ -271,15 +272,8 @@ class Subject:
         raise NotImplementedError
 
     def load(self, path: Path) -> None:
-        """Put an instrumented wrapper in the place of the plain one."""
+        """Put a wrapper in the place of the one that is loaded."""
         raise NotImplementedError
-
-    def unload(self) -> None:
-        """Put the plain wrapper back."""
-        raise NotImplementedError
-
-    def warm(self, path: Path) -> None:
-        """Have whatever loading compiles in the cache."""
 
     def prepare(self, variants: Sequence[Variant], folder: Path) -> list[tuple[Variant, Path]]:
         """The wrapper instrumented with each selection; all at once."""
@@ -308,28 +302,24 @@ class Jit(Subject):
     def __init__(self, model: Any, x: Any, folder: Path) -> None:
         import torch
         from torch._inductor import config
+        from torch._inductor.codecache import PyCodeCache
 
         self._x = x
         with config.patch(cpp_wrapper=self.cpp):
             self._compiled = torch.compile(model)
             self._compiled(x)
         self._graph = _compiled_graph()
-        self._plain = self._graph.current_callable
+        modules = [module for module in PyCodeCache.modules if hasattr(module, "call")]
+        self._wrapper = Path(str(modules[-1].__file__))
 
     def run(self) -> None:
         self._compiled(self._x)
 
     def wrapper(self) -> Path:
-        from torch._inductor.codecache import PyCodeCache
-
-        modules = [module for module in PyCodeCache.modules if hasattr(module, "call")]
-        return Path(modules[-1].__file__)
+        return self._wrapper
 
     def load(self, path: Path) -> None:
         self._graph.current_callable = _import(path).call
-
-    def unload(self) -> None:
-        self._graph.current_callable = self._plain
 
 
 class CppJit(Jit):
@@ -355,10 +345,6 @@ class Package(Subject):
         torch._inductor.aoti_compile_and_package(exported, package_path=str(self._path))
         self._x = x
         self._loaded = torch._inductor.aoti_load_package(str(self._path))
-        self._plain = self._loaded
-        if x.is_cuda:
-            size = sum(part.numel() * part.element_size() for part in model.state_dict().values())
-            self.weights = size / 2**20
 
     def run(self) -> None:
         self._loaded(self._x)
@@ -370,9 +356,6 @@ class Package(Subject):
         import torch
 
         self._loaded = torch._inductor.aoti_load_package(str(path))
-
-    def unload(self) -> None:
-        self._loaded = self._plain
 
 
 _SUBJECTS = {"python": Jit, "jit": CppJit, "aoti": Package}
@@ -430,22 +413,25 @@ def _environment(variant: Variant, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _piped() -> Iterator[Callable[[], int]]:
-    """Standard output goes into a pipe that another process reads; how many bytes, so far."""
+def _output(*, piped: bool) -> Iterator[None]:
+    """Standard output goes into a pipe that another process reads, or to `/dev/null`."""
     sys.stdout.flush()
     kept = os.dup(1)
-    with tempfile.TemporaryFile() as count:
-        reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=count)
-        assert reader.stdin is not None
-        os.dup2(reader.stdin.fileno(), 1)
-        try:
-            yield lambda: os.fstat(count.fileno()).st_size
-        finally:
-            sys.stdout.flush()
-            os.dup2(kept, 1)
-            os.close(kept)
-            reader.stdin.close()
-            reader.wait()
+    reader = subprocess.Popen(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, close_fds=True
+    )
+    assert reader.stdin is not None
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(reader.stdin.fileno() if piped else null, 1)
+    os.close(null)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        reader.stdin.close()
+        reader.wait()
 
 
 @contextlib.contextmanager

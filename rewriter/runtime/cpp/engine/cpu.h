@@ -5,6 +5,7 @@
 // number of elements alone: the result is the same for any number of threads.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -729,8 +730,10 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
 #ifdef _OPENMP
   if (chunks > 1 && threads > 1) {
     std::vector<cpu::Part> parts(static_cast<std::size_t>(chunks));
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t i = 0; i < chunks; ++i) parts[static_cast<std::size_t>(i)] = measure(i);
+    // Of OpenMP no more than this: a package links few of its functions.
+    std::atomic<int64_t> next{0};
+#pragma omp parallel num_threads(threads)
+    for (int64_t i; (i = next.fetch_add(1)) < chunks;) parts[static_cast<std::size_t>(i)] = measure(i);
     for (const cpu::Part& part : parts) all.merge(part);
     cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
     return true;

@@ -241,9 +241,15 @@ def test_other_inputs_are_said_to_be_the_cause(plain: Graph, dumped: Dumps) -> N
 
 
 def test_a_launch_that_writes_to_what_it_reads_is_found(plain: Graph, dumped: Dumps) -> None:
-    """What it returns is right; the next one that reads the same is wrong."""
+    """What it returns is right; the next one that reads the same is wrong.
+
+    A dump of what launches write cannot tell, and says so.
+    """
     wrong = but(plain, at(4, partial(corrupted, fault="overwriting")))
-    comparison = compare(dumped(wrong), dumped(plain))
+    (culprit,) = compare(dumped(wrong), dumped(plain)).culprits
+    assert culprit.place.launch == 5
+    assert "`--args all` records it here, too" in culprit.reasons[-1]
+    comparison = compare(dumped(wrong, args="all"), dumped(plain, args="all"))
     assert_first(comparison, 4)
     assert tuple(found.place.launch for found in comparison.launches if found.state in DIFFERS)[
         :2

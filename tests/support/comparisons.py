@@ -351,11 +351,12 @@ class Dumps:
         self._numbers = itertools.count()
         self._done: dict[Any, Path] = {}
 
-    def __call__(self, *graphs: Graph, probe: str = "save", when: str | None = None) -> Path:
+    def __call__(self, *graphs: Graph, probe: str = "save", **options: Any) -> Path:
         """The dump of one process that called these, in this order, on their own inputs."""
-        key = (tuple((graph.source, id(graph.args)) for graph in graphs), probe, when)
+        selection = rewriter.select(probe, **options)
+        key = (tuple((graph.source, id(graph.args)) for graph in graphs), selection)
         if key not in self._done:
-            self._done[key] = self._dump(graphs, rewriter.select(probe, when=when))
+            self._done[key] = self._dump(graphs, selection)
         return self._done[key]
 
     def _dump(self, graphs: Sequence[Graph], selection: Selection) -> Path:

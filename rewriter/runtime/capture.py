@@ -1,7 +1,8 @@
 """Statistics of what runs inside a CUDA graph: the graph itself computes them at each replay.
 
-A replay runs no host code, and while a graph is captured nothing can be read. So the reductions are
-captured with the model's kernels and copied into rows of our own, which are read later.
+A replay runs no host code, and while a graph is captured nothing can be read. So the kernel of the
+engine is captured with those of the model, and writes into rows of its own in host memory, which
+are read later. Without an engine, reductions by torch's operators are, and copied into our rows.
 
 Nothing of ours may stay alive in the graph's own memory pool: torch checks that. Which pool an
 allocation comes from depends on the thread and its stream, so the rows are made in another thread;
@@ -17,9 +18,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from . import engine
 from .device import synchronize
 from .event import Event, Pending, fetch_statistics
-from .statistics import Record, measure
+from .statistics import WIDTH, Record, has_memory, measure
 
 
 class Rows:
@@ -31,9 +33,16 @@ class Rows:
     def __init__(self, most: int) -> None:
         self._most = most + 1  # one of them counts replays
         self._free: dict[torch.device, list[Tensor]] = {}
+        self._started: set[torch.device] = set()
+
+    def has_engine(self, device: torch.device) -> bool:
+        """Whether the engine can be captured there: it cannot be started within a capture."""
+        return device in self._started
 
     def reserve(self, device: torch.device) -> None:
         """See to it that the next capture finds rows on this device. Not while there is one."""
+        if device.type == "cuda" and device not in self._started and not engine.start(device.index):
+            self._started.add(device)
         free = self._free.setdefault(device, [])
         if len(free) < self._most:
             free += _allocate(self._most, device).unbind()
@@ -54,6 +63,7 @@ class Capture:
 
     def __init__(self, rows: Rows) -> None:
         self.events: list[Pending] = []
+        self._measured: list[tuple[Event, engine.Capture]] = []
         self.is_short = False
         self._rows = rows
         self._devices: set[torch.device] = set()
@@ -67,7 +77,9 @@ class Capture:
     def add(self, event: Event, *, measured: bool) -> None:
         """Take an event; its tensors are let go."""
         event.captured = True
-        records = [self._keep(value.content) if measured else None for value in event.tensors]
+        records: list[Record | None] = [None] * len(event.tensors)
+        if measured and not self._has_measured(event):
+            records = [self._keep(value.content) for value in event.tensors]
         for value in event.values:
             value.content = None
         self.events.append((event, records))
@@ -80,15 +92,34 @@ class Capture:
         for device in self._devices:
             synchronize(device)
         replays = int(self._replays) if self._replays is not None else 0
+        found = [(event, *capture.read()) for event, capture in self._measured]
+        replays = max([replays, *(count for _, count, _ in found)])
         if replays == self._seen:
             return False
         self._seen = replays
         fetch_statistics(self.events)
+        for event, _, measurements in found:
+            for value, measurement in zip(event.tensors, measurements, strict=False):
+                value.statistics = measurement.statistics
         return True
 
     @property
     def was_replayed(self) -> bool:
         return self._seen > 0
+
+    def _has_measured(self, event: Event) -> bool:
+        """Have the engine measure an event, if it can do so with all of its tensors."""
+        tensors: list[Tensor] = [value.content for value in event.tensors]
+        devices = {tensor.device for tensor in tensors}
+        if len(devices) != 1 or not self._rows.has_engine(device := devices.pop()):
+            return False
+        if not all(tensor.layout is torch.strided and has_memory(tensor) for tensor in tensors):
+            return False
+        if (capture := engine.capture(tensors)) is None:
+            return False
+        self._devices.add(device)
+        self._measured.append((event, capture))
+        return True
 
     def _keep(self, tensor: Tensor) -> Record | None:
         record = measure(tensor)
@@ -117,14 +148,14 @@ def _allocate(count: int, device: torch.device) -> Tensor:
     def make() -> None:
         with torch.no_grad():
             if device.type != "cuda":
-                made.append(torch.zeros(count, 7, dtype=torch.int64, device=device))
+                made.append(torch.zeros(count, WIDTH, dtype=torch.int64, device=device))
                 return
             # Streams are lent in turn: this one might be the caller's.
             for _ in range(64):
                 stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
                 if stream != caller:
                     with torch.cuda.stream(stream):
-                        made.append(torch.zeros(count, 7, dtype=torch.int64, device=device))
+                        made.append(torch.zeros(count, WIDTH, dtype=torch.int64, device=device))
                     stream.synchronize()
                     return
 

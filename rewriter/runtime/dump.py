@@ -56,6 +56,7 @@ class DumpWriter:
         from there where others have those numbers."""
         if self._constant is None:
             self._write_manifest()
+            self._ranked.mkdir(parents=True, exist_ok=True)
             self._constant = self._constant_members()
         path = self._make_directory(call)
         changing = {

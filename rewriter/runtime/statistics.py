@@ -19,6 +19,9 @@ from torch import Tensor
 BLOCK = 1 << 20
 """Most elements converted to float64 at a time; it bounds the temporaries to a few times 8 MiB."""
 
+WIDTH = 8
+"""Numbers in the ``values`` of a Record."""
+
 _INF = math.inf
 _INT64_MIN = -(1 << 63)
 
@@ -97,7 +100,7 @@ def measure(tensor: Tensor) -> Record | None:
             return None
         view, repeat = _distinct(tensor)
         if view.numel() == 0:
-            values = torch.zeros(8, dtype=torch.int64, device=tensor.device)
+            values = torch.zeros(WIDTH, dtype=torch.int64, device=tensor.device)
         else:
             rows = [_reduce(block) for block in blocks(view)]
             values = rows[0] if len(rows) == 1 else _merge(torch.stack(rows), tensor.dtype)

@@ -185,12 +185,13 @@ def test_what_ran_is_told_where_its_statistics_are_lost(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without `sync` the fault is met when the statistics are fetched."""
+    """Without `sync` the fault is met when the statistics are fetched; here without an engine."""
 
     def fail(records: Any) -> Any:
         raise RuntimeError(FAULT)
 
     monkeypatch.setattr("rewriter.runtime.event.collect", fail)
+    monkeypatch.setattr("rewriter.runtime.fast_paths.start_queue", lambda: None)
     made = recorder("print")
     made.before(12, torch.ones(2))
     assert [(row["launch"], row["arg"], "max" in row) for row in events(tmp_path)] == [
@@ -207,6 +208,7 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Whether the stream seems to be captured. On the CPU a capture runs, as one replay would."""
     state = [False]
     monkeypatch.setattr("rewriter.runtime.device.is_capturing", lambda: state[0])
+    monkeypatch.setattr("rewriter.runtime.fast_paths.start_queue", lambda: None)
 
     def set_state(on: bool) -> None:
         state[0] = on

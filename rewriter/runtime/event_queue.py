@@ -14,13 +14,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import torch
+
 from .engine_library import EngineUnavailable, load
 
 PRINTS_NOTHING, COLLECTS = -1, -2  # instead of a descriptor of standard output
-LAUNCH = "@7q"
-"""What `launch` takes, packed: the call, the plan, the iteration, how many threads may measure,
-whether to wait until it is written, the stream, how many tensors there are; then their addresses.
-"""
+LAUNCH = "@4q"
+"""What `launch` takes, packed: the call, the plan, the iteration, the stream; then the address of
+each tensor."""
 
 
 class EventQueue:
@@ -36,7 +37,7 @@ class EventQueue:
 
         handle, text = ctypes.c_void_p, ctypes.c_char_p
         number, size = ctypes.c_int32, ctypes.c_int64
-        self._open = declared("open", handle, number, number, text, size)
+        self._open = declared("open", handle, number, number, number, number, text, size)
         self.close = declared("close", None, handle)
         self._plan = declared("plan", handle, text)
         self.forget = declared("forget", None, handle)
@@ -47,9 +48,11 @@ class EventQueue:
         self._problem = declared("problem", number, number)
         self._device_problem = declared("device_problem", text)
 
-    def open(self, lines: int, rows: int, start: bytes) -> int:
-        """A call of a wrapper, by its descriptors; `start` begins its lines."""
-        number: int = self._open(lines, rows, start, len(start))
+    def open(self, lines: int, rows: int, is_prompt: bool, start: bytes) -> int:
+        """A call of a wrapper, by its descriptors; `start` begins its lines, and if it is prompt, a
+        launch waits until it is written."""
+        threads = torch.get_num_threads()
+        number: int = self._open(lines, rows, threads, is_prompt, start, len(start))
         return number
 
     def plan(self, packed: bytes) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-import torch
-
 from .direct_names import announce
 from .event import Label, ProbedLaunch
 from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
@@ -84,9 +82,10 @@ class FastPaths:
             lines = COLLECTS if call.stdout is None else call.stdout.descriptor
             call.collects = call.stdout is None
             call.is_prompt = self._is_prompt or call.collects
-            call.threads = torch.get_num_threads()
             rows = -1 if call.directory is None else call.directory.duplicate()
-            call.queued = self._queue.open(lines, rows, call.start)
+            call.queued = self._queue.open(lines, rows, call.is_prompt, call.start)
+            call.measure = self._queue.launch
+            call.is_quick = not call.collects
 
     def close(self, call: RunningCall) -> None:
         """A call is over."""
@@ -101,8 +100,19 @@ class FastPaths:
 
     def _measured(self, phase: str, otherwise: Act) -> Act:
         plans, launches, measure = self._plans[phase], self._launches, self._measure
+        as_before, calls = plans.measure_as_before, self._calls
 
         def at(launch: int, *values: Any) -> None:
+            call = calls.get(get_ident())
+            if call is not None and call.is_quick and not call.pending and launch != call.slow:
+                try:
+                    result = as_before(call.measure, call, launch, values)
+                except Exception:
+                    result = 0  # the other ways tell what is wrong
+                if result:
+                    if result == 2:
+                        self._tell_problems()
+                    return
             known = launches[launch]
             if not measure(plans, known, known.labels[phase], values):
                 otherwise(launch, *values)

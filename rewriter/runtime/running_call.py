@@ -26,9 +26,9 @@ class RunningCall:
     probe keeps for as long as the call runs. `capture` is the CUDA graph that the call goes into.
     `stdout` is where lines can be written directly, `start` what each begins with, and `uses_cuda`
     whether a CUDA graph may be captured meanwhile. `queued` is the call's number in the
-    `EventQueue`, if it uses that, `is_prompt` whether a launch waits until it is written,
-    `collects` whether Python has to write its lines, and `threads` how many may measure. `slow` is
-    the launch before which values went another way.
+    `EventQueue`, if it uses that, and `measure` its `launch`; `is_prompt` is whether launches wait
+    until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
+    launch needs nothing else. `slow` is the launch before which values went another way.
     """
 
     number: int
@@ -46,7 +46,8 @@ class RunningCall:
     queued: int = 0
     is_prompt: bool = False
     collects: bool = False
-    threads: int = 1
+    is_quick: bool = False
+    measure: Callable[[bytes], int] = lambda _: 0
     slow: int = -1
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})

@@ -260,7 +260,7 @@ def test_a_graph_that_was_not_replayed_again_is_not_told_again(
     ((capture, _),) = made._graphs._captures
     # What each replay does.
     capture._replays.add_(1)
-    capture.events[0][1][0].values[3:5] = torch.full((2,), 9.0, dtype=torch.float64).view(
+    capture.events[0][1][0].values[4:6] = torch.full((2,), 9.0, dtype=torch.float64).view(
         torch.int64
     )
     made.begin()

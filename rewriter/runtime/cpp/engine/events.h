@@ -26,6 +26,8 @@ struct EventCall {
   EventCall(int lines, int rows, std::string start)
       : lines(lines), rows(rows), start(std::move(start)) {}
 
+  int32_t threads = 1;
+  bool is_prompt = false;
   const int lines;  // the descriptor of standard output
   RowsFile rows;
   const std::string start;

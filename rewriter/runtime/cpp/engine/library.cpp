@@ -96,9 +96,13 @@ using inductor_rewriter::Events;
 
 // A call of a wrapper starts, or goes on: `lines` is the descriptor of standard output, -1 where
 // nothing is printed, -2 where Python takes the lines itself; `rows` is the file of its rows or -1.
+// So many threads may measure; a launch of one that is prompt returns when it is written.
 EXPORTED void* inductor_rewriter_open(
-    int32_t lines, int32_t rows, const char* start, int64_t size) {
-  return new EventCall(lines, rows, std::string(start, static_cast<std::size_t>(size)));
+    int32_t lines, int32_t rows, int32_t threads, int32_t prompt, const char* start, int64_t size) {
+  auto* call = new EventCall(lines, rows, std::string(start, static_cast<std::size_t>(size)));
+  call->threads = threads;
+  call->is_prompt = prompt;
+  return call;
 }
 
 // Nothing follows of this call.
@@ -113,17 +117,15 @@ EXPORTED void* inductor_rewriter_plan(const char* packed) {
 
 EXPORTED void inductor_rewriter_forget(inductor_rewriter::SharedPlan* plan) { delete plan; }
 
-// Measures a phase of a launch: its call, plan, iteration, how many threads may measure, whether to
-// return when it is written, the stream, the number of tensors, and the address of each. 0 for what
-// cannot be measured, 2 where something could not be written before.
+// Measures a phase of a launch: its call, plan, iteration, the stream, and the address of each tensor.
+// 0 for what cannot be measured, 2 where something could not be written before.
 EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   Events& events = Events::get();
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
   const auto& plan = *reinterpret_cast<inductor_rewriter::SharedPlan*>(packed[1]);
-  const int32_t threads = static_cast<int32_t>(packed[3]);
-  const bool at_once = packed[4];
-  void* stream = reinterpret_cast<void*>(packed[5]);
-  const int64_t* addresses = packed + 7;
+  const bool at_once = call.is_prompt;
+  void* stream = reinterpret_cast<void*>(packed[3]);
+  const int64_t* addresses = packed + 4;
   Gpu* const device = plan->device < 0 ? nullptr : &gpu(plan->device);
   const std::size_t count = plan->gpu_places.size();
   if (device && (count > most_awaited || !device->is_started() || device->is_capturing(stream))) {
@@ -137,7 +139,7 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
     const void* data = reinterpret_cast<const void*>(addresses[at]);
     Measured& to = job->measured[at++];
     if (value.layout.device < 0 &&
-        !inductor_rewriter::measure_on_cpu(value.layout, data, threads, to)) {
+        !inductor_rewriter::measure_on_cpu(value.layout, data, call.threads, to)) {
       return 0;
     }
   }

@@ -46,8 +46,20 @@ def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("rewriter.core.documents.as_json", checked_json)
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Where the rewriter keeps the libraries of packages that it builds, by all they are made of.
+
+    It is that of all tests of a run, and nobody else's.
+    """
+    folder = _of_the_run(tmp_path_factory, worker_id) / "kept"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(
+    kept: Path,
     monkeypatch: pytest.MonkeyPatch,
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
@@ -65,9 +77,8 @@ def _clean_environment(
         "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
     ):
         monkeypatch.delenv(name, raising=False)
-    # What one test builds is nothing for another one, nor for who runs them.
-    monkeypatch.setenv("REWRITER_CACHE_DIR", "off")
-    # But for the engine: a test may start a dozen programs that measure.
+    # What tests build is nothing for who runs them; the engine is that of all runs.
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(kept))
     cache = getattr(pytestconfig, "cache", None)
     engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
     monkeypatch.setenv("REWRITER_ENGINE_DIR", str(engine))
@@ -135,17 +146,25 @@ def packaged(
     """`packaged("mlp", "appended")` is the `.pt2` package of that model, for the CPU.
 
     The second argument is one of `PACKAGE_VARIANTS` of `fixtures/capture.py`. The package
-    "several" has several models. What `exported` has is not exported again.
+    "several" has several models; the second is the first with another weight in its library, or
+    "exported" on its own. What `exported` has is not exported again.
     """
     from capture import PACKAGE_VARIANTS, export_case, package_case, package_exported
     from models import build_for, several
+    from packages import with_weight
 
     def get(name: str, variant: str = "library") -> Packaged:
         def make(folder: Path) -> Packaged:
             path = folder / f"{name}.pt2"
             if name == "several":
-                other = export_case(several("cpu")["net_b"], folder / "net_b")
-                return package_exported({"net": exported("mlp"), "net_b": other}, path)
+                first, cases = exported("mlp"), several("cpu")
+                weights = (case.fn.up.weight for case in cases.values())  # type: ignore[attr-defined]
+                other = (
+                    export_case(cases["net_b"], folder / "net_b")
+                    if variant == "exported"
+                    else with_weight(first, *weights, folder / "net_b")
+                )
+                return package_exported({"net": first, "net_b": other}, path)
             if variant == "library":
                 return package_exported({"model": exported(name)}, path)
             case, config = build_for("aoti", name)("cpu"), PACKAGE_VARIANTS[variant]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,3 +38,25 @@ def _vector_instructions(compilations: Compilations, _inductor_cache: None) -> I
         patch.setattr(config.cpp, "vec_isa_ok", True)
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         yield
+
+
+@pytest.fixture(scope="session")
+def built(kept: Path) -> Callable[..., Path]:
+    """A driver of `test_cpp_runtime.py`, for a set of flags, a format and a way of compiling.
+
+    Each is compiled once in a run.
+    """
+    from compilations import Compilations
+    from test_cpp_runtime import FLAGS, compile_driver
+
+    folder = kept.parent / "drivers"
+    folder.mkdir(exist_ok=True)
+    drivers = Compilations(folder)
+
+    def get(flags: str = "inductor", format: str = "text", in_two: bool = False) -> Path:
+        return drivers.value_with_files(
+            lambda place: compile_driver(place, FLAGS[flags], format, in_two),
+            *(flags, format, "apart" if in_two else "whole"),
+        )
+
+    return get

@@ -297,16 +297,15 @@ def test_outputs_of_other_modes_of_aoti_are_bit_equal(
 @pytest.mark.parametrize(
     ("model", "probes"),
     [
-        ("mlp", "hash"),
-        ("mlp", "print"),
         ("mlp", "save"),
+        *(pytest.param("mlp", probes, marks=EXHAUSTIVE) for probes in EACH if probes != "save"),
         *(pytest.param("customop", probes, marks=EXHAUSTIVE) for probes in EACH),
     ],
 )
 def test_each_probe_alone(
     model: str, probes: str, jit: Callable[[str], Jit], tmp_path: Path
 ) -> None:
-    """In a plain run, `names` alone is in a package: `test_packages.py`."""
+    """In a plain run, all with every form of a launch, and `names` in `test_packages.py`."""
     check_equal_and_seen(jit(model), model, probes, tmp_path)
 
 
@@ -364,7 +363,7 @@ def test_saved_values_are_those_of_the_python_wrapper(
     source = rewriter.instrument(tmp_path / "output_code.py", selection).source
     apart(call, source, graph.args, tmp_path, environment=dumps["python"])
     subject = jit(model)
-    subject.run(0, probed(subject, 0, "save", tmp_path, when="after")[1], dumps["cpp"])
+    subject.run(0, probed(subject, 0, "save", tmp_path)[1], dumps["cpp"])
     python, cpp = (saved_writes(tmp_path / name) for name in dumps)
     assert len(python) > 1
     for expected, actual in zip(python.values(), cpp.values(), strict=True):
@@ -399,9 +398,9 @@ def test_saved_values_of_aoti_are_those_of_eager(
 def test_each_call_is_a_run_of_its_own(
     jit: Callable[[str], Jit], apart: Apart, tmp_path: Path
 ) -> None:
-    """Two calls in one process; the wrapper is the same file, so it is compiled once."""
+    """Two calls in one process; the wrapper is one of other tests, so it is not compiled."""
     subject = jit("mlp")
-    source = probed(subject, 0, "names,save", tmp_path)[1]
+    source = probed(subject, 0, "save", tmp_path)[1]
     for _ in range(2):
         subject.run(0, source, {"REWRITER_DUMP": str(tmp_path / "dump")})
     assert len(list((tmp_path / "dump/rank0").iterdir())) == 2
@@ -409,7 +408,7 @@ def test_each_call_is_a_run_of_its_own(
 
 
 def test_a_silenced_wrapper_is_silent(jit: Callable[[str], Jit], tmp_path: Path) -> None:
-    subject = jit("mlp")
+    subject = jit(FIRST)
     source = probed(subject, 0, ALL, tmp_path)[1]
     ran = subject.run(0, source, {"REWRITER_DUMP": str(tmp_path / "dump"), "REWRITER_PROBE": "off"})
     assert (ran.out, ran.err) == ("", "")

@@ -40,6 +40,7 @@ def run(file: Path, args: list[object], *options: str) -> subprocess.CompletedPr
 
 
 def test_names_survive_an_abort(compiled_cpp: Callable[[str], Compiled], tmp_path: Path) -> None:
+    """And what was recorded is read: what the kernel was given, and who wrote that."""
     graph = compiled_cpp("mlp").graphs[0]
     file = tmp_path / "output_code.py"
     file.write_text(deadly(graph.source))
@@ -47,16 +48,21 @@ def test_names_survive_an_abort(compiled_cpp: Callable[[str], Compiled], tmp_pat
     (culprit,) = (launch for launch in launches if "softmax" in launch.kernel)
     assert 0 < culprit.index < len(launches) - 1
 
-    ran = run(file, graph.args, "--probe", "names")
+    ran = run(file, graph.args, "--probe", "names,print", "-d", str(tmp_path / "dump"))
 
     assert ran.returncode == 1
-    names = [line for line in ran.stdout.splitlines() if line.startswith("[rewriter 0] #")]
+    names = [
+        line for line in ran.stdout.splitlines() if re.match(r"\[rewriter 0\] #\d+ before", line)
+    ]
     assert names == [
         f"[rewriter 0] #{launch.index} before {launch.kernel}"
         for launch in launches[: culprit.index + 1]
     ]
     assert "signal SIGABRT" in ran.stderr
-    assert f"the program ended in or after launch #{culprit.index} {culprit.kernel}" in ran.stdout
+    _, _, verdict = ran.stdout.partition("verdict: ")
+    assert f"launch #{culprit.index} {culprit.kernel}" in verdict.splitlines()[0]
+    assert re.search(r"  f32\[8, 16\] .*  min ", verdict)
+    assert f"written by #{culprit.index - 1} " in verdict
 
 
 @pytest.mark.exhaustive
@@ -78,15 +84,17 @@ def test_upstream_loses_its_names(tmp_path: Path) -> None:
     assert "before_launch" not in dead.stdout
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("probes", ["names", "names,print,save"])
 def test_a_crash_leaves_a_dump_that_can_be_read(
-    compiled_cpp: Callable[[str], Compiled], tmp_path: Path
+    probes: str, compiled_cpp: Callable[[str], Compiled], tmp_path: Path
 ) -> None:
     graph = compiled_cpp("mlp").graphs[0]
     file = tmp_path / "output_code.py"
     file.write_text(deadly(graph.source))
     ran = rewriter.run(
         file,
-        rewriter.select("names,print,save"),
+        rewriter.select(probes),
         args=_saved(graph.args, tmp_path),
         dump=tmp_path / "dump",
     )

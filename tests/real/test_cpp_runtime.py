@@ -7,7 +7,6 @@ lines do; the same tensors go through the Python recorder.
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import json
 import math
@@ -57,6 +56,8 @@ FLAGS = {
     "-fno-unsafe-math-optimizations -ffp-contract=off -fexcess-precision=fast "
     "-fno-tree-loop-vectorize -march=native",
     "fast": "-std=c++20 -O3 -DNDEBUG -ffast-math",
+    # To compile.
+    "quick": "-std=c++17 -O0",
 }
 _NAMES = """
 bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64
@@ -401,17 +402,6 @@ def load(path: Path) -> ctypes.CDLL:
     return library
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The shared object for a set of flags, a format and a way of compiling, compiled once."""
-
-    @functools.cache
-    def get(flags: str = "inductor", format: str = "text", in_two: bool = False) -> Path:
-        return compile_driver(tmp_path_factory.mktemp("driver"), FLAGS[flags], format, in_two)
-
-    return get
-
-
 @pytest.fixture
 def library(built: Callable[..., Path]) -> ctypes.CDLL:
     return load(built())
@@ -419,7 +409,7 @@ def library(built: Callable[..., Path]) -> ctypes.CDLL:
 
 @pytest.fixture
 def upstream(built: Callable[..., Path]) -> ctypes.CDLL:
-    return load(built(format="upstream"))
+    return load(built("quick", "upstream"))
 
 
 def options_of(*names: str, **changes: Any) -> dict[str, Any]:
@@ -537,7 +527,7 @@ def both(
         recorder = attach(options, rows)
         recorder.begin()
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
-        native = Native(load(built(flags=flags)), options, rows)
+        native = Native(load(built(flags, in_two=flags == "fast")), options, rows)
         native.begin()
         made.append(Both(recorder, native, (python, cpp), capfd))
         return made[-1]
@@ -600,7 +590,7 @@ def test_lines_and_events_for_every_dtype_and_shape(
 SPECIAL = [0.0, 1.0, -2.5, math.nan, math.inf, -math.inf, 1e-45, 1e-310, 3e38, 1.7e308, -1.7e308]
 
 
-@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("flags", ["inductor", "fast"])
 def test_statistics_of_difficult_values(flags: str, both: Callable[..., Both]) -> None:
     runtimes = both("print", flags=flags)
     generator = torch.Generator().manual_seed(0)
@@ -1511,20 +1501,12 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
 
 # --- The text itself ----------------------------------------------------------------------------
 
-SUBSETS = [
-    *((name,) for name in PROBES),
-    # With all probes, and in upstream's format, the driver is compiled.
-    *(
-        pytest.param(subset, marks=pytest.mark.exhaustive)
-        for subset in (*itertools.combinations(PROBES[2:5], 2), PROBES)
-    ),
-]
+SUBSETS = [*((name,) for name in PROBES), *itertools.combinations(PROBES[2:5], 2), PROBES]
 
 
-@pytest.mark.parametrize("subset", SUBSETS, ids="-".join)
-def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
-    source, bodies = tmp_path / "text.cpp", tmp_path / "apart.cpp"
-    use = (
+def calls_of(number: int) -> str:
+    """A wrapper's table, and a function that calls what its lines call."""
+    return (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
         'true, "", "", 0, "all", false, ""};\n'
@@ -1532,20 +1514,41 @@ def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: P
         "nullptr}};\n"
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
         "}}\n"
-        "void run(AtenTensorHandle x) {\n"
+        f"void run{number}(AtenTensorHandle x) {{\n"
         "  inductor_rewriter::Call _rw(inductor_rewriter::wrapper);\n"
         "  _rw.before(1);\n"
         "  static const int64_t sizes[] = {1};\n"
         '  _rw.after(1, x, _rw.view(x, 1, sizes, sizes, 0L), 5L, 2.5f, true, nullptr, "text");\n'
         "}\n"
     )
-    format = "upstream" if len(subset) == 2 else "text"
-    source.write_text(text(subset, format) + use)
-    bodies.write_text(apart(subset, format))
-    standard = "-std=c++20" if len(subset) == 2 else "-std=c++17"
+
+
+def check_syntax(folder: Path, whole: str, bodies: str, standard: str) -> None:
+    """The compiler takes a text in one piece, and with the bodies apart."""
+    (folder / "text.cpp").write_text(whole)
+    (folder / "apart.cpp").write_text(bodies)
+    source, other = str(folder / "text.cpp"), str(folder / "apart.cpp")
     command = ["g++", standard, "-fsyntax-only", *STRICT, *HEADERS]
-    subprocess.run([*command, str(source)], check=True)
-    subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", str(source), str(bodies)], check=True)
+    subprocess.run([*command, source], check=True)
+    subprocess.run([*command, "-DINDUCTOR_REWRITER_APART", source, other], check=True)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("subset", SUBSETS, ids="-".join)
+def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
+    format = "upstream" if len(subset) == 2 else "text"
+    standard = "-std=c++20" if len(subset) == 2 else "-std=c++17"
+    check_syntax(tmp_path, text(subset, format) + calls_of(0), apart(subset, format), standard)
+
+
+def test_every_probe_compiles_without_the_others(tmp_path: Path) -> None:
+    """Each in a namespace of its own, of one file: torch's headers are read once."""
+    wholes, bodies = [], []
+    for number, name in enumerate(PROBES):
+        own = "#define inductor_rewriter rewriter_{0}\n{1}\n#undef inductor_rewriter\n".format
+        wholes.append(own(number, text([name], "text") + calls_of(number)))
+        bodies.append(own(number, apart([name], "text")))
+    check_syntax(tmp_path, "".join(wholes), "".join(bodies), "-std=c++17")
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
@@ -1600,7 +1603,7 @@ def test_both_ways_of_compiling_do_the_same(
     handle = handle_of(tensor)
     seen = []
     # Both are in this process at once, and neither may take the other's functions.
-    libraries = [load(built(in_two=in_two)) for in_two in (False, True)]
+    libraries = [load(built()), load(built("fast", in_two=True))]
     for number, library in enumerate(libraries):
         dump = tmp_path / str(number)
         monkeypatch.setenv("REWRITER_DUMP", str(dump))
@@ -1636,15 +1639,16 @@ def test_both_ways_of_compiling_do_the_same(
 def test_nothing_of_it_is_visible_to_other_libraries(
     in_two: bool, built: Callable[..., Path]
 ) -> None:
+    path = built("fast", in_two=True) if in_two else built()
     for option in ("-gC", "-DC"):
-        command = ["nm", option, "--defined-only", str(built(in_two=in_two))]
+        command = ["nm", option, "--defined-only", str(path)]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert "test_begin" in shown
         assert not [line for line in shown.splitlines() if "inductor_rewriter" in line]
 
 
 def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
-    folder = built(in_two=True).parent
+    folder = built("fast", in_two=True).parent
     command = ["nm", "-C", "--undefined-only", str(folder / "driver.o")]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))
@@ -1692,7 +1696,7 @@ def test_the_probe_of_the_documents_works(
         text=True,
         check=True,
     ).stdout
-    library = load(compile_sources(tmp_path, FLAGS["inductor"], {"driver": bundled + driver()}))
+    library = load(compile_sources(tmp_path, FLAGS["quick"], {"driver": bundled + driver()}))
     native = Native(library, options_of("count"), [row_of()])
     native.begin()
     native.before(12, torch.ones(5))

@@ -172,7 +172,8 @@ def test_digests_are_those_of_the_files_saved_beside_them(
         assert list(row).index("inf") < list(row).index("fingerprint") < list(row).index("file")
 
 
-@pytest.mark.parametrize("model", ["mlp", pytest.param("scatter", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("model", ["mlp", "scatter"])
 def test_wrappers_in_both_languages_give_the_same(
     model: str,
     compiled: Callable[[str], Compiled],

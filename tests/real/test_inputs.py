@@ -6,7 +6,6 @@ import ast
 import ctypes
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
-from rewriter.instrumentation.bundle import text
 from rewriter.locate.inputs import dimension, row
 from rewriter.locate.types import EntryPoint
 from rewriter.runtime import attach
 from rewriter.runtime.expected import ExpectedInput, Symbols, compare
 from rewriter.runtime.host.harness import HARNESSES
-from test_cpp_runtime import FLAGS, HEADERS, LIBRARIES, STRICT, Native, driver, load, options_of
+from test_cpp_runtime import Native, load, options_of
 from test_cpp_runtime import row_of as launch_of
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -274,15 +272,9 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The C++ runtime with the probe, and what makes calls of it."""
-    folder = tmp_path_factory.mktemp("inputs")
-    (folder / "driver.cpp").write_text(text(["inputs", "print"], "text") + driver())
-    made = folder / "driver.so"
-    command = ["g++", *FLAGS["inductor"].split(), *STRICT, "-fPIC", "-shared", *HEADERS]
-    command += [str(folder / "driver.cpp"), "-o", str(made), f"-L{LIBRARIES}"]
-    subprocess.run([*command, f"-Wl,-rpath,{LIBRARIES}", "-ltorch", "-ltorch_cpu"], check=True)
-    return load(made)
+def library(built: Callable[..., Path]) -> ctypes.CDLL:
+    """The C++ runtime with all probes, and what makes calls of it."""
+    return load(built())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -486,6 +478,17 @@ def test_jit_cpp_wrappers_are_checked_before_they_assert(
         assert lines_of(ran) == [f"[rewriter 0] inputs {names[place]}: {said}"]
 
 
+def wrong_inputs(good: torch.Tensor) -> list[tuple[torch.Tensor, str]]:
+    """What does not fit where `good` does, and what is said of it."""
+    return [
+        (torch.ones(4, 32), "size [4, 32], expected [8, 32] (dimension 0)"),
+        (torch.ones(32, 8).t(), "stride [1, 8], expected [32, 1] (dimensions 0, 1)"),
+        (good.double(), "dtype float64, expected float32"),
+        (good.to("meta"), "device meta, expected cpu"),
+    ]
+
+
+@pytest.mark.exhaustive
 def test_packages_are_checked_though_they_assert_nothing(
     exported: Callable[..., Exported], tmp_path: Path, apart: Apart
 ) -> None:
@@ -500,12 +503,7 @@ def test_packages_are_checked_though_they_assert_nothing(
     ran = apart(run_aoti, so, [good])
     assert made.so is not None
     assert (ran.outcome, ran.out) == (run_aoti(made.so, [good]), "")
-    for wrong, said in (
-        (torch.ones(4, 32), "size [4, 32], expected [8, 32] (dimension 0)"),
-        (torch.ones(32, 8).t(), "stride [1, 8], expected [32, 1] (dimensions 0, 1)"),
-        (good.double(), "dtype float64, expected float32"),
-        (good.to("meta"), "device meta, expected cpu"),
-    ):
+    for wrong, said in wrong_inputs(good):
         found = lines_of(apart(checked, run_aoti, so, [wrong]))
         assert found == [f"[rewriter 0] inputs {name}: {said}"]
 

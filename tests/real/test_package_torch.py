@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import nn
 
-from capture import Packaged, package_case, package_cases
+from capture import Exported, Packaged, package_case, package_cases, package_exported
 from harness import Apart, Outcome
-from models import Case
+from models import MLP, MODELS, Case
 from packages import call_model, load_model
 from rewriter.cli import main
 
@@ -57,6 +57,36 @@ def scaled() -> Case:
     return Case(Scaled(), (torch.randn(4, 8),))
 
 
+def mlp() -> Case:
+    return MODELS["mlp"]("cpu")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a package has for a model, and what is known of it."""
+
+    case: Callable[[], Case]
+    module: type[nn.Module]
+    launches: int
+    zeroed: str  # one of its constants
+    constants: tuple[str, ...]
+
+
+# The models that most tests are about.
+KNOWN = {
+    "mlp": Model(
+        mlp,
+        MLP,
+        5,
+        "down.weight",
+        ("down.bias", "down.weight", "norm.bias", "norm.weight", "up.bias", "up.weight"),
+    ),
+    "methods": Model(
+        scaled, Scaled, 2, "scale", ("linear.bias", "linear.weight", "offset", "scale")
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Pair:
     """The same package plain and patched, and the inputs of its models."""
@@ -81,7 +111,9 @@ Use = Callable[..., Both]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+def pair(
+    exported: Callable[..., Exported], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Pair]:
     """`pair("linear")` is one of the packages below, patched; each is made once."""
     disk = {
         "aot_inductor.package_constants_in_so": False,
@@ -89,6 +121,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     }
     said = {"aot_inductor.metadata": {"author": "somebody", "purpose": "a test"}}
     makers: dict[str, Callable[[Path], Packaged]] = {
+        # What other tests have exported and built, twice.
+        "mlp": lambda path: package_exported(
+            dict.fromkeys(("prefill", "model"), exported("mlp")), path
+        ),
         "add": lambda path: package_case(add(), path),
         "linear": lambda path: package_case(scaled(), path, **said),
         "on disk": lambda path: package_case(scaled(), path, **disk),
@@ -134,9 +170,9 @@ def once(path: Path, args: tuple[Any, ...], model: str, pickled: bool) -> Outcom
 
 
 def is_eager(outcome: Outcome, case: Case) -> bool:
-    """Whether the only output is what the module itself gives, up to rounding."""
+    """Whether the first output is what the module itself gives, up to rounding."""
     with torch.no_grad():
-        expected = case.fn(*case.inputs)
+        expected = torch.utils._pytree.tree_leaves(case.fn(*case.inputs))[0]
     _, shape, _, data = outcome.outputs[0]
     actual = torch.frombuffer(bytearray(data), dtype=expected.dtype).reshape(shape)
     return torch.allclose(actual, expected, atol=1e-6)
@@ -145,14 +181,23 @@ def is_eager(outcome: Outcome, case: Case) -> bool:
 @pytest.mark.parametrize(
     ("name", "model", "case", "launches"),
     [
-        # The package of two methods has these models, too.
         pytest.param("add", "model", add, 1, marks=pytest.mark.exhaustive),
         pytest.param("linear", "model", scaled, 2, marks=pytest.mark.exhaustive),
         pytest.param("on disk", "model", scaled, 2, marks=pytest.mark.exhaustive),
-        ("methods", "prefill", add, 1),
-        ("methods", "model", scaled, 2),
+        pytest.param("methods", "prefill", add, 1, marks=pytest.mark.exhaustive),
+        pytest.param("methods", "model", scaled, 2, marks=pytest.mark.exhaustive),
+        ("mlp", "prefill", mlp, 5),
+        ("mlp", "model", mlp, 5),
     ],
-    ids=["add", "linear", "weights on disk", "first of two methods", "second of two methods"],
+    ids=[
+        "add",
+        "linear",
+        "weights on disk",
+        "first of two methods",
+        "second of two methods",
+        "first of a model twice",
+        "second of a model twice",
+    ],
 )
 def test_results(
     name: str,
@@ -168,15 +213,21 @@ def test_results(
     assert is_eager(both.patched, case())
 
 
+each_package = pytest.mark.parametrize(
+    "name", ["mlp", pytest.param("methods", marks=pytest.mark.exhaustive)]
+)
+
+
 def metadata(path: Path) -> dict[str, str]:
     said: dict[str, str] = load_model(path).get_metadata()
     return said
 
 
-def test_metadata(pair: Callable[[str], Pair], use: Use) -> None:
-    both = use(metadata, pair("methods"))
-    assert both.patched["author"] == "somebody"
-    assert both.patched["purpose"] == "a test"
+@each_package
+def test_metadata(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    both = use(metadata, pair(name))
+    own = {"author": "somebody", "purpose": "a test"} if name == "methods" else {}
+    assert own.items() <= both.patched.items()
     assert both.patched["AOTI_DEVICE_KEY"] == "cpu"
 
 
@@ -184,19 +235,22 @@ def names_of_constants(path: Path) -> list[str]:
     return sorted(load_model(path).get_constant_fqns())
 
 
-def test_names_of_constants(pair: Callable[[str], Pair], use: Use) -> None:
-    both = use(names_of_constants, pair("methods"))
-    assert both.patched == ["linear.bias", "linear.weight", "offset", "scale"]
+@each_package
+def test_names_of_constants(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    both = use(names_of_constants, pair(name))
+    assert both.patched == list(KNOWN[name].constants)
 
 
-def other_constants() -> dict[str, torch.Tensor]:
+def other_constants(module: type[nn.Module]) -> dict[str, torch.Tensor]:
     torch.manual_seed(3)
-    return {name: value.clone().detach() for name, value in Scaled().state_dict().items()}
+    return {name: value.clone().detach() for name, value in module().state_dict().items()}
 
 
-def exchange(path: Path, args: tuple[Any, ...], user_managed: bool) -> list[Outcome]:
+def exchange(
+    path: Path, args: tuple[Any, ...], module: type[nn.Module], user_managed: bool
+) -> list[Outcome]:
     """Call, exchange all constants, call; then change them in place, and call again."""
-    model, constants = load_model(path), other_constants()
+    model, constants = load_model(path), other_constants(module)
     outcomes = [call_model(model, args)]
     model.load_constants(constants, check_full_update=True, user_managed=user_managed)
     outcomes.append(call_model(model, args))
@@ -205,32 +259,42 @@ def exchange(path: Path, args: tuple[Any, ...], user_managed: bool) -> list[Outc
     return [*outcomes, call_model(model, args)]
 
 
+@each_package
 @pytest.mark.parametrize("user_managed", [False, True], ids=["copied", "user-managed"])
-def test_other_constants(user_managed: bool, pair: Callable[[str], Pair], use: Use) -> None:
+def test_other_constants(
+    user_managed: bool, name: str, pair: Callable[[str], Pair], use: Use
+) -> None:
     """Only what the user manages changes with the user's own tensors."""
-    made = pair("methods")
-    both = use(exchange, made, made.args(), user_managed)
-    assert len(both.lines) == 6
+    made = pair(name)
+    known = KNOWN[name]
+    both = use(exchange, made, made.args(), known.module, user_managed)
+    assert len(both.lines) == 3 * known.launches
     first, second, third = both.patched
     assert first.outputs != second.outputs
     assert (second.outputs != third.outputs) == user_managed
     torch.manual_seed(3)
-    assert is_eager(second, Case(Scaled(), made.args()))
+    assert is_eager(second, Case(known.module(), made.args()))
 
 
-def exchange_one(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
+def exchange_one(
+    path: Path, args: tuple[Any, ...], constants: dict[str, torch.Tensor]
+) -> list[Outcome]:
     model = load_model(path)
     before = call_model(model, args)
-    model.load_constants({"scale": torch.zeros(16)}, check_full_update=False)
+    model.load_constants(constants, check_full_update=False)
     return [before, call_model(model, args)]
 
 
-def test_one_other_constant(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("methods")
-    before, after = use(exchange_one, made, made.args()).patched
+@each_package
+def test_one_other_constant(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair(name)
+    known = KNOWN[name]
+    state = known.case().fn.state_dict()  # type: ignore[attr-defined]
+    zeros = {known.zeroed: torch.zeros_like(state[known.zeroed])}
+    before, after = use(exchange_one, made, made.args(), zeros).patched
     assert before.outputs != after.outputs
-    module = Scaled()
-    module.load_state_dict({**scaled().fn.state_dict(), "scale": torch.zeros(16)})  # type: ignore[attr-defined]
+    module = known.module()
+    module.load_state_dict({**state, **zeros})
     assert is_eager(after, Case(module, made.args()))
 
 
@@ -243,17 +307,19 @@ def missing(path: Path) -> str:
     return ""
 
 
-def test_a_name_that_no_model_has(pair: Callable[[str], Pair], use: Use) -> None:
-    assert "missing" in use(missing, pair("methods")).patched
+@each_package
+def test_a_name_that_no_model_has(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    assert "missing" in use(missing, pair(name)).patched
 
 
 def from_buffer(path: Path, args: tuple[Any, ...]) -> Outcome:
     return call_model(torch._inductor.aoti_load_package(io.BytesIO(path.read_bytes())), args)
 
 
-def test_from_a_buffer(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("methods")
-    assert len(use(from_buffer, made, made.args()).lines) == 2
+@each_package
+def test_from_a_buffer(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair(name)
+    assert len(use(from_buffer, made, made.args()).lines) == KNOWN[name].launches
 
 
 def several_runners(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
@@ -263,9 +329,10 @@ def several_runners(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
     return [call_model(model, args) for _ in range(4)]
 
 
-def test_more_runners_than_one(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("methods")
-    assert len(use(several_runners, made, made.args()).lines) == 8
+@each_package
+def test_more_runners_than_one(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair(name)
+    assert len(use(several_runners, made, made.args()).lines) == 4 * KNOWN[name].launches
 
 
 def threads(path: Path, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -280,10 +347,11 @@ def threads(path: Path, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return [outcome.outputs for outcome in results]
 
 
-def test_calls_from_several_threads(pair: Callable[[str], Pair], use: Use) -> None:
+@each_package
+def test_calls_from_several_threads(name: str, pair: Callable[[str], Pair], use: Use) -> None:
     """Each line is whole."""
-    made = pair("methods")
-    assert len(use(threads, made, made.args()).lines) == 80
+    made = pair(name)
+    assert len(use(threads, made, made.args()).lines) == 40 * KNOWN[name].launches
 
 
 def single_threaded(path: Path, args: tuple[Any, ...]) -> Outcome:
@@ -291,24 +359,26 @@ def single_threaded(path: Path, args: tuple[Any, ...]) -> Outcome:
     return call_model(model, args)
 
 
-def test_single_threaded(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("methods")
-    assert len(use(single_threaded, made, made.args()).lines) == 2
+@each_package
+def test_single_threaded(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair(name)
+    assert len(use(single_threaded, made, made.args()).lines) == KNOWN[name].launches
 
 
-def two_loads(path: Path, args: tuple[Any, ...]) -> list[Outcome]:
+def two_loads(path: Path, args: tuple[Any, ...], module: type[nn.Module]) -> list[Outcome]:
     """The constants of one are not those of the other; one stays when the other is gone."""
     first, second = load_model(path), load_model(path)
-    second.load_constants(other_constants(), check_full_update=True)
+    second.load_constants(other_constants(module), check_full_update=True)
     outcomes = [call_model(model, args) for model in (first, second, first)]
     del second
     return [*outcomes, call_model(first, args)]
 
 
-def test_two_loads(pair: Callable[[str], Pair], use: Use) -> None:
-    made = pair("methods")
-    both = use(two_loads, made, made.args())
+@each_package
+def test_two_loads(name: str, pair: Callable[[str], Pair], use: Use) -> None:
+    made = pair(name)
+    both = use(two_loads, made, made.args(), KNOWN[name].module)
     first, second, third, last = both.patched
     assert first == third == last
     assert first.outputs != second.outputs
-    assert len(both.lines) == 8
+    assert len(both.lines) == 4 * KNOWN[name].launches

@@ -41,6 +41,7 @@ from rewriter.instrumentation import bundle
 from rewriter.rebuild import patch
 from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (
+    EACH,
     OPAQUE,
     check_events,
     check_inputs,
@@ -48,10 +49,11 @@ from test_cpp_compiled import (
     dumped,
     taken_of,
 )
+from test_inputs import checked, lines_of, wrong_inputs
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-ALL = "hash,names,print,save"
+ALL = "hash,inputs,names,print,save"
 OPERATORS = str(Path(__file__).parents[2] / "fixtures/models.py")
 
 # Name, variant, and the routes that it is built by.
@@ -74,6 +76,7 @@ CASES = [
     ("scatter", "library", "link"),
     ("dtypes", "library", "link"),
     ("several", "library", "link"),
+    ("several", "exported", "link"),
 ]
 # What a plain `pytest` runs: one model with every form of a launch, which
 # `test_what_runs_first_has_every_form_of_a_launch` checks, and other forms of package.
@@ -130,18 +133,6 @@ class Seen:
 
 Patch = Callable[..., Patched]
 Run = Callable[..., Seen]
-
-
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where libraries are kept that tests of this file build."""
-    return str(tmp_path_factory.mktemp("builds"))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_built_twice(builds: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of equal sources, by equal commands, with an equal library."""
-    monkeypatch.setenv("REWRITER_CACHE_DIR", builds)
 
 
 def rewriter_json(*command: object) -> tuple[int, Json]:
@@ -283,7 +274,7 @@ def test_buffers_of_a_model_are_carried_from_call_to_call(patched: Patch, run: R
 @pytest.mark.parametrize(
     "probes",
     # One that other tests have built.
-    [pytest.param(name, marks=[] if name == "names" else EXHAUSTIVE) for name in ALL.split(",")],
+    [pytest.param(name, marks=[] if name == "names" else EXHAUSTIVE) for name in EACH],
 )
 @cases(lambda name, variant: (name, variant) != ("mlp", "library"))
 def test_each_probe_alone(
@@ -295,13 +286,10 @@ def test_each_probe_alone(
     assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [
-        ("mlp", "library"),
-        pytest.param("mlp", "appended", marks=EXHAUSTIVE),
-        pytest.param("transformer", "library", marks=EXHAUSTIVE),
-    ],
+    [("mlp", "library"), ("mlp", "appended"), ("transformer", "library")],
     ids=["mlp", "mlp-appended", "transformer"],
 )
 def test_all_compiled_anew(
@@ -314,6 +302,29 @@ def test_all_compiled_anew(
     assert own(run(case.path, args, "model").ran) == own(run(case.plain.path, args, "model").ran)
     assert main(["strip", str(case.path), "-o", str(tmp_path / "back.pt2")]) == 0
     assert filecmp.cmp(tmp_path / "back.pt2", case.plain.path, shallow=False)
+
+
+def test_nothing_of_the_plain_library_is_in_what_is_compiled_anew(
+    packaged: Callable[..., Packaged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but what the compiler makes of the sources, which is a line each."""
+    plain, path = packaged("mlp").path, tmp_path / "out.pt2"
+    compiler(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/commands\n{STUB}exec g++ "$@"\n')
+    command = ["instrument", plain, "--probe", "names", "--route", "full", "--no-check", "-o", path]
+    code, said = rewriter_json(*command)
+    assert (code, [model["route"] for model in said["models"]]) == (0, ["full"])
+    *compiled, link = [
+        line for line in (tmp_path / "commands").read_text().splitlines() if " -o " in line
+    ]
+    ends = r"\S+\.(?:cpp|s)(?= -o )"
+    sources = sorted(re.sub(r"^\w{20,}", "", re.search(ends, line)[0]) for line in compiled)
+    assert sources == [".kernel.cpp", ".wrapper.cpp", "constants.s", "runtime.cpp"]
+    assert "wrapper.o runtime.o kernel0.o constants.o" in link
+    assert ".kernels.so" not in link
+    with zipfile.ZipFile(path) as file:
+        assert not [name for name in file.namelist() if name.endswith(".kernels.so")]
+    assert main(["strip", str(path), "-o", str(tmp_path / "back.pt2")]) == 0
+    assert filecmp.cmp(tmp_path / "back.pt2", plain, shallow=False)
 
 
 @EXHAUSTIVE
@@ -329,6 +340,19 @@ def test_of_several_compile_commands_the_last_counts(
     assert "-DUSE_MMAP_SELF" in " ".join(later.models[0].command("Compile")).replace("-D ", "-D")
     assert later.models[0].weights == "behind the library"
     assert plain.models[0].weights == "in the library"
+
+
+def test_wrong_inputs_are_named(patched: Patch, apart: Apart, tmp_path: Path) -> None:
+    """AOTInductor runs its own checks only where `AOTI_RUNTIME_CHECK_INPUTS` is set."""
+    case = patched("mlp")
+    (good,) = case.plain.inputs["model"]
+    environment = {"REWRITER_DUMP": str(tmp_path / "dump")}
+    for value, said in ((good, None), *wrong_inputs(good)):
+        ran = apart(checked, run_package, case.path, [value], environment=environment)
+        lines = [re.sub(" inputs \\w+: ", " inputs: ", line) for line in lines_of(ran)]
+        # Those of `print` have two spaces.
+        unexpected = [line for line in lines if "inputs  in" not in line]
+        assert unexpected == ([] if said is None else [f"[rewriter 0] inputs: {said}"])
 
 
 # --- The same values as in the Python wrapper ---------------------------------------------------
@@ -574,35 +598,6 @@ def test_one_model_of_several(packaged: Callable[..., Packaged], run: Run, tmp_p
     assert filecmp.cmp(tmp_path / "back.pt2", plain.path, shallow=False)
 
 
-def test_two_runs_give_the_same_bytes(
-    packaged: Callable[..., Packaged],
-    patched: Patch,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From another place, to another name, and in another process; also with a library that was
-    built before, for which nothing is compiled."""
-    shutil.copy(packaged("mlp").path, tmp_path / "mlp.pt2")
-    expected = patched("mlp", probes="names").path
-    for name, again in (("another.name", False), ("and.another", True)):
-        command = [sys.executable, "-m", "rewriter", "instrument", "mlp.pt2"]
-        done = subprocess.run(
-            [*command, "--probe", "names", "--no-check", "-o", name],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(Path(rewriter.__file__).parent.parent),
-                "REWRITER_CACHE_DIR": str(tmp_path / "cache"),
-            },
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert ("built before" in done.stderr) == again
-        assert ("compiled the wrapper" in done.stderr) == (not again)
-        assert filecmp.cmp(tmp_path / name, expected, shallow=False)
-
-
 def test_packages_that_share_file_names_share_nothing_else(
     patched: Patch, run: Run, apart: Apart, tmp_path: Path
 ) -> None:
@@ -668,6 +663,20 @@ def script(path: Path, text: str) -> Path:
 def compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Have a shell script as the compiler."""
     monkeypatch.setenv("CXX", str(script(folder / "compiler", text)))
+
+
+# What a compiler makes of a source in `stub`: a line that refers to a kernel, which it has not.
+STUB = """\
+made= before=
+for one; do
+  [ "$before" != -o ] || made=$one
+  before=$one
+done
+case " $* " in *".cpp -o "*)
+  echo 'extern "C" void cpp_fused_0(); void wrapper() { cpp_fused_0(); }' |
+    exec g++ -fPIC -x c++ - -c -o "$made";;
+esac
+"""
 
 
 def broken_wrapper(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -740,23 +749,31 @@ def test_a_compiler_that_is_killed(
     assert len(error.splitlines()) <= 12
 
 
+in_place_of_sources = pytest.mark.parametrize(
+    "stub", [STUB, pytest.param("", marks=EXHAUSTIVE)], ids=["stub", "sources"]
+)
+
+
+@in_place_of_sources
 def test_a_compiler_that_crashes_with_the_precompiled_header_gets_none(
+    stub: str,
     packaged: Callable[..., Packaged],
-    patched: Patch,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     plain = packaged("mlp").path  # before the compiler is another
     text = 'case "$*" in *-include*) echo "internal compiler error: killed" >&2; exit 1;; esac\n'
-    compiler(tmp_path, monkeypatch, f'{text}exec g++ "$@"\n')
+    compiler(tmp_path, monkeypatch, f'{text}{stub}exec g++ "$@"\n')
     path = tmp_path / "out.pt2"
     command = ["instrument", plain, "--probe", "names", "-o", path, "--no-check"]
     assert main(list(map(str, command))) == 0
     assert "again without" in capsys.readouterr().err
 
 
+@in_place_of_sources
 def test_a_library_that_does_not_load(
+    stub: str,
     packaged: Callable[..., Packaged],
     temporary: Path,
     target: Path,
@@ -773,7 +790,7 @@ for one; do
 done
 exec g++ "$@"
 """
-    compiler(tmp_path, monkeypatch, text)
+    compiler(tmp_path, monkeypatch, stub + text)
     command = ["instrument", plain, "--probe", "names", "-o", target]
     assert main(list(map(str, command))) == 3
     error = capsys.readouterr().err
@@ -837,22 +854,35 @@ def test_operators_that_are_not_here(
 # --- Without torch ------------------------------------------------------------------------------
 
 
-def test_reading_and_rewriting_import_no_torch(
+def test_reading_and_rewriting_import_no_torch_and_give_the_same_bytes(
     packaged: Callable[..., Packaged],
     patched: Patch,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    plain, probed = packaged("mlp").path, patched("mlp").path
-    monkeypatch.setenv("REWRITER_CACHE_DIR", "off")  # It does build.
+    """From another place, to another name, and in another process; also with a library that was
+    built before, for which nothing is compiled."""
+    plain, probed = tmp_path / "mlp.pt2", patched("mlp").path
+    shutil.copy(packaged("mlp").path, plain)
+    expected = patched("mlp", probes="names").path
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "cache"))  # It does build.
+    build = ("instrument", plain, "--probe", "names", "--no-check", "-o")
     steps: Mapping[str, tuple[object, ...]] = {
         "list": ("list", plain),
         "list, patched": ("list", probed),
         "diff": ("instrument", plain, "--diff"),
         "sources": ("instrument", plain, "--no-rebuild", "-o", tmp_path / "sources"),
-        "build": ("instrument", plain, "--probe", "names", "--no-check", "-o", tmp_path / "o.pt2"),
+        "build": (*build, tmp_path / "another.name"),
         "strip": ("strip", probed, "-o", tmp_path / "back.pt2"),
     }
     for name, step in steps.items():
         modules = imported(COMMAND_LINE, *step)
         assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), name
+    assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
+    assert main(list(map(str, (*build, tmp_path / "and.another")))) == 0
+    error = capsys.readouterr().err
+    assert "built before" in error
+    assert "compiled the wrapper" not in error
+    for name in ("another.name", "and.another"):
+        assert filecmp.cmp(tmp_path / name, expected, shallow=False)

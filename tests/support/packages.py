@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from capture import Exported
 from harness import Outcome, copy, frozen
 
 
@@ -74,6 +75,20 @@ def run_packages(
     """Load several models, and only then call each: `wanted` says the package and the model."""
     loaded = {name: load_model(*which) for name, which in wanted.items()}
     return {name: call_model(model, args[name]) for name, model in loaded.items()}
+
+
+def with_weight(exported: Exported, old: torch.Tensor, new: torch.Tensor, folder: Path) -> Exported:
+    """What was exported of a module, with another weight in its library."""
+    assert exported.so is not None
+    before, after = (bytes(frozen(value)[-1]) for value in (old, new))
+    data = exported.so.read_bytes()
+    assert data.count(before) == 1
+    folder.mkdir()
+    so = folder / exported.so.name
+    so.write_bytes(data.replace(before, after))
+    files = tuple(str(so) if str(file) == str(exported.so) else file for file in exported.files)
+    assert files != exported.files
+    return replace(exported, so=so, files=files)
 
 
 def _mapped() -> set[str]:

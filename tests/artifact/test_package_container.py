@@ -8,7 +8,7 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +22,7 @@ from rewriter.instrumentation.select import select
 from rewriter.rebuild import build, patch
 from rewriter.rebuild.check import Loading
 from rewriter.rebuild.machine import Machine, Torch
+from sampling import sampled
 
 pytestmark = pytest.mark.properties
 
@@ -35,7 +36,12 @@ COMMANDS = {
     "strip": ["strip"],
     "doctor": ["doctor"],
 }
-all_commands = pytest.mark.parametrize("command", COMMANDS)
+
+
+def by_a_command(cases: Collection[str]) -> pytest.MarkDecorator:
+    """Each case is given to one of the commands; in the exhaustive run, to all."""
+    return pytest.mark.parametrize(("what", "command"), sampled(list(cases), list(COMMANDS)))
+
 
 MODEL = "model/data/aotinductor/model/"
 STEM = f"{MODEL}c{'a' * 51}.wrapper"
@@ -214,8 +220,7 @@ def at_of(number: int) -> int:
     return sum(30 + len(one.name) + len(one.data) for one in members()[:number])
 
 
-@all_commands
-@pytest.mark.parametrize("what", UNSAFE)
+@by_a_command(UNSAFE)
 def test_what_nobody_should_unpack_is_refused(
     what: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,8 +292,7 @@ CORRUPT: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@all_commands
-@pytest.mark.parametrize("what", CORRUPT)
+@by_a_command(CORRUPT)
 def test_a_damaged_zip_file_is_refused(
     what: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,8 +371,7 @@ OTHERS: dict[str, tuple[Callable[[], bytes], str, str]] = {
 }
 
 
-@all_commands
-@pytest.mark.parametrize("what", OTHERS)
+@by_a_command(OTHERS)
 def test_another_zip_file_is_named(
     what: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -666,8 +669,7 @@ UNKNOWN: dict[str, object] = {
 }
 
 
-@all_commands
-@pytest.mark.parametrize("what", UNKNOWN)
+@by_a_command(UNKNOWN)
 def test_an_unknown_manifest_is_refused(
     what: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ def _refused(data: bytes) -> None:
 _HEADER = b"# Instrumented by inductor-rewriter 0.1.0 with print, original sha256 "
 _TAGGED = _HEADER + b"0" * 64 + b"  # rewriter:00000000\nx = 1  # rewriter:00000000 begin\n"
 CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
-    # reader, input of a size, the smaller size
+    # reader, input of a size, twice the smaller size
     "a command of spaces": (
         lambda text: model.recorded(text, "Compile"),
         lambda size: _COMMAND.decode() + "g++" + " " * size + "x",
@@ -177,8 +177,8 @@ def _seconds(read: Callable[[Any], object], given: Any) -> float:
 @pytest.mark.parametrize("case", CASES)
 def test_time_is_linear_in_the_input(case: str) -> None:
     read, make, size = CASES[case]
-    small, large = make(size), make(4 * size)
-    read(make(size // 4))  # what is loaded once
+    small, large = make(size // 2), make(2 * size)
+    read(make(size // 8))  # what is loaded once
     once = min(_seconds(read, small) for _ in range(_ROUNDS))
     four = _seconds(read, large)
     for _ in range(_ROUNDS):

@@ -24,6 +24,7 @@ from rewriter.cache import journal
 from rewriter.cache.slots import scan
 from rewriter.core import edit
 
+exhaustive = pytest.mark.exhaustive
 NAMES = (MLP, CPP, CUDA)
 FROZEN = get("cpu-torch2.13/frozen").data
 FROZEN_CPP = get("cpu-torch2.13/frozen cpp_wrapper").data
@@ -110,10 +111,10 @@ def ends(process: int) -> bool:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("pass", 0),
+        pytest.param("pass", 0, marks=exhaustive),
         ("raise SystemExit(7)", 1),
-        ("raise ValueError('no')", 1),
-        ("import os; os.abort()", 1),
+        pytest.param("raise ValueError('no')", 1, marks=exhaustive),
+        pytest.param("import os; os.abort()", 1, marks=exhaustive),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 1),
     ],
     ids=["end", "code", "exception", "abort", "killed"],
@@ -132,7 +133,15 @@ def test_restored_however_it_ends(text: str, code: int, directory: Path, python:
     assert not (directory.parent / "dump").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=exhaustive),
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=exhaustive),
+    ],
+    ids=str,
+)
 def test_restored_when_it_is_stopped(
     number: int, started: Callable[..., tuple[Any, int]], directory: Path
 ) -> None:
@@ -175,7 +184,7 @@ def test_a_program_that_ignores_signals_is_killed_at_the_second(
     assert content(directory) == before
 
 
-@pytest.mark.parametrize("action", ["status", "instrument", "run"])
+@pytest.mark.parametrize("action", ["status", pytest.param("instrument", marks=exhaustive), "run"])
 def test_killed_and_restored_by_the_next_command(
     action: str, started: Callable[..., tuple[Any, int]], directory: Path, python: Python
 ) -> None:
@@ -266,7 +275,9 @@ def test_cold_for_this_program(directory: Path, tmp_path: Path, python: Python) 
     assert (directory / "zz" / "czznew.py").read_bytes() == source.read_bytes()
 
 
-@pytest.mark.parametrize("frozen", [FROZEN, FROZEN_CPP], ids=["python", "cpp"])
+@pytest.mark.parametrize(
+    "frozen", [pytest.param(FROZEN, marks=exhaustive), FROZEN_CPP], ids=["python", "cpp"]
+)
 def test_frozen_weights_are_named(
     frozen: bytes, directory: Path, tmp_path: Path, python: Python
 ) -> None:

@@ -182,6 +182,7 @@ def cpp() -> Graph:
     return graph_of(layers, "C++")
 
 
+@pytest.mark.exhaustive
 def test_a_cpp_wrapper_is_equal(dumped: Dumps) -> None:
     comparison = compare(dumped(cpp()), dumped(graph_of(layers)))
     assert comparison.equal
@@ -191,6 +192,7 @@ def test_a_cpp_wrapper_is_equal(dumped: Dumps) -> None:
     assert all(found.state == "equal" for found in comparison.launches)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("launch", [0, 1, 6, 9, LAST])
 def test_the_fault_is_found_against_a_cpp_wrapper(launch: int, dumped: Dumps) -> None:
     wrong = but(graph_of(layers), lambda source: corrupted(source, launch, "scaled"))
@@ -207,14 +209,9 @@ CPP_PLANTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reference", ["python", "cpp"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.exhaustive if number else [])
-        for number, name in enumerate(CPP_PLANTS)
-    ],
-)
+@pytest.mark.parametrize("name", CPP_PLANTS)
 def test_the_fault_of_a_cpp_wrapper_is_found(name: str, reference: str, dumped: Dumps) -> None:
     launch, plant = CPP_PLANTS[name]
     wrong = but(cpp(), lambda source: plant(source, launch))
@@ -281,6 +278,7 @@ def test_the_fault_is_found_in_lower_precision(launch: int, dumped: Dumps) -> No
     assert comparison.culprits[0].state == "non-finite"
 
 
+@pytest.mark.exhaustive
 def test_no_launch_of_a_cpp_wrapper_is_blamed_for_its_names(dumped: Dumps) -> None:
     """By results alone, which is all that `--when after` leaves."""
     a, b = dumped(cpp(), when="after"), dumped(graph_of(layers), when="after")

@@ -23,6 +23,7 @@ from artifacts import CPP_FIXTURES
 from capture import Compiled, Exported, Packaged
 from harness import Apart, Outcome, Ran, call, frozen, rebuild_aoti, run_aoti
 from models import VARIANTS, models_for
+from rewriter.comparison.dumps.compare import compare
 from rewriter.locate.types import Launch
 
 ALL = "hash,names,print,save,sync,time"
@@ -374,6 +375,25 @@ def test_saved_values_are_those_of_the_python_wrapper(
             assert tensor is not None
             assert tensor.stride() == theirs.stride()
             torch.testing.assert_close(tensor, theirs, msg=name)
+    if model == "mlp":
+        assert_compared_equal(tmp_path / "cpp", tmp_path / "python")
+
+
+def assert_compared_equal(cpp: Path, python: Path) -> None:
+    """`compare` matches the launches of either language, and blames none; but one that is wrong."""
+    found = compare(cpp, python)
+    assert found.equal
+    assert found.culprits == found.unmatched == ()
+    wrong = next(
+        row["path"]
+        for row in dumped(cpp)
+        if (row.get("launch"), row["phase"]) == (1, "after") and "file" in row
+    )
+    tensor = torch.load(wrong, weights_only=True)
+    wrong.unlink()  # other rows may have the same file
+    torch.save(tensor * 1.5, wrong)
+    (culprit, *_) = compare(cpp, python).culprits
+    assert culprit.place.launch == 1
 
 
 @EXHAUSTIVE

@@ -27,7 +27,10 @@ WAIT = "torch.ops._c10d_functional.wait_tensor.default"
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
-pytestmark = pytest.mark.skipif(not dist.is_available(), reason="a torch without torch.distributed")
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(not dist.is_available(), reason="a torch without torch.distributed"),
+]
 
 
 class Replica(nn.Module):

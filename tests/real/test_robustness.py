@@ -158,7 +158,14 @@ def test_modes_of_the_program_do_not_see_the_probes(recorder: Recorder) -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("redirect", [">/dev/full 2>/dev/full", ">&- 2>&-", "2>&-"])
+@pytest.mark.parametrize(
+    "redirect",
+    [
+        ">&- 2>&-",
+        pytest.param(">/dev/full 2>/dev/full", marks=pytest.mark.exhaustive),
+        pytest.param("2>&-", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_streams_that_cannot_be_written_do_not_stop_the_model(
     redirect: str, mlp_wrapper: Path, tmp_path: Path
 ) -> None:
@@ -260,7 +267,10 @@ def test_json_is_one_object(
     assert main([command, str(path), "--diff", "-o", "-"]) == 2
 
 
-@pytest.mark.parametrize("name", ["torch.py", "json.py", "wrapper", "wrapper.txt"])
+@pytest.mark.parametrize(
+    "name",
+    ["torch.py", pytest.param("json.py", marks=pytest.mark.exhaustive), "wrapper", "wrapper.txt"],
+)
 def test_a_wrapper_may_have_any_name(
     name: str, mlp_wrapper: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

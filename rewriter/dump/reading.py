@@ -36,6 +36,7 @@ from rewriter.dump.rows import (
 )
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
+_KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
 # What of `run.json` is shown at most: no reader depends on it.
@@ -127,10 +128,24 @@ class RunDump:
     @cached_property
     def steps(self) -> tuple[RunStep, ...]:
         """Every launch in the order in which they ran, the inputs of the call first."""
-        return tuple(step for step, _ in self.walk())
+        is_kept = (self.path / EVENTS).stat().st_size <= _KEPT_BYTES
+        steps = []
+        for step, rows in self.walk():
+            steps.append(step)
+            if is_kept:
+                self._kept[step.position] = tuple(rows)
+        return tuple(steps)
+
+    @cached_property
+    def _kept(self) -> dict[int, tuple[EventRow, ...]]:
+        """The rows of each step, of a file that is not long: reading them again takes longer than
+        all that is done with them."""
+        return {}
 
     def rows(self, step: RunStep) -> list[EventRow]:
         """The events of a step: one row for each phase and argument."""
+        if step.position in self._kept:
+            return list(self._kept[step.position])
         path = self.path / EVENTS
         with path.open("rb") as file:
             file.seek(step.offset)
@@ -157,6 +172,11 @@ class RunDump:
         """Inputs of the call that are not what the wrapper was compiled for."""
         rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
         return (row for row in rows if row.unexpected)
+
+    @cached_property
+    def saves(self) -> bool:
+        """Whether tensors were saved, as far as the rows say."""
+        return b'"file"' in (self.path / EVENTS).read_bytes()
 
     def _having(self, field: str) -> Iterator[EventRow]:
         # Most files have none, and they may be long.

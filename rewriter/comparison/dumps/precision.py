@@ -295,10 +295,10 @@ def _length(result: Error, operands: Sequence[Error], text: str) -> float:
 
 def _error(tensor: TensorComparison) -> Error | None:
     metrics = tensor.metrics
-    if metrics is None or tensor.state == "non-finite":
+    if tensor.state == "non-finite" or not any(dtype in ROUNDING for dtype in tensor.dtypes):
         return None
-    if not any(dtype in ROUNDING for dtype in tensor.dtypes):
-        return None
+    if metrics is None:
+        return _no_error(tensor)
     if not (metrics.rms_b > 0 and math.isfinite(metrics.rms_b)) or not math.isfinite(metrics.rms):
         return None
     scale = metrics.rms_b
@@ -311,6 +311,17 @@ def _error(tensor: TensorComparison) -> Error | None:
         spread=math.sqrt(max(0.0, scale**2 - metrics.mean_b**2)),
         numel=metrics.numel,
     )
+
+
+def _no_error(tensor: TensorComparison) -> Error | None:
+    """That of a value whose files were not read, since its digests are equal."""
+    row = tensor.b
+    if not tensor.identical or not isinstance(row, TensorRow):
+        return None
+    mean, spread, peak = finite(row.mean), finite(row.std), row.magnitude
+    if mean is None or spread is None or peak is None or not (scale := math.hypot(mean, spread)):
+        return None
+    return Error(0.0, 0.0, 0.0, scale, peak, float(spread), row.size)
 
 
 def _peak(row: ValueRow, metrics: Metrics) -> float:

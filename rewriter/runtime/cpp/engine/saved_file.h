@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,6 +58,24 @@ struct SavedFile {
     piece.offset = index * Staging::piece_size;
     piece.size = std::min<uint64_t>(Staging::piece_size, size - piece.offset);
     return piece;
+  }
+
+  // Whether this thread writes the file from now on; one that does so already takes the piece.
+  bool begin_turn(SavePiece& piece) {
+    std::lock_guard<std::mutex> guard(lock);
+    if (!is_written) return is_written = true;
+    turn.push_back(std::move(piece));
+    return false;
+  }
+
+  // The next piece for the thread that writes the file.
+  bool next_turn(SavePiece& piece) {
+    std::lock_guard<std::mutex> guard(lock);
+    is_written = !turn.empty();
+    if (!is_written) return false;
+    piece = std::move(turn.front());
+    turn.pop_front();
+    return true;
   }
 
   State state_now() {
@@ -153,7 +172,9 @@ struct SavedFile {
   State state = State::undecided;
   std::vector<char> equal;        // pieces that are as in the known file
   std::vector<SavePiece> parked;  // until the first one has decided
-  std::size_t left;               // pieces that are not done with
+  std::deque<SavePiece> turn;     // that were handed over while another one was written
+  bool is_written = false;
+  std::size_t left;  // pieces that are not done with
   std::string temporary, known_path;
   int file = -1, known = -1;
 };

@@ -150,11 +150,11 @@ class Saver {
     piece.place = staging_.take(piece.size, on_device);
     piece.data = piece.place.data;
     if (!piece.data) return false;
+    if (!piece.size) return true;
     if (!on_device) {
       std::memcpy(piece.place.data, from, piece.size);
       return true;
     }
-    if (!piece.size) return true;
     return !device_.copy(
                piece.place.data, reinterpret_cast<uintptr_t>(from), piece.size, stream) &&
         !device_.record(stream, piece.copied);
@@ -173,8 +173,10 @@ class Saver {
     std::lock_guard<std::mutex> guard(lock);
     if (all.empty()) {
       std::atexit([] {
-        std::lock_guard<std::mutex> guard(lock);
-        for (Saver* saver : all) saver->wait_until(saver->last());
+        std::unique_lock<std::mutex> guard(lock);
+        const std::vector<Saver*> savers = all;
+        guard.unlock();
+        for (Saver* saver : savers) saver->wait_until(saver->last());
       });
     }
     all.push_back(this);
@@ -230,17 +232,32 @@ class Saver {
         piece = std::move(queue_.front());
         queue_.pop_front();
       }
-      if (piece.copied.event) {
-        const int error = device_.wait(piece.copied);
-        piece.copied = {};
-        if (error) fail(piece.file, "it could not be copied from the device");
-      }
-      if (is_parked(piece)) continue;
-      if (!is_equal(piece, room.data()) && piece.file->state_now() == State::writing) {
-        write(piece, room.data());
-      }
-      done(piece);
+      act(piece, room.data());
     }
+  }
+
+  void act(SavePiece& piece, char* room) {
+    const std::shared_ptr<SavedFile> file = piece.file;
+    if (is_parked(piece)) return;
+    if (file->state_now() == State::comparing) {
+      arrive(piece);
+      if (is_equal(piece, room)) return done(piece);
+    }
+    // A file is written by one thread at a time: more would wait for one another in the system.
+    if (!file->begin_turn(piece)) return;
+    do {
+      arrive(piece);
+      if (file->state_now() == State::writing) write(piece, room);
+      done(piece);
+    } while (file->next_turn(piece));
+  }
+
+  // Wait until the device has copied a piece.
+  void arrive(SavePiece& piece) {
+    if (!piece.copied.event) return;
+    const int error = device_.wait(piece.copied);
+    piece.copied = {};
+    if (error) fail(piece.file, "it could not be copied from the device");
   }
 
   // Whether a piece waits: a first one for a file that may be the same, others for the first one,
@@ -255,6 +272,8 @@ class Saver {
         return true;
       }
     }
+    arrive(piece);
+    if (file.state_now() != State::undecided) return false;
     if (file.key.empty()) {
       file.offset = Container(file.pickle, file.size, 0).before.size();
       file.sums[0] = Crc32::add(0, piece.data, piece.size);
@@ -331,7 +350,8 @@ class Saver {
       if (int error = file.put_whole(piece.data)) fail(piece.file, "", error);
       return;
     }
-    uint32_t sum = 0;
+    const bool is_known = !piece.index && piece.data;
+    uint32_t sum = is_known ? file.sums[0] : 0;
     for (uint64_t at = 0; at < piece.size;) {
       std::size_t count = std::min<uint64_t>(block, piece.size - at);
       const char* from = piece.data + at;
@@ -342,7 +362,7 @@ class Saver {
         from = room;
         count = static_cast<std::size_t>(read);
       }
-      sum = Crc32::add(sum, from, count);
+      if (!is_known) sum = Crc32::add(sum, from, count);
       if (int error = file.put(from, count, place)) return fail(piece.file, "", error);
       at += count;
     }

@@ -38,8 +38,10 @@ class Staging {
     size = std::max(size + alignment - 1, alignment) / alignment * alignment;
     std::unique_lock<std::mutex> guard(lock_);
     int& open = open_[pinned];
-    if (open >= 0 && pieces_[open].used + size > piece_size) close(open);
-    while (open < 0) {
+    while (true) {
+      // Another thread may have opened it, and filled it since.
+      if (open >= 0 && pieces_[open].used + size > piece_size) close(open);
+      if (open >= 0) break;
       const int found = free_piece(pinned);
       if (found == none) return {};
       if (found >= 0) {

@@ -15,6 +15,7 @@ from pathlib import Path
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
+from rewriter.runtime import cpp_sources
 
 # Most of it runs rarely, so it must not cost time to compile; what is hot says so itself. Numbers
 # are those of Python whatever the wrapper is compiled with.
@@ -107,7 +108,7 @@ def text(probes: Sequence[str], format: str) -> str:
             _share(shared.values()),
             _IF_BODIES,
             *(_comment(part) + _OPEN.lstrip() + _body(part) + _CLOSE for part in parts.values()),
-            _declared(probes),
+            _declared(probes, kernel=SOURCES / "gpu_rows.h" in parts),
             _share([call]),
             _END_IF,
             _END,
@@ -180,8 +181,9 @@ def _directives(head: str) -> list[str]:
     return result
 
 
-def _declared(probes: Sequence[str]) -> str:
-    """What is declared elsewhere: what the probes' classes in Python say, and the GPU kinds."""
+def _declared(probes: Sequence[str], *, kernel: bool) -> str:
+    """What is declared elsewhere: what the probes' classes in Python say, and the GPU kinds; the
+    text of the engine's kernel, which is compiled where the wrapper runs."""
     kinds = "".join(f' || kind == "{kind}"' for kind in sorted(vocabulary().gpu_kinds))
     return (
         "// The probes of this file, and the kinds of launches that run on a GPU.\n"
@@ -194,8 +196,15 @@ def _declared(probes: Sequence[str]) -> str:
         "inline bool is_gpu_kind(const std::string& kind) {\n"
         f"  return {kinds.removeprefix(' || ')};\n"
         "}\n\n"
+        f"{_kernel() if kernel else ''}"
         f"{_CLOSE}"
     )
+
+
+def _kernel() -> str:
+    lines = cpp_sources.together(cpp_sources.KERNEL).splitlines(keepends=True)
+    code = "".join(line for line in lines if not line.lstrip().startswith("//"))
+    return f'inline const char* kernel_source() {{\n  return R"kernel({code})kernel";\n}}\n\n'
 
 
 def _factory(name: str) -> str:

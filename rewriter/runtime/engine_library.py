@@ -25,7 +25,6 @@ from .cache_directory import cache_directory
 
 INTERFACE = 2
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
-_THREADS = ("-fopenmp",)
 _PATIENCE = 120  # seconds for a compiler
 
 
@@ -113,17 +112,15 @@ def _build(compiler: str, source: str, library: Path) -> Path:
     handle, made = tempfile.mkstemp(dir=library.parent, suffix=".so.part")
     os.close(handle)
     try:
-        problem = ""
-        for flags in ((*_FLAGS, *_THREADS), _FLAGS):
-            command = [compiler, *flags, "-x", "c++", "-", "-o", made, "-ldl"]
-            run = subprocess.run(
-                command, input=source, capture_output=True, text=True, timeout=_PATIENCE
-            )
-            if run.returncode == 0:
-                os.chmod(made, 0o755)
-                os.replace(made, library)
-                return library
-            problem = problem or run.stderr
+        command = [compiler, *_FLAGS, "-x", "c++", "-", "-o", made, "-ldl"]
+        run = subprocess.run(
+            command, input=source, capture_output=True, text=True, timeout=_PATIENCE
+        )
+        if run.returncode == 0:
+            os.chmod(made, 0o755)
+            os.replace(made, library)
+            return library
+        problem = run.stderr
         lines = [line for line in problem.splitlines() if "error" in line] or [problem]
         raise EngineUnavailable(f"{compiler} failed: {lines[0][:200]}")
     finally:
@@ -136,7 +133,6 @@ def _key(compiler: str, source: str) -> str:
     about = os.stat(os.path.realpath(compiler))
     facts: Sequence[object] = (
         *_FLAGS,
-        *_THREADS,
         os.path.realpath(compiler),
         about.st_size,
         about.st_mtime_ns,

@@ -14,7 +14,7 @@ namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
-#pragma GCC optimize("O2", "no-fast-math")
+#pragma GCC optimize("O3", "no-fast-math", "tree-loop-vectorize")
 #endif
 
 typedef double Doubles __attribute__((vector_size(64), may_alias));

@@ -1,6 +1,7 @@
 // The values of a line: what is known of them from the last time, and what is new.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "engine/measured.h"
+#include "gpu_rows.h"
 #include "recorder.h"
 #include "statistics.h"
 #include "tensor.h"
@@ -48,28 +50,46 @@ struct Plan {
   }
 };
 
-// An event with values.
+// An event with values. Those that are on a GPU are measured there, into rows that come later.
 class ReadJob : public EventJob {
  public:
-  enum class State : char { unmeasured, measured };
-
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
-        states(of->places.size(), State::unmeasured) {}
+        layouts(of->places.size()), is_measured(of->places.size()) {}
 
-  std::shared_ptr<Plan> plan;        // none while it is in the plan's pool
-  std::vector<int64_t> bits;         // of scalars
-  std::vector<Measured> results;     // of tensors
-  std::vector<State> states;
+  std::shared_ptr<Plan> plan;       // none while it is in the plan's pool
+  std::vector<int64_t> bits;        // of scalars
+  std::vector<Measured> results;    // of tensors
+  std::vector<Layout> layouts;      // of tensors where they are
+  std::vector<char> is_measured;
+
+  // What a GPU measures: the values, in the order of their rows.
+  std::vector<std::size_t> on_gpu;
+  std::vector<const Layout*> gpu_layouts;
+  std::vector<const void*> gpu_data;
+  GpuRows* gpu = nullptr;  // where that was issued
+  void* stream = nullptr;
+  uint64_t first_row = 0;
+
+  bool is_ready() override {
+    if (!gpu) return true;
+    for (; arrived_ < on_gpu.size(); ++arrived_) {
+      const std::size_t place = on_gpu[arrived_];
+      if (!gpu->read(first_row + arrived_, results[place])) return is_lost();
+      is_measured[place] = true;
+    }
+    return true;
+  }
 
   void complete() override {
+    if (gpu) gpu->close(first_row);
     for (std::size_t i = 0; i < event.items.size(); ++i) {
       Item& item = event.items[i];
       if (!item.is_tensor()) {
         write_scalar(item, plan->kinds[plan->places[i]], bits[i]);
         continue;
       }
-      if (states[i] != State::measured) continue;
+      if (!is_measured[i]) continue;
       if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
         item.statistics = statistics_of(results[i], item.tensor);
         item.measured = true;
@@ -81,7 +101,13 @@ class ReadJob : public EventJob {
   // Back to the plan, for the next event.
   void release() override {
     for (Item& item : event.items) item.reset();
-    std::fill(states.begin(), states.end(), State::unmeasured);
+    std::fill(is_measured.begin(), is_measured.end(), 0);
+    on_gpu.clear();
+    gpu_layouts.clear();
+    gpu_data.clear();
+    gpu = nullptr;
+    arrived_ = 0;
+    waiting_since_ = 0;
     std::shared_ptr<Plan> of = std::move(plan);
     std::lock_guard<std::mutex> guard(of->lock);
     of->free.emplace_back(this);
@@ -102,6 +128,23 @@ class ReadJob : public EventJob {
       default: item.text = "?";
     }
   }
+
+  // The device has much to do before, or it failed: then what has not come is left out.
+  bool is_lost() {
+    const int64_t now = clock_ns(), patience = 1000000000;
+    if (!waiting_since_) waiting_since_ = now;
+    if (now - waiting_since_ < patience) return false;
+    std::string problem = gpu->synchronize(stream);
+    Measured last;
+    if (problem.empty() && gpu->read(first_row + arrived_, last)) return false;
+    if (problem.empty()) problem = "a measurement did not come";
+    call->recorder.warn(event.about(), problem);
+    arrived_ = on_gpu.size();
+    return true;
+  }
+
+  std::size_t arrived_ = 0;
+  int64_t waiting_since_ = 0;
 };
 
 // The last plans of one moment.
@@ -199,7 +242,12 @@ class Remembered : public Plans {
       Item& item = job->event.items[i];
       item.label = &labels[place];
       item.kind = kinds[static_cast<int>(contents[place].kind)];
-      if (item.is_tensor()) set_facts(seen_[place], item.tensor);
+      if (!item.is_tensor()) continue;
+      set_facts(seen_[place], item.tensor);
+      const Tensor& tensor = item.tensor;
+      job->layouts[i] = {
+          tensor.dtype, static_cast<int32_t>(tensor.shape.size()), tensor.numel,
+          tensor.shape.data(), tensor.stride.data(), tensor.device_index};
     }
     return job;
   }

@@ -14,13 +14,6 @@ namespace inductor_rewriter {
 
 constexpr int64_t most_values = 64;  // shown of a tensor, as upstream does
 
-inline Layout layout_of(
-    const Tensor& tensor, const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
-  return {
-      tensor.dtype, static_cast<int32_t>(shape.size()), tensor.numel, shape.data(), stride.data(),
-      tensor.device_index};
-}
-
 // As many threads as the model has.
 inline int thread_count() {
   static const auto count = find<int (*)()>("omp_get_max_threads");
@@ -93,16 +86,32 @@ class Reading : public Values {
 
   void measure(EventJob& of, bool heads, Recorder& recorder) const override {
     ReadJob& job = static_cast<ReadJob&>(of);
+    const int gpu = job.plan->gpu;
     for (std::size_t i = 0; i < job.event.items.size(); ++i) {
       Item& item = job.event.items[i];
       const Tensor& tensor = item.tensor;
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
       const Dtype& dtype = dtype_info(tensor.dtype);
-      if (dtype.name[0] == 'q' || !(dtype.plain || recorder.fingerprints)) continue;
+      if (!dtype.plain && !recorder.fingerprints) continue;
+      if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
+        job.on_gpu.push_back(i);
+        job.gpu_layouts.push_back(&job.layouts[i]);
+        job.gpu_data.push_back(tensor.data);
+      } else {
+        measure_on_host(job, i, recorder);
+      }
+    }
+    if (!job.on_gpu.empty() && !issue(job, recorder)) {
+      for (std::size_t i : job.on_gpu) measure_on_host(job, i, recorder);
+      job.on_gpu.clear();
+    }
+    if (!heads) return;
+    for (Item& item : job.event.items) {
+      const Tensor& tensor = item.tensor;
+      if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
+      if (!dtype_info(tensor.dtype).plain) continue;
       try {
-        measure_one(item, job.results[i], recorder);
-        job.states[i] = ReadJob::State::measured;
-        if (heads && dtype.plain) read_head(item, recorder);
+        read_head(item, recorder);
       } catch (const std::exception& error) {
         recorder.warn(job.event.about() + " " + item.label->name, error.what());
       }
@@ -139,16 +148,44 @@ class Reading : public Values {
   }
 
  private:
-  static void measure_one(Item& item, Measured& to, Recorder& recorder) {
+  // Only torch's own copy knows whether a complex tensor is marked as conjugate, which changes its
+  // bytes but no magnitude.
+  static bool is_copied(const Tensor& tensor, const Recorder& recorder) {
+    return recorder.fingerprints && is_complex(tensor.dtype);
+  }
+
+  // Issue what the GPU is to measure, in one launch.
+  static bool issue(ReadJob& job, Recorder& recorder) {
+    std::string problem;
+    GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
+    if (!problem.empty()) recorder.warn(job.event.about(), problem);
+    if (!gpu || !current_stream(&job.stream, job.plan->gpu)) return false;
+    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
+      recorder.warn(job.event.about(), gpu->problem_of_last());
+      return false;
+    }
+    job.gpu = gpu;
+    return true;
+  }
+
+  static void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {
+    Item& item = job.event.items[place];
     const Tensor& tensor = item.tensor;
-    // Only torch's own copy knows whether a complex tensor is marked as conjugate.
-    const bool copied = !tensor.on_cpu || (recorder.fingerprints && is_complex(tensor.dtype));
-    if (copied) fetch(item, tensor.on_cpu);
-    const Layout layout = copied ? layout_of(tensor, item.host.shape, item.host.stride)
-                                 : layout_of(tensor, tensor.shape, tensor.stride);
-    const char* data = copied ? item.host.data : tensor.data;
-    if (!measure_on_cpu(layout, data, thread_count(), to)) {
-      throw std::runtime_error("it has more dimensions than can be measured");
+    try {
+      const bool direct = (tensor.on_cpu && !is_copied(tensor, recorder)) || !tensor.numel;
+      if (!direct) fetch(item, tensor.on_cpu);
+      Layout layout = job.layouts[place];
+      if (!direct) {
+        layout.shape = item.host.shape.data();
+        layout.stride = item.host.stride.data();
+      }
+      const char* data = direct ? tensor.data : item.host.data;
+      if (!measure_on_cpu(layout, data, thread_count(), job.results[place])) {
+        throw std::runtime_error("it has more dimensions than can be measured");
+      }
+      job.is_measured[place] = true;
+    } catch (const std::exception& error) {
+      recorder.warn(job.event.about() + " " + item.label->name, error.what());
     }
   }
 

@@ -5,6 +5,8 @@
 // number of elements alone: the result is the same for any number of threads.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -19,7 +21,7 @@ namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
-#pragma GCC optimize("O3", "no-fast-math")
+#pragma GCC optimize("O3", "no-fast-math", "tree-loop-vectorize")
 #endif
 
 namespace cpu {
@@ -708,10 +710,30 @@ inline void finish(
   }
 }
 
+// Does `work(0)` to `work(count - 1)` in threads of the OpenMP that torch has in this process, whatever
+// this is compiled with. False, and nothing done, where there is none.
+template <class Work>
+inline bool share(int64_t count, int threads, const Work& work) {
+  using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+  static const Parallel parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  if (!parallel) return false;
+  struct Shared {
+    const Work& work;
+    const int64_t count;
+    std::atomic<int64_t> next;
+  } shared{work, count, {0}};
+  auto take = [](void* of) {
+    Shared& all = *static_cast<Shared*>(of);
+    for (int64_t i; (i = all.next++) < all.count;) all.work(i);
+  };
+  parallel(take, &shared, static_cast<unsigned>(threads), 0);
+  return true;
+}
+
 }  // namespace cpu
 
 // Elements are read as the layout says, whatever bits (conjugate, negative) torch has beside it. With
-// more than one thread large tensors are shared among OpenMP's, where the compiler has that.
+// more than one thread large tensors are shared among those of OpenMP.
 // False, and nothing measured, for more than 64 dimensions and for a dtype that is not known.
 inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, Measured& to) {
   Dimensions dims;
@@ -727,19 +749,14 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
     return pass.measure(i * chunk, (i + 1) * chunk < tiles ? (i + 1) * chunk : tiles);
   };
   cpu::Part all;
-#ifdef _OPENMP
   if (chunks > 1 && threads > 1) {
     std::vector<cpu::Part> parts(static_cast<std::size_t>(chunks));
-    // Of OpenMP no more than this: a package links few of its functions.
-    std::atomic<int64_t> next{0};
-#pragma omp parallel num_threads(threads)
-    for (int64_t i; (i = next.fetch_add(1)) < chunks;) parts[static_cast<std::size_t>(i)] = measure(i);
-    for (const cpu::Part& part : parts) all.merge(part);
-    cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
-    return true;
+    if (cpu::share(chunks, threads, [&](int64_t i) { parts[static_cast<std::size_t>(i)] = measure(i); })) {
+      for (const cpu::Part& part : parts) all.merge(part);
+      cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
+      return true;
+    }
   }
-#endif
-  static_cast<void>(threads);
   for (int64_t i = 0; i < chunks; ++i) all.merge(measure(i));
   cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
   return true;

@@ -11,7 +11,7 @@ namespace inductor_rewriter {
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
-#pragma GCC optimize("O3", "no-fast-math")
+#pragma GCC optimize("O3", "no-fast-math", "tree-loop-vectorize")
 #endif
 
 // The dimensions in row-major order, as few as possible: neighbours that continue one another in

@@ -70,7 +70,7 @@ class Writer {
       Locked guard(emitting_);
       emitter_ = pthread_self();
       is_emitting_ = true;
-      wait_for(*job, 200);
+      wait_for(*job, 4096);
       job->emit();
       output_.flush();
       is_emitting_ = false;

@@ -1,0 +1,159 @@
+// Measures what is on a GPU without waiting for it: the engine's kernel, and the rows that it writes.
+#pragma once
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device.h"
+#include "engine/gpu.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// The text of the kernel: made of rewriter/runtime/cpp/engine/kernel.h by
+// rewriter/instrumentation/bundle.py.
+inline const char* kernel_source();
+
+// One device, for all wrappers of this copy of the runtime. Never destroyed: the driver may be gone
+// when the process exits.
+class GpuRows {
+ public:
+  // Null where the device is not the current one, or cannot measure: `problem` says why.
+  static GpuRows* of(int device, std::string& problem) {
+    static std::mutex starting;
+    static GpuRows* all[most_devices] = {};
+    if (device < 0 || device >= most_devices) return nullptr;
+    std::lock_guard<std::mutex> guard(starting);
+    GpuRows*& one = all[device];
+    if (!one) {
+      static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
+      int current = -1;
+      if (get_device && (get_device(&current) || current != device)) return nullptr;
+      one = new GpuRows;
+      if (is_capturing(device)) {
+        delete std::exchange(one, nullptr);
+        problem = "values of a CUDA graph are measured where the wrapper ran before it was captured";
+        return nullptr;
+      }
+      one->start();
+    }
+    if (!one->gpu_.is_started()) {
+      problem = "values are copied to the host, which takes long: " + one->gpu_.problem();
+      return nullptr;
+    }
+    return one;
+  }
+
+  // Issue the measuring of tensors; their rows are those from `first` on. False where it cannot be.
+  bool issue(
+      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
+      uint64_t& first) {
+    const int count = static_cast<int>(layouts.size());
+    std::lock_guard<std::mutex> guard(issuing_);
+    first = gpu_.ring.reserve(static_cast<uint64_t>(count));
+    {
+      std::lock_guard<std::mutex> also(reading_);
+      last_ = first + static_cast<uint64_t>(count) - 1;
+      open_.push_back(first);
+    }
+    if (gpu_.measure(layouts.data(), data.data(), count, stream, first)) return true;
+    close(first);
+    return false;
+  }
+
+  // Whether a row is there.
+  bool read(uint64_t sequence, Measured& to) const { return gpu_.ring.read(sequence, to); }
+
+  // The rows from `first` on were read, or are given up.
+  void close(uint64_t first) {
+    std::lock_guard<std::mutex> guard(reading_);
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      if (open_[i] == first) {
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+        break;
+      }
+    }
+    uint64_t least = last_ + 1;
+    for (uint64_t one : open_) least = one < least ? one : least;
+    gpu_.ring.release(least - 1);
+  }
+
+  // The same for a stream that is captured: rows that each replay writes again.
+  bool capture(
+      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
+      uint64_t& first) {
+    const int count = static_cast<int>(layouts.size());
+    return gpu_.capture(layouts.data(), data.data(), count, stream, first);
+  }
+  bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
+    return gpu_.read_captured(number, replays, to);
+  }
+
+  // Wait for the stream, in whatever thread. Empty, or what is wrong with the device.
+  std::string synchronize(void* stream) const {
+    static const auto set = find_driver<int (*)(void*)>("cuCtxSetCurrent");
+    static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+    void* before = nullptr;
+    if (set && get && !get(&before) && !before) set(context_);
+    return gpu_.synchronize(stream);
+  }
+
+  std::string problem_of_last() const { return gpu_.problem_of_last(); }
+
+ private:
+  static constexpr int most_devices = 64;
+
+  GpuRows() = default;
+
+  void start() {
+    static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");
+    if (get) get(&context_);
+    gpu_.start(kernel_source(), torch_directory(), cache_directory());
+  }
+
+  static std::string torch_directory() {
+    Dl_info about;
+    if (!dladdr(reinterpret_cast<const void*>(&aoti_torch_get_dtype), &about)) return "";
+    const std::string path = about.dli_fname ? about.dli_fname : "";
+    return path.substr(0, path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+  }
+
+  // `cache_directory` of rewriter/runtime/cache_directory.py; empty where nothing can be kept.
+  static std::string cache_directory() {
+    auto variable = [](const char* name) {
+      const char* value = std::getenv(name);
+      return std::string(value ? value : "");
+    };
+    std::string base = variable("REWRITER_CACHE_DIR");
+    if (base.size() == 3 && (base[0] | 32) == 'o' && (base[1] | 32) == 'f' && (base[2] | 32) == 'f') {
+      return "";
+    }
+    if (base.empty()) {
+      base = variable("XDG_CACHE_HOME");
+      if (base.empty() || base[0] != '/') base = variable("HOME") + "/.cache";
+      if (base[0] != '/') return "";
+      base += "/rewriter";
+    }
+    base += "/engine";
+    for (std::size_t end = 1; end <= base.size(); ++end) {
+      if (end == base.size() || base[end] == '/') mkdir(base.substr(0, end).c_str(), 0777);
+    }
+    return base;
+  }
+
+  Gpu gpu_;
+  void* context_ = nullptr;
+  std::mutex issuing_, reading_;
+  uint64_t last_ = 0;            // row that was reserved
+  std::vector<uint64_t> open_;   // first rows of events that are on their way
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

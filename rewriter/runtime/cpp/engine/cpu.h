@@ -356,7 +356,7 @@ inline bool measure_rows(
       uint64_t words[2];
       std::memcpy(words, at, sizeof words);
       const uint64_t a = words[0] + (keys.a0[i] ^ b0), b = words[1] + (keys.a1[i] ^ b1);
-      const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+      const uint128 product = static_cast<uint128>(a) * b;
       low += static_cast<uint64_t>(product);
       high += static_cast<uint64_t>(product >> 64);
     };

@@ -49,7 +49,8 @@ def total(pieces: Iterator[Tensor], device: torch.device) -> Tensor:
 
 def _bytes(piece: Tensor) -> Tensor:
     flat = torch.view_as_real(piece) if piece.is_complex() else piece
-    flat = flat.reshape(-1).view(torch.uint8)
+    # What has one element may have any stride.
+    flat = flat.reshape(-1).as_strided((flat.numel(),), (1,)).view(torch.uint8)
     return flat if flat.storage_offset() % 8 == 0 else flat.clone()  # for the view as int64
 
 

@@ -4,12 +4,16 @@ numbers, and those of exact arithmetic."""
 from __future__ import annotations
 
 import ctypes
+import math
+import random
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from exact_statistics import adversarial, check, contents, decode
 from rewriter.runtime import engine, engine_library
@@ -18,6 +22,193 @@ from rewriter.runtime.engine import Measurement
 ENGINE = Path(engine_library.__file__).parent / "cpp"
 CASES = adversarial()
 Measure = Callable[[Sequence[torch.Tensor]], list[Measurement]]
+
+
+def fingerprint(tensor: torch.Tensor) -> str:
+    return engine.measure([tensor])[0].fingerprint
+
+
+def check_measurement(found: Measurement, tensor: torch.Tensor) -> None:
+    assert found.statistics is not None
+    check(found.statistics, decode(contents(tensor), tensor.dtype), tensor.dtype)
+    assert found.fingerprint == fingerprint(
+        tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+    )
+
+
+def check_close(found: Measurement, expected: Measurement) -> None:
+    assert found.fingerprint == expected.fingerprint
+    a, b = found.statistics, expected.statistics
+    assert a is not None
+    assert b is not None
+    assert (a.numel, a.nan, a.positive_inf, a.negative_inf) == (
+        b.numel,
+        b.nan,
+        b.positive_inf,
+        b.negative_inf,
+    )
+    if a.mean is None or b.mean is None:
+        assert (a.minimum, a.maximum, a.mean, a.std) == (b.minimum, b.maximum, b.mean, b.std)
+        return
+    assert a.minimum == pytest.approx(b.minimum, rel=4e-16, abs=0)
+    assert a.maximum == pytest.approx(b.maximum, rel=4e-16, abs=0)
+    assert a.mean == pytest.approx(b.mean, rel=1e-12, abs=1e-13 * (b.std or 0))
+    assert a.std == (b.std if b.std is None else pytest.approx(b.std, rel=1e-11, abs=0))
+
+
+# --- Statistics -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_engine_agrees_with_exact_arithmetic(name: str) -> None:
+    check_measurement(engine.measure([CASES[name]])[0], CASES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_torch_operators_agree_with_the_engine(name: str) -> None:
+    tensor = CASES[name]
+    check_close(engine.measure_by_operators(tensor), engine.measure([tensor])[0])
+
+
+def large() -> list[torch.Tensor]:
+    """Tensors of several tiles, and of parts of one."""
+    torch.manual_seed(1)
+    noise = torch.randn(150_000)
+    return [
+        noise,
+        (noise + 1000).to(torch.bfloat16),
+        noise.to(torch.float16).view(300, 500).t(),
+        noise.double()[1:] * 1e200,
+        torch.cat([torch.tensor([1e30]), noise[:60_000] + 1e4]),
+        torch.cat([torch.full((9000,), -math.inf), noise[:40_000].double() * 1e-3 + 1e6]),
+        (noise * 20).to(torch.int8),
+        noise > 0.3,
+        noise.to(torch.float8_e5m2),
+        (noise.double() * 2.0**62).long()[:20_000],
+    ]
+
+
+def test_large_tensors_agree_with_torch_operators() -> None:
+    tensors = large()
+    for found, tensor in zip(engine.measure(tensors), tensors, strict=True):
+        check_close(found, engine.measure_by_operators(tensor))
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    tensors = [torch.randn(700_000), torch.randn(1200, 1200).t()]
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for number in (1, 2, 5):
+            torch.set_num_threads(number)
+            found.append(engine.measure(tensors))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
+
+
+def test_dtypes_without_numbers_have_a_fingerprint() -> None:
+    data = torch.arange(100, dtype=torch.uint8)
+    packed = data.view(torch.float4_e2m1fn_x2) if hasattr(torch, "float4_e2m1fn_x2") else None
+    for tensor in filter(lambda tensor: tensor is not None, [packed, data.view(torch.bits8)]):
+        (found,) = engine.measure([tensor])
+        assert found.statistics is None
+        assert found.fingerprint == fingerprint(data)
+
+
+def test_what_has_no_elements_is_nothing() -> None:
+    freed = torch.zeros(10)
+    freed.untyped_storage().resize_(0)
+    assert engine.measure([torch.zeros(3, device="meta"), freed]) == [engine.NOTHING] * 2
+    (found,) = engine.measure([torch.zeros(0)])
+    assert found.statistics is not None
+    assert (found.statistics.numel, found.statistics.mean) == (0, None)
+
+
+def test_without_a_compiler_torch_operators_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = torch.tensor([1.0, 3.0, math.inf])
+    expected = engine.measure([tensor])
+    problem = engine_library.EngineUnavailable("no C++ compiler")
+    monkeypatch.setattr(engine, "load", lambda: problem)
+    assert engine.measure([tensor]) == expected
+
+
+# --- Fingerprints ---------------------------------------------------------------------------------
+
+BYTES = st.binary(min_size=1, max_size=70)
+
+
+def tensor_of(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=BYTES, place=st.integers(0, 10**6), repeat=st.sampled_from([1, 300, 5000]))
+def test_each_bit_changes_the_fingerprint(data: bytes, place: int, repeat: int) -> None:
+    whole = bytearray(data * repeat)
+    before = fingerprint(tensor_of(whole))
+    bit = place % (8 * len(whole))
+    whole[bit // 8] ^= 1 << bit % 8
+    assert fingerprint(tensor_of(whole)) != before
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=BYTES, number=st.integers(1, 200_000), more=st.integers(1, 70_000))
+def test_zeros_count_where_they_are(data: bytes, number: int, more: int) -> None:
+    zeros = bytes(number)
+    assert fingerprint(tensor_of(zeros)) != fingerprint(tensor_of(zeros + bytes(more)))
+    if any(data):
+        moved = fingerprint(tensor_of(bytes(more) + data + zeros))
+        assert moved != fingerprint(tensor_of(data + bytes(more) + zeros))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(2, 20_000), seed=st.integers(0, 99), first=st.integers(0), last=st.integers(0)
+)
+def test_elements_that_change_places_change_the_fingerprint(
+    count: int, seed: int, first: int, last: int
+) -> None:
+    values = torch.arange(count) * 7919 + seed
+    swapped = values.clone()
+    a, b = first % count, last % count
+    swapped[a], swapped[b] = values[b], values[a]
+    assert (fingerprint(swapped) == fingerprint(values)) == (a == b)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    order=st.randoms(use_true_random=False),
+    dtype=st.sampled_from([torch.int8, torch.float16, torch.float32, torch.complex128]),
+    expand=st.booleans(),
+)
+def test_strides_do_not_matter(
+    shape: list[int], order: random.Random, dtype: torch.dtype, expand: bool
+) -> None:
+    tensor = torch.arange(math.prod(shape)).view(shape).to(dtype)
+    dims = list(range(len(shape)))
+    order.shuffle(dims)
+    view = tensor.permute(dims)[..., ::2]
+    if expand:
+        view = view.unsqueeze(1).expand(*view.shape[:1], 3, *view.shape[1:])
+    copy = view.contiguous().clone()
+    (found,), (expected,) = engine.measure([view]), engine.measure([copy])
+    assert found == expected
+    assert engine.measure_by_operators(view).fingerprint == expected.fingerprint
+
+
+def test_the_fingerprint_of_version_1_stays() -> None:
+    assert fingerprint(torch.zeros(0)) == FIRST["nothing"]
+    assert fingerprint(torch.arange(100_000, dtype=torch.int32)) == FIRST["numbers"]
+
+
+FIRST = {
+    "nothing": "00000000000000000000000000000000",
+    "numbers": "d5845daa05a515664bafab0675f01b58",
+}
+
+# --- The kernel of the GPU ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -34,41 +225,16 @@ def emulate(tmp_path_factory: pytest.TempPathFactory) -> Measure:
         group = engine._groups(tensors)[-1]
         count = len(group.places)
         room = ctypes.create_string_buffer(engine.MEASURED.size * count)
-        assert run(*group.pointers(), count, 1, room) == count
+        assert run(*group.pointers(), count, 3, room) == count
         rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
         return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
     return measure
 
 
-def by_operators(tensors: Sequence[torch.Tensor]) -> list[Measurement]:
-    return [engine.measure_by_operators(tensor) for tensor in tensors]
-
-
-def check_measurement(found: Measurement, tensor: torch.Tensor) -> None:
-    assert found.statistics is not None
-    check(found.statistics, decode(contents(tensor), tensor.dtype), tensor.dtype)
-    assert (
-        found.fingerprint
-        == engine.measure([tensor.clone(memory_format=torch.contiguous_format)])[0].fingerprint
-    )
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_engine_agrees_with_exact_arithmetic(name: str) -> None:
-    (found,) = engine.measure([CASES[name]])
-    check_measurement(found, CASES[name])
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_torch_operators_agree_with_the_engine(name: str) -> None:
-    tensor = CASES[name]
-    check_measurement(engine.measure_by_operators(tensor), tensor)
-
-
-def test_the_kernel_of_the_gpu_agrees_with_exact_arithmetic(emulate: Measure) -> None:
-    tensors = list(CASES.values())
+def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulate: Measure) -> None:
+    tensors = [*CASES.values(), *large()]
     for start in range(0, len(tensors), 16):
         some = tensors[start : start + 16]
-        for found, tensor in zip(emulate(some), some, strict=True):
-            check_measurement(found, tensor)
+        for found, expected in zip(emulate(some), engine.measure(some), strict=True):
+            check_close(found, expected)

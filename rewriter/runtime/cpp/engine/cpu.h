@@ -202,17 +202,26 @@ inline double total(const Doubles& sums) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Mean and squares of `count` differences, to `part`. Overwrites what is after them.
+// Mean and squares of `count` differences, to `part`. Overwrites what is after them. Several sums lose
+// less to rounding than one, and do not wait for one another.
 inline void moments(double* values, int count, Part& part) {
   const int whole = fill(values, count, 0.0);
   const Doubles* all = reinterpret_cast<const Doubles*>(values);
-  Doubles sums = {}, squares = {};
-  for (int i = 0; i < whole / 8; ++i) sums += all[i];
-  const double mean = total(sums) / count;
+  const int vectors = whole / 8;
+  Doubles sums[4] = {}, squares[4] = {};
+  int i = 0;
+  for (; i + 4 <= vectors; i += 4) {
+    for (int j = 0; j < 4; ++j) sums[j] += all[i + j];
+  }
+  for (; i < vectors; ++i) sums[0] += all[i];
+  const double mean = total((sums[0] + sums[1]) + (sums[2] + sums[3])) / count;
   fill(values, count, mean);
-  for (int i = 0; i < whole / 8; ++i) squares += (all[i] - mean) * (all[i] - mean);
+  for (i = 0; i + 4 <= vectors; i += 4) {
+    for (int j = 0; j < 4; ++j) squares[j] += (all[i + j] - mean) * (all[i + j] - mean);
+  }
+  for (; i < vectors; ++i) squares[0] += (all[i] - mean) * (all[i] - mean);
   part.mean = mean;
-  part.squares = total(squares);
+  part.squares = total((squares[0] + squares[1]) + (squares[2] + squares[3]));
 }
 
 // The same from sums of differences from `shift`, itself relative to the origin.
@@ -552,29 +561,38 @@ class Pass {
  private:
   static int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  // Differences are relative to the first finite one of the first few: a large offset that all
-  // elements have in common then costs no precision.
+  // Differences are relative to the first finite one of the first few, or else of some that are
+  // far apart: a large offset that all elements have in common then costs no precision.
   void find_origin() {
     constexpr int some = 16;
     if (!bytes_ || !elements::is_number(dtype_)) return;
-    alignas(64) char first[some * 16];
-    const int count = static_cast<int>(smaller_of(some, bytes_ / size_));
+    const int64_t numel = bytes_ / size_;
+    if (find_origin(0, static_cast<int>(smaller_of(some, numel))) || numel <= some) return;
+    constexpr int64_t places = 256;
+    for (int64_t i = 1; i <= places; ++i) {
+      // Without a product that could overflow.
+      if (find_origin((numel - 1) / places * i + (numel - 1) % places * i / places, 1)) return;
+    }
+  }
+
+  bool find_origin(int64_t place, int count) {
+    alignas(64) char first[16 * 16];
+    alignas(64) double values[16];
     Gather gather(dims_, data_, size_);
-    gather.seek(0);
+    gather.seek(place);
     gather.next(count, first);
     if (elements::is_wide(dtype_)) {
       std::memcpy(&origin_key_, first, sizeof origin_key_);
       origin_key_ = static_cast<int64_t>(static_cast<uint64_t>(origin_key_) ^ flip_);
-      return;
+      return true;
     }
-    alignas(64) double values[some];
     to_values(first, count, values);
     for (int i = 0; i < count; ++i) {
-      if (is_finite(values[i])) {
-        origin_ = values[i];
-        return;
-      }
+      if (!is_finite(values[i])) continue;
+      origin_ = values[i];
+      return true;
     }
+    return false;
   }
 
   void to_values(const char* from, int count, double* values) const {

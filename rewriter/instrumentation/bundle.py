@@ -62,6 +62,32 @@ _APART = """\
 #endif
 #define INDUCTOR_REWRITER_BODIES
 """
+_TABLE_APART = """\
+// The table of a wrapper that is compiled with INDUCTOR_REWRITER_APART.
+#define INDUCTOR_REWRITER_APART
+#define INDUCTOR_REWRITER_TABLE
+"""
+# Around the table: one of its own, or one that another file has.
+TABLE_BEGIN = (
+    "#ifdef INDUCTOR_REWRITER_APART",
+    'namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {',
+    "extern Wrapper wrapper;",
+    "}",
+    "#endif",
+    "#if !defined(INDUCTOR_REWRITER_APART) || defined(INDUCTOR_REWRITER_TABLE)",
+    "#ifdef INDUCTOR_REWRITER_APART",
+    'namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {',
+    "#else",
+    "namespace { namespace inductor_rewriter {",
+    "#endif",
+)
+TABLE_END = (
+    "}",
+    "#ifndef INDUCTOR_REWRITER_APART",
+    "}",
+    "#endif",
+    "#endif",
+)
 
 SOURCES = Path(__file__).resolve().parent.parent / "runtime" / "cpp"
 _INTERFACE = SOURCES / "interface.h"
@@ -80,13 +106,13 @@ def text(probes: Sequence[str], format: str) -> str:
     a string of a Python file, but it does hold backslashes.
 
     As it is, the namespaces have no linkage. Where the macro INDUCTOR_REWRITER_APART is defined,
-    only the interface is compiled, and the library needs what `apart` returns, too.
+    only the interface is compiled, and the library needs what `apart` and `table` return, too.
     """
     shared = _collect(_INTERFACE, {}, format)
     parts = dict(shared)
     for name in probes:
-        path = SOURCES / "probes" / f"{name}.h"
-        if not path.is_file():
+        path = _path(name)
+        if not has(name):
             raise RewriterError(
                 "probe-invalid",
                 f"the probe {name} has no rewriter/runtime/cpp/probes/{name}.h: C++ wrappers "
@@ -116,6 +142,26 @@ def text(probes: Sequence[str], format: str) -> str:
     )
 
 
+def has(probe: str) -> bool:
+    """Whether a probe is written in C++, too."""
+    return _path(probe).is_file()
+
+
+def interface(format: str) -> str:
+    """What is left of `text` and of the table behind it where INDUCTOR_REWRITER_APART is defined.
+
+    It is the same whatever the probes and the launches are.
+    """
+    shared = _collect(_INTERFACE, {}, format).values()
+    lines = [*TABLE_BEGIN[: TABLE_BEGIN.index("#endif") + 1], ""]
+    return "\n".join(["".join(_includes(shared)), _BEGIN, _share(shared), _END, *lines])
+
+
+def table(header: str) -> str:
+    """A file of its own with the table of `header`, which holds `text` and the table behind it."""
+    return _TABLE_APART + header
+
+
 def apart(probes: Sequence[str], format: str) -> str:
     """A file of its own with the bodies of `text(probes, format)`.
 
@@ -124,6 +170,10 @@ def apart(probes: Sequence[str], format: str) -> str:
     libraries may have a runtime of their own.
     """
     return _APART + text(probes, format)
+
+
+def _path(probe: str) -> Path:
+    return SOURCES / "probes" / f"{probe}.h"
 
 
 def _collect(path: Path, parts: dict[Path, str], format: str) -> dict[Path, str]:

@@ -21,6 +21,8 @@ from rewriter.locate.inputs import row as table_row
 from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located
 from rewriter.version import __version__
 
+HEADER = "header"  # the origin of the insertion in front of the first scope
+
 
 def plan_probes(
     source: Source,
@@ -334,7 +336,7 @@ class _Lines:
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
             text += self._mark.block([encode(line) for line in header.block], newline)
-        self._insertions.insert(0, Insertion(offset, text, "header"))
+        self._insertions.insert(0, Insertion(offset, text, HEADER))
 
     def insertions(self) -> tuple[Insertion, ...]:
         return tuple(self._insertions)

@@ -26,6 +26,7 @@ from rewriter.rebuild.recipe import Flags, Recipe
 ORIGIN = "$ORIGIN"
 
 RESULT = "out.so"
+_UNITS = {"runtime": "probes", "table": "table of launches"}  # what they are in messages
 
 _PRELUDE = "appended_weights.h"
 # Weights behind the original library are still there. The wrapper looks for them behind the library
@@ -47,14 +48,15 @@ _MORE = 3  # errors that are shown
 class Job:
     """What to build for one model: its recipe, the source with probes, and the original library.
 
-    `runtime` is a source of its own that is compiled at the same time, and `defines` what the
-    wrapper is compiled with for that.
+    `apart` are sources of their own, by name, that are compiled at the same time, and `defines` is
+    what the wrapper is compiled with for that.
     """
 
     recipe: Recipe
     source: bytes
     library: Library
-    runtime: str = ""
+    apart: tuple[tuple[str, str], ...] = ()
+    file: str = ""  # what the wrapper is called; empty: as in the package
     defines: tuple[str, ...] = ()
 
     @property
@@ -71,6 +73,7 @@ class BuildStep:
     command: tuple[str, ...]
     folder: Path
     source: Path | None = None
+    target: str = ""
 
 
 @dataclass
@@ -97,6 +100,8 @@ def build(
     compiles: list[BuildStep] = []
     links: list[BuildStep] = []
     keys: dict[str, str] = {}
+    object_keys: dict[Path, str] = {}
+    headers: dict[Path, tuple[Path, ...]] = {}  # by source; of those of which they are known
     for name, job in jobs.items():
         folders[name].mkdir()
         steps = compile_steps(job, folders[name])
@@ -104,17 +109,21 @@ def build(
         if build_cache.directory() is not None:
             key = _key(job, [*steps, linking], folders[name])
             if (kept := build_cache.find(key)) is not None:
-                (folders[name] / RESULT).write_bytes(kept)
+                (folders[name] / RESULT).write_bytes(kept.content)
                 (folders[name] / RESULT).chmod(0o755)
                 report(f"{linking.about}: built before, nothing to compile")
                 continue
             keys[name] = key
+            object_keys |= _object_keys(steps, folders[name])
         compiles += map(_listing_headers, steps)
         links.append(linking)
         if job.links:
             (folders[name] / ORIGIN).mkdir()
             os.symlink(job.library.path.resolve(), folders[name] / beside(job.recipe.model))
+    compiles = [step for step in compiles if not _reuse(step, object_keys, headers, report)]
     _run_all(compiles, report, spare)
+    for step in compiles:
+        _keep_object(step, object_keys, headers)
     _run_all(links, report, spare)
     for name, job in jobs.items():
         if not (folders[name] / RESULT).is_file():
@@ -125,7 +134,7 @@ def build(
                 code=FAILED,
             )
         if name in keys:
-            _keep(keys[name], folders[name])
+            _keep(keys[name], folders[name], headers)
         if not job.links and job.recipe.model.weights == "behind the library":
             _append_weights(job.library, folders[name] / RESULT)
     return {name: folder / RESULT for name, folder in folders.items()}
@@ -133,12 +142,16 @@ def build(
 
 def _key(job: Job, steps: Sequence[BuildStep], folder: Path) -> str:
     """What a build is known by: everything but the headers that its compiler will read."""
-    here = Machine.detect()
     read = sorted({step.source for step in steps if step.source} | set(folder.glob("*.bin")))
     read += [folder / _PRELUDE] if (folder / _PRELUDE).is_file() else []
+    return _key_of(steps, folder, [*read, *([job.library.path] if job.links else [])])
+
+
+def _key_of(steps: Sequence[BuildStep], folder: Path, read: Sequence[Path]) -> str:
+    here = Machine.detect()
     return build_cache.key(
         [[part.replace(str(folder), ".") for part in step.command] for step in steps],
-        [sha256(path) for path in (*read, *([job.library.path] if job.links else []))],
+        [sha256(path) for path in read],
         # Flags may ask for code for the processor at hand.
         f"{here.torch and here.torch.version} {here.processor} {' '.join(sorted(here.features))}",
     )
@@ -151,16 +164,54 @@ def _listing_headers(step: BuildStep) -> BuildStep:
     return replace(step, command=(*step.command, "-MD", "-MF", f"{step.source.name}.d"))
 
 
-def _keep(key: str, folder: Path) -> None:
+def _keep(key: str, folder: Path, headers: Mapping[Path, tuple[Path, ...]]) -> None:
     """Keep a library that was just linked, if the compiler told what it is made of."""
-    rules = [source.with_name(f"{source.name}.d") for source in folder.glob("*.cpp")]
-    if rules and all(path.is_file() for path in rules):
-        headers_by_source = [
-            build_cache.headers_in(path.read_text("utf-8", "replace"), folder) for path in rules
-        ]
-        build_cache.keep(
-            key, folder / RESULT, [path for headers in headers_by_source for path in headers]
-        )
+    sources = list(folder.glob("*.cpp"))
+    if sources and all(source in headers for source in sources):
+        read = [path for source in sources for path in headers[source]]
+        build_cache.keep(key, folder / RESULT, read)
+
+
+def _object_keys(steps: Sequence[BuildStep], folder: Path) -> dict[Path, str]:
+    """What the object of each source is known by, as `_key`: whatever package it is for."""
+    keys = {}
+    for step in steps:
+        if step.source is not None and step.source.suffix == ".cpp":
+            prelude = [folder / _PRELUDE] if _PRELUDE in step.command else []
+            keys[step.source] = _key_of([step], folder, [step.source, *prelude])
+    return keys
+
+
+def _reuse(
+    step: BuildStep,
+    keys: Mapping[Path, str],
+    headers: dict[Path, tuple[Path, ...]],
+    report: Report,
+) -> bool:
+    """Take an object that was compiled before, if there is one."""
+    if step.source is None or step.source not in keys:
+        return False
+    if (kept := build_cache.find(keys[step.source])) is None:
+        return False
+    (step.folder / step.target).write_bytes(kept.content)
+    headers[step.source] = kept.headers
+    report(f"{step.about}: compiled before")
+    return True
+
+
+def _keep_object(
+    step: BuildStep, keys: Mapping[Path, str], headers: dict[Path, tuple[Path, ...]]
+) -> None:
+    """Keep an object that was just compiled, if the compiler told what it is made of."""
+    if step.source is None:
+        return
+    rules = step.source.with_name(f"{step.source.name}.d")
+    if not rules.is_file():
+        return
+    read = build_cache.headers_in(rules.read_text("utf-8", "replace"), step.folder)
+    headers[step.source] = tuple(read)
+    if step.source in keys:
+        build_cache.keep(keys[step.source], step.folder / step.target, read)
 
 
 def beside(model: Model) -> str:
@@ -176,7 +227,7 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
     recipe = job.recipe
     assert recipe.wrapper is not None
     name = recipe.model.name
-    source = folder / PurePosixPath(recipe.model.wrapper).name
+    source = folder / (job.file or PurePosixPath(recipe.model.wrapper).name)
     source.write_bytes(job.source)
     flags = recipe.wrapper
     extra = list(job.defines)
@@ -184,11 +235,13 @@ def compile_steps(job: Job, folder: Path) -> list[BuildStep]:
         (folder / _PRELUDE).write_text(_PRELUDE_TEXT)
         extra += ["-include", _PRELUDE]
     steps = [_compile(f"the wrapper of {name}", flags, source, "wrapper.o", extra)]
-    if job.runtime:
-        runtime = folder / "runtime.cpp"
-        runtime.write_text(job.runtime, encoding="utf-8")
+    for unit, text in job.apart:
+        # Of no package: an object of one is found again by all.
+        file = folder / f"rewriter_{unit}.cpp"
+        file.write_text(text, encoding="utf-8")
         plain = _without_header(flags)
-        steps.append(_compile(f"the probes of {name}", plain, runtime, "runtime.o"))
+        about = f"the {_UNITS.get(unit, unit)} of {name}"
+        steps.append(_compile(about, plain, file, f"{unit}.o"))
     for number, (member, kernel_flags) in enumerate(recipe.kernels):
         kernel = folder / PurePosixPath(member).name
         kernel.write_bytes(recipe.model.kernels[member])
@@ -207,7 +260,7 @@ def _compile(
     places = f"-ffile-prefix-map={source.parent}=."
     arguments = [] if source.suffix == ".s" else [*flags.arguments, *extra, places]
     command = (flags.compiler, *arguments, "-c", source.name, "-o", target)
-    return BuildStep(about, command, source.parent, source)
+    return BuildStep(about, command, source.parent, source, target)
 
 
 def _without_header(flags: Flags) -> Flags:
@@ -227,10 +280,13 @@ def link_step(job: Job, folder: Path) -> BuildStep:
     recipe = job.recipe
     flags = recipe.link or recipe.wrapper
     assert flags is not None
-    objects = ["wrapper.o", *(["runtime.o"] if job.runtime else [])]
+    objects = ["wrapper.o", *(f"{unit}.o" for unit, _ in job.apart)]
     if job.links:
         objects.append(beside(recipe.model))
-        options = [part for part in flags.arguments if part.startswith("-flto")]
+        compiled = recipe.wrapper.arguments if recipe.wrapper else ()
+        # The runtime has parallel loops of other kinds than the original library may need.
+        options = [part for part in dict.fromkeys(compiled) if part == "-fopenmp"]
+        options += [part for part in flags.arguments if part.startswith("-flto")]
     else:
         objects += [f"kernel{number}.o" for number in range(len(recipe.kernels))] + ["constants.o"]
         options = list(flags.arguments)

@@ -1,10 +1,11 @@
 """Libraries that were built before, under the user's cache directory: nothing is compiled twice.
 
-A library is found again by everything that it is made of: sources, commands, the original library,
-the compiler and the programs that it starts, torch, and every header that was read. Which headers
-those are is known once they were read (the compiler's own list), so that an entry names them with
-the hashes of their contents. Its file is named by the hash of what it holds: one that was damaged,
-or written by half, is not taken.
+So are the objects that they are linked from: another library may share some. Either is found again
+by everything that it is made of: sources, commands, the original library of what is linked, the
+compiler and the programs that it starts, torch, and every header that was read. Which headers those
+are is known once they were read (the compiler's own list), so that an entry names them with the
+hashes of their contents. Its file is named by the hash of what it holds: one that was damaged, or
+written by half, is not taken.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rewriter.version import __version__
 
 VARIABLE = "REWRITER_CACHE_DIR"
 LIMIT = 256 << 20  # bytes of all libraries; one may have a quarter
+_SUFFIX = ".so"  # of libraries, and of the objects that they are linked from
 _PROGRAMS = ("cc1plus", "as", "ld", "collect2")
 # What compilers and linkers read from the environment.
 _ENVIRONMENT = (
@@ -51,6 +53,14 @@ class Kept:
     directory: Path
     count: int
     size: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """A library or an object, and the headers that it was made of."""
+
+    content: bytes
+    headers: tuple[Path, ...]
 
 
 def directory() -> Path | None:
@@ -92,8 +102,8 @@ def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def find(wanted: str) -> bytes | None:
-    """The library of a build, if it is kept, whole, and made of the headers that are there now."""
+def find(wanted: str) -> Product | None:
+    """What a build made, if it is kept, whole, and made of the headers that are there now."""
     place = directory()
     if place is None:
         return None
@@ -103,7 +113,7 @@ def find(wanted: str) -> bytes | None:
             headers, digest = facts["headers"], facts["sha256"]
             if any(sha256(Path(path)) != known for path, known in headers.items()):
                 continue
-            file = place / f"{digest}.so"
+            file = place / f"{digest}{_SUFFIX}"
             content = file.read_bytes()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RewriterError):
             continue  # damaged, or removed meanwhile: it is built again
@@ -111,7 +121,7 @@ def find(wanted: str) -> bytes | None:
             continue
         with contextlib.suppress(OSError):
             os.utime(file)  # the oldest go first
-        return content
+        return Product(content, tuple(map(Path, headers)))
     return None
 
 
@@ -128,7 +138,7 @@ def keep(wanted: str, library: Path, headers: Sequence[Path]) -> None:
         digest = hashlib.sha256(data).hexdigest()
         known = {str(path): sha256(path) for path in sorted(set(headers))}
         facts = json.dumps({"sha256": digest, "headers": known}, sort_keys=True).encode()
-        _write(place / f"{digest}.so", data)
+        _write(place / f"{digest}{_SUFFIX}", data)
         _write(place / f"{wanted}-{hashlib.sha256(facts).hexdigest()[:16]}.json", facts)
         _trim(place)
     except OSError:
@@ -169,7 +179,7 @@ def _asked(compiler: str, option: str) -> str:
 
 def _libraries(place: Path) -> Iterator[tuple[Path, int, int]]:
     """Each library with its size and when it was last of use."""
-    for path in place.glob("*.so"):
+    for path in place.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             about = path.stat()
             yield path, about.st_size, about.st_mtime_ns

@@ -20,7 +20,7 @@ from rewriter.core import edit, files, limits
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
-from rewriter.instrumentation import bundle, probes
+from rewriter.instrumentation import compilation_units, probes
 from rewriter.instrumentation.choosing import NO_MATCH, chosen_text
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
@@ -249,14 +249,14 @@ def _job(plan: _Plan) -> build.Job:
 
 
 def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
-    """What to compile for a model: its wrapper, and the probes apart from it."""
-    selection = probed.result.selection
+    """What to compile for a model: its wrapper, and the table and the probes apart from it."""
+    units = compilation_units.split(probed.result)
     return build.Job(
         recipe=chosen,
-        source=probed.result.source,
+        source=units.wrapper,
         library=original,
-        runtime=bundle.apart(selection.probes, selection.format),
-        defines=("-DINDUCTOR_REWRITER_APART",),
+        apart=(("table", units.table), ("runtime", units.runtime)),
+        defines=compilation_units.DEFINES,
     )
 
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from rewriter.artifact.package import pack
@@ -74,9 +75,8 @@ def write(artifact: Artifact, probed: Sequence[Probed], folder: Path) -> None:
         (folder / place).mkdir(parents=True)
         sources[one.model.name] = place / PurePosixPath(one.model.wrapper).name
         libraries[one.model.name] = place / build.RESULT
-        if one.model.library is None:
-            (folder / sources[one.model.name]).write_bytes(one.result.source)
-        else:
+        (folder / sources[one.model.name]).write_bytes(one.result.source)
+        if one.model.library is not None:
             text += _commands(one.model, place, _steps(package, one, folder / place))
     changes = patch.changes(probed, sources, libraries)
     routes: list[Route] = ["link" if one.model.library else "sources" for one in probed]
@@ -113,7 +113,12 @@ def _steps(package: Package, probed: Probed, folder: Path) -> list[BuildStep]:
             "--route full` may build it.",
         )
     flags = recipe.compile_flags(model.command("Compile"), recipe.portable, header=False)
-    job = patch.job(probed, Recipe(model, "link", "", flags), library)
+    wrapper = PurePosixPath(model.wrapper)
+    # The package gets the instrumented text; compiled is what is made of it.
+    job = replace(
+        patch.job(probed, Recipe(model, "link", "", flags), library),
+        file=f"{wrapper.stem}.compiled{wrapper.suffix}",
+    )
     return [*build.compile_steps(job, folder), build.link_step(job, folder)]
 
 

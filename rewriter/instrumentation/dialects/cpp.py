@@ -73,7 +73,7 @@ def repacked(source: bytes, packer: str) -> None:
 
 def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> Iterator[str]:
     yield "// What is known of each launch."
-    yield f"namespace {{ namespace {_SPACE} {{"
+    yield from bundle.TABLE_BEGIN
     yield f"const Options options{{{', '.join(_literal(value) for value in _options(options))}}};"
     yield "const Row rows[] = {"
     for row in launches:
@@ -81,7 +81,7 @@ def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> It
     yield "};"
     given = _literal("; ".join(f"in {name}" for name in inputs) or None)
     yield f"Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, {given});"
-    yield "}}"
+    yield from bundle.TABLE_END
 
 
 def _options(options: Json) -> Iterator[str | bool | int | None]:

@@ -598,6 +598,30 @@ def test_one_model_of_several(packaged: Callable[..., Packaged], run: Run, tmp_p
     assert filecmp.cmp(tmp_path / "back.pt2", plain.path, shallow=False)
 
 
+@pytest.mark.exhaustive
+def test_another_patch_compiles_the_table_alone(
+    packaged: Callable[..., Packaged],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What looks at the same values at the same places; the wrapper and the probes are kept."""
+    plain = str(packaged("mlp").path)
+    monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "cache"))
+    compiled = {"print": (3, 0), "hash": (1, 2), "hash,save": (1, 2), "names": (2, 1)}
+    for probes, (anew, before) in compiled.items():
+        output = tmp_path / f"{probes}.pt2"
+        command = ["instrument", plain, "--probe", probes, "--no-check", "-o", str(output)]
+        assert main(command) == 0
+        said = capsys.readouterr().err
+        assert (said.count("] compiled the "), said.count(": compiled before")) == (anew, before)
+        assert main(["list", str(output)]) == 0
+        capsys.readouterr()
+        assert main(["strip", str(output), "-o", str(tmp_path / "plain.pt2"), "--overwrite"]) == 0
+        assert filecmp.cmp(tmp_path / "plain.pt2", plain, shallow=False)
+        capsys.readouterr()
+
+
 def test_packages_that_share_file_names_share_nothing_else(
     patched: Patch, run: Run, apart: Apart, tmp_path: Path
 ) -> None:
@@ -679,29 +703,28 @@ esac
 """
 
 
-def broken_wrapper(monkeypatch: pytest.MonkeyPatch) -> str:
+def break_lines(monkeypatch: pytest.MonkeyPatch, pattern: bytes, wrong: bytes) -> None:
     good = patch.instrument
 
     def bad(*arguments: Any) -> tuple[patch.Probed, ...]:
         (one,) = good(*arguments)
-        source = one.result.source.replace(b".after(3, ", b".afterwards(3, ")
-        assert source != one.result.source
-        return (replace(one, result=replace(one.result, source=source)),)
+        lines = one.result.plan.insertions
+        made = tuple(replace(line, text=re.sub(pattern, wrong, line.text)) for line in lines)
+        assert [line.text for line in made] != [line.text for line in lines]
+        plan = replace(one.result.plan, insertions=made)
+        return (replace(one, result=replace(one.result, plan=plan)),)
 
     monkeypatch.setattr(patch, "instrument", bad)
+
+
+def broken_wrapper(monkeypatch: pytest.MonkeyPatch) -> str:
+    break_lines(monkeypatch, rb"\.after\(3, ", b".afterwards(3, ")
     return r"wrapper\.cpp:\d+: .*\n +_rw\.afterwards\(3, "
 
 
 def broken_table(monkeypatch: pytest.MonkeyPatch) -> str:
     """Each of many lines is wrong."""
-    good = patch.instrument
-
-    def bad(*arguments: Any) -> tuple[patch.Probed, ...]:
-        (one,) = good(*arguments)
-        source = re.sub(rb"\.(before|after)\(", b".nothing(", one.result.source)
-        return (replace(one, result=replace(one.result, source=source)),)
-
-    monkeypatch.setattr(patch, "instrument", bad)
+    break_lines(monkeypatch, rb"\.(before|after)\(", b".nothing(")
     return r"\n +_rw\.nothing\(\d(?s:.)*and \d+ more"
 
 

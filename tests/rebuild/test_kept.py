@@ -131,7 +131,7 @@ def test_many_at_once(place: Path, header: Path, tmp_path: Path) -> None:
     def work() -> None:
         for _ in range(20):
             build_cache.keep("k", library, [header])
-            found.append(build_cache.find("k"))
+            found.append(kept("k"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -74,6 +74,10 @@ class FastPaths:
         """A call starts."""
         call.stdout = self._printer.file()
         call.start = self._printer.style.start(call.number).encode()
+        if call.stdout is not None:
+            # What the program printed so far comes first.
+            with contextlib.suppress(OSError, ValueError):
+                call.stdout.flush()
         if not self._plans:
             return
         if self._queue is None:

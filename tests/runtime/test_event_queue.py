@@ -149,6 +149,21 @@ def test_names_follow_what_the_program_printed(capfd: pytest.CaptureFixture[str]
     assert lines[7] == "[rewriter 0] call 1 #0 before k0"
 
 
+def test_lines_follow_what_the_program_printed_before_the_call(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    recorder: Any = attach(options("print", when="before"), TABLE)
+    print("first", end="")
+    recorder.begin()
+    recorder.before(0, torch.ones(2), None)
+    finish(recorder)
+    print("last")
+    assert [line.split()[0] for line in capfd.readouterr().out.splitlines()] == [
+        "first[rewriter",
+        "last",
+    ]
+
+
 def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print", "hash", when="after"), TABLE)
     start = threading.Barrier(6)

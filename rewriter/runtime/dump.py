@@ -45,7 +45,7 @@ class DumpWriter:
         self._ranked = root / f"rank{rank}"
         self._options = options
         self._table = table
-        self._constant: tuple[str, str] | None = None
+        self._constant: tuple[bytes, bytes] | None = None
         self._next = 0  # the first run that may be free
         self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
         self._most = wanted_bytes(options)
@@ -59,15 +59,13 @@ class DumpWriter:
             self._ranked.mkdir(parents=True, exist_ok=True)
             self._constant = self._constant_members()
         path = self._make_directory(call)
-        changing = {
-            "call": call,
-            "pid": os.getpid(),
-            "thread": threading.get_ident(),
-            "started": time.time(),
-        }
+        # Numbers alone: a call of the encoder would take longer than all the rest.
+        changing = (
+            f' "call": {call},\n "pid": {os.getpid()},\n "thread": {threading.get_ident()},\n'
+            f' "started": {time.time()!r},\n'
+        )
         head, tail = self._constant
-        text = f"{{\n{head},\n{_members(changing)},\n{tail}\n}}\n"
-        _write_whole(path / "run.json", text.encode())
+        _write_whole(path / "run.json", b"".join((head, changing.encode(), tail)))
         return CallDirectory(path, saved_in(self._root, self._most))
 
     def finish(self, run: CallDirectory) -> None:
@@ -82,8 +80,8 @@ class DumpWriter:
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._finished.popleft())
 
-    def _constant_members(self) -> tuple[str, str]:
-        """What is the same in each `run.json`: the table of launches may be long."""
+    def _constant_members(self) -> tuple[bytes, bytes]:
+        """How each `run.json` begins and ends: the table of launches may be long."""
         head = {
             "format": "rewriter.run",
             "version": 1,
@@ -94,7 +92,7 @@ class DumpWriter:
         }
         # A file that was instrumented by an earlier version does not say what is returned.
         tail = {"outputs": self._options.get("outputs", {}), "launches": self._table}
-        return _members(head), _members(tail)
+        return f"{{\n{_members(head)},\n".encode(), f"{_members(tail)}\n}}\n".encode()
 
     def _make_directory(self, call: int) -> Path:
         self._next = max(self._next, call)

@@ -228,7 +228,8 @@ class Recorder:
             self._catch_up(call)
         self._replayed(ended, final=final)
         for call in ended:
-            self._fast.close(call)
+            if not final:  # a thread may still be in it when the program ends
+                self._fast.close(call)
             if call.directory is not None:
                 self._dump.finish(call.directory)
 

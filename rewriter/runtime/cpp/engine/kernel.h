@@ -258,6 +258,34 @@ INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
   }
 }
 
+// A number near an element: the element itself, but of complex dtypes the larger part. Without a call,
+// for which all that is on its way would have to arrive first.
+INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
+  const uint32_t word = static_cast<uint32_t>(vector.first);
+  const uint32_t upper = static_cast<uint32_t>(vector.first >> 32);
+  const auto larger = [](double a, double b) {
+    return bits_of(a) << 1 > bits_of(b) << 1 ? fabs(a) : fabs(b);
+  };
+  switch (dtype) {
+    case dtypes::float32: return __uint_as_float(word);
+    case dtypes::bfloat16: return __uint_as_float(word << 16);
+    case dtypes::float16: return from_float16(word & 0xffffu);
+    case dtypes::float64: return from_bits(vector.first);
+    case dtypes::boolean: return (word & 0xffu) != 0;
+    case dtypes::uint8: return word & 0xffu;
+    case dtypes::int8: return static_cast<int8_t>(word);
+    case dtypes::uint16: return word & 0xffffu;
+    case dtypes::int16: return static_cast<int16_t>(word);
+    case dtypes::uint32: return word;
+    case dtypes::int32: return static_cast<int32_t>(word);
+    case dtypes::complex32:
+      return larger(from_float16(word & 0xffffu), from_float16(word >> 16));
+    case dtypes::complex64: return larger(__uint_as_float(word), __uint_as_float(upper));
+    case dtypes::complex128: return larger(from_bits(vector.first), from_bits(vector.second));
+    default: return from_float8(word & 0xffu, dtype);
+  }
+}
+
 // What the threads of a block tell one another.
 struct Shared {
   uint64_t b0[64], b1[64];
@@ -1012,11 +1040,11 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   if (is_wide) {
     origin.key = Wide::key(one.first, dtype);
   } else if (elements::is_number(dtype) && sampled > 0) {
-    origin.shift = value_of(one, 0, dtype);
+    origin.shift = value_near(one, dtype);
     if (!is_finite(origin.shift)) {
       // Others then, one for each lane.
-      const double value = value_of(
-          sample(begin_element + static_cast<int64_t>(sampled - 1) * lane / 31), 0, dtype);
+      const double value = value_near(
+          sample(begin_element + static_cast<int64_t>(sampled - 1) * lane / 31), dtype);
       const uint32_t usable = vote(is_finite(value));
       origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
     }

@@ -98,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-upstream", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.device is None:
         import torch
@@ -114,7 +115,13 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
     workers = [form for form in args.forms.split(",") if form]
     if not args.no_upstream:
         workers += [f"{form}-{level}" for form in workers if form != "jit" for level in UPSTREAM]
+    args.workers = len(workers)
     running = {name: _start(name, args, folder) for name in workers}
+    while any(process.poll() is None for process in running.values()):
+        for name, process in running.items():
+            if process.poll():
+                (folder / f"{name}.ready").touch()  # the others need not wait for it
+        time.sleep(0.5)
     found: list[Row] = []
     plain: dict[str, float] = {}
     failed = False
@@ -133,7 +140,7 @@ def _collect(args: argparse.Namespace, folder: Path) -> int:
 def _start(name: str, args: argparse.Namespace, folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "benchmarks.probes", "--worker", name]
     command += ["--folder", str(folder), "--device", args.device, "--size", args.size]
-    command += ["--only", args.only]
+    command += ["--only", args.only, "--workers", str(args.workers)]
     form, _, level = name.partition("-")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{form}-{level}")}
     if level:
@@ -195,6 +202,7 @@ def _work(args: argparse.Namespace) -> int:
         subject.run()
         variants = [] if level else [v for v in VARIANTS if args.only in v.name]
         made = subject.prepare(variants, folder)
+        _wait_for_all(args)
         with _one_at_a_time(args.folder):
             timings = []
             for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
@@ -432,6 +440,13 @@ def _output(*, piped: bool) -> Iterator[None]:
         os.close(kept)
         reader.stdin.close()
         reader.wait()
+
+
+def _wait_for_all(args: argparse.Namespace) -> None:
+    """Wait until no other worker compiles: all have come as far as this, or have failed."""
+    (args.folder / f"{args.worker}.ready").touch()
+    while len(list(args.folder.glob("*.ready"))) < args.workers:
+        time.sleep(0.2)
 
 
 @contextlib.contextmanager

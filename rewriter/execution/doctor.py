@@ -7,6 +7,7 @@ not run. Importing this module is cheap, calling `diagnose` imports torch.
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import re
 import sys
@@ -22,6 +23,7 @@ from rewriter.core.text import counted
 from rewriter.execution import torch_files
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
+from rewriter.runtime.engine_library import EngineUnavailable, load
 
 _PROPERTIES = re.compile(r"DeviceProperties\(")
 _CAPABILITY = re.compile(r"\bcc=(\d+)|(?P<stop>\))")
@@ -67,6 +69,7 @@ def _machine(*, importing: bool) -> Iterator[Check]:
     )
     yield _builds()
     yield from _torch(importing=importing)
+    yield from _engine()
 
 
 def _torch(*, importing: bool) -> Iterator[Check]:
@@ -88,6 +91,21 @@ def _torch(*, importing: bool) -> Iterator[Check]:
         return
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     yield Check("GPU", name, None)
+
+
+def _engine() -> Iterator[Check]:
+    """What measures tensors: it is built here if it is not kept. torch is not imported for it."""
+    library = load()
+    if isinstance(library, EngineUnavailable):
+        yield Check("measuring", f"torch's operators: {library}", None, "slower, the same numbers")
+        return
+    yield Check("measuring", f"built by {library.compiler}, {library.path}", None)
+    torch = machine.installed_torch()
+    if torch is not None and torch.cuda and torch_files.gpu():
+        compiler: bytes = library.functions.inductor_rewriter_gpu_compiler(
+            os.fsencode(torch.root / "lib")
+        )
+        yield Check("measuring on the GPU", compiler.decode(), None)
 
 
 def _builds() -> Check:

@@ -162,6 +162,17 @@ struct Compiler {
   }
 };
 
+// What would compile kernels, such as "NVRTC 12.9", or why nothing can: no device is asked for.
+inline std::string describe_compiler(const std::string& torch, bool is_hip) {
+  Compiler compiler;
+  const std::string problem = compiler.find(torch, is_hip);
+  if (!problem.empty()) return problem;
+  int major = 0, minor = 0;
+  compiler.version(&major, &minor);
+  return std::string(is_hip ? "hipRTC " : "NVRTC ") + std::to_string(major) + "." +
+      std::to_string(minor);
+}
+
 }  // namespace gpu
 
 // The GPU of the current context. One per device; calls from several threads take turns.
@@ -311,10 +322,7 @@ class Gpu {
       const std::string& target, std::string& code) {
     gpu::Compiler compiler;
     const std::string problem = compiler.find(torch, driver_.is_hip);
-    int major = 0, minor = 0;
-    if (problem.empty()) compiler.version(&major, &minor);
-    const char* name = driver_.is_hip ? "hipRTC" : "NVRTC";
-    about_ = std::string(name) + " " + std::to_string(major) + "." + std::to_string(minor);
+    about_ = gpu::describe_compiler(torch, driver_.is_hip);
     const std::string path = cache.empty() ? "" : cache + "/" + file_name(source, target, about_);
     if (!path.empty() && read_file(path, code)) return "";
     if (!problem.empty()) return problem;

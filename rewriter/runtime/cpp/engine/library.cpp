@@ -50,6 +50,13 @@ EXPORTED const char* inductor_rewriter_gpu_start(
   return one.start(source, torch, cache) ? nullptr : one.problem().c_str();
 }
 
+// What would compile kernels for CUDA, with the libraries of this directory of torch's, or why not.
+EXPORTED const char* inductor_rewriter_gpu_compiler(const char* torch) {
+  static thread_local std::string text;
+  text = inductor_rewriter::gpu::describe_compiler(torch, false);
+  return text.c_str();
+}
+
 // What compiles kernels there.
 EXPORTED const char* inductor_rewriter_gpu_about(int32_t device) {
   return gpu(device).about().c_str();

@@ -1,6 +1,7 @@
 """What probes and commands cost, as ratios against something measured in the same run.
 
     python -m benchmarks.probes           models with probes, against plain and upstream's printer
+    python -m benchmarks.rewriting        wrappers read and rewritten, against libcst
 
 Each module prints a table and writes JSON with `--json FILE`; README.md has the results.
 """

@@ -33,6 +33,8 @@ class FastPaths:
         launches: Mapping[int, ProbedLaunch],
         inputs: tuple[Label, ...],
         calls: Mapping[int, RunningCall],
+        *,
+        rechecks: bool,
     ) -> None:
         self._probes = probes
         self._printer = printer
@@ -44,7 +46,9 @@ class FastPaths:
         self._plans: dict[str, Plans] = {}
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
-            self._plans = {x: Plans(x, names[x], style) for x in names if names[x]}
+            self._plans = {
+                x: Plans(x, names[x], style, rechecks=rechecks) for x in names if names[x]
+            }
         # What crashes has said so, and what was measured before is written.
         self._is_prompt = "names" in probes.names
 

@@ -78,7 +78,12 @@ class Recorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._fast = FastPaths(
-            self._probes, self._printer, self._launches, self._inputs, self._calls
+            self._probes,
+            self._printer,
+            self._launches,
+            self._inputs,
+            self._calls,
+            rechecks=bool(options.get("recheck")),
         )
         self.before = self._fast.at("before", self._before)
         self.after = self._fast.at("after", self._after)

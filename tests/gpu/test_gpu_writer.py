@@ -50,7 +50,7 @@ def rows(dump: Path, run: int = 0) -> list[dict[str, Any]]:
 
 VALUES = {
     "bool": torch.tensor([True, False]),
-    "int64": torch.tensor([[1, -(2**62)], [3, 2**62]]),
+    "int64": torch.tensor([[1, 2**62], [3, 2**62 + 4]]),
     "bfloat16": torch.randn(64, 65).bfloat16(),
     "float16": torch.randn(3, 7, 5).half(),
     "float32": torch.randn(1 << 20),

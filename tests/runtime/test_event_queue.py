@@ -164,6 +164,45 @@ def test_lines_follow_what_the_program_printed_before_the_call(
     ]
 
 
+@pytest.mark.parametrize("recheck", [False, True])
+def test_an_input_that_was_not_written_is_not_read_again(
+    recheck: bool, dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder: Any = attach(options("print", "hash", recheck=recheck), TABLE, ["weight", "x"])
+    weight = torch.ones(4)
+    seen = []
+    for call in range(5):
+        recorder.begin()
+        if call == 1:
+            weight.numpy()[:] = 5  # nobody tells torch
+        if call == 2:
+            weight.add_(1)
+        if call == 4:
+            weight = torch.full((4,), 9.0)
+        recorder.inputs(weight, torch.full((2,), float(call)))
+        recorder.after(0, weight, None, None, call)
+        capsys.readouterr()
+        found = rows(dump, call)
+        seen.append([row["max"] for row in found if row["phase"] == "inputs"])
+        # What a launch is given is read.
+        assert found[2]["max"] == [1.0, 5.0, 6.0, 6.0, 9.0][call]
+        again = {row["fingerprint"] for row in (found[0], found[2])}
+        assert len(again) == 1 + (call == 1 and not recheck)
+    first = [1.0, 5.0 if recheck else 1.0, 6.0, 6.0, 9.0]
+    assert seen == [[value, float(call)] for call, value in enumerate(first)]
+
+
+def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder: Any = attach(options("print"), TABLE, ["weight"])
+    with torch.inference_mode():
+        weight = torch.ones(4)
+        for _ in range(3):
+            recorder.begin()
+            recorder.inputs(weight)
+            weight.add_(1)
+    assert [rows(dump, call)[0]["max"] for call in range(3)] == [1.0, 2.0, 3.0]
+
+
 def test_threads_have_calls_of_their_own(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print", "hash", when="after"), TABLE)
     start = threading.Barrier(6)

@@ -113,11 +113,14 @@ class MeasuredLaunch : public Job {
         iteration_(iteration) {}
 
   std::vector<Measured> measured;
+  std::vector<std::size_t> again;  // places of inputs that are what they were the last time
 
   // The tensors on a GPU are in these rows of its ring, once that has measured them; `issued` false:
   // they will never be, and nothing is written.
-  void await(Gpu& gpu, uint64_t first, void* stream, bool issued) {
+  void await(
+      Gpu& gpu, uint64_t first, void* stream, bool issued, std::vector<std::size_t> places) {
     gpu_ = &gpu;
+    places_ = std::move(places);
     first_ = first;
     stream_ = stream;
     is_void_ = !issued;
@@ -125,7 +128,7 @@ class MeasuredLaunch : public Job {
 
   bool is_ready() override {
     if (!gpu_ || is_void_) return true;
-    const auto& places = plan_->gpu_places;
+    const auto& places = places_;
     while (ready_ < places.size() && gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
       ++ready_;
     }
@@ -146,7 +149,7 @@ class MeasuredLaunch : public Job {
 
   void emit() override {
     if (gpu_) {
-      const auto& places = plan_->gpu_places;
+      const auto& places = places_;
       for (std::size_t i = ready_; i < places.size(); ++i) measured[places[i]].finite = -1;
       gpu_->ring.release(first_ + places.size() - 1);
     }
@@ -155,6 +158,10 @@ class MeasuredLaunch : public Job {
       return;
     }
     const Plan& plan = *plan_;
+    if (plan.phase != Plan::before && plan.phase != Plan::after) {
+      for (std::size_t i : again) measured[i] = plan.last[i];
+      plan.last = measured;
+    }
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
         (plan.has(Plan::prints) || plan.has(Plan::prints_tensors));
     const std::string again = iteration_ ? "." + std::to_string(iteration_) : "";
@@ -235,6 +242,7 @@ class MeasuredLaunch : public Job {
   uint64_t first_ = 0;
   void* stream_ = nullptr;
   bool is_void_ = false;
+  std::vector<std::size_t> places_;  // of the rows
   std::size_t ready_ = 0;  // of the rows
   std::chrono::steady_clock::time_point asked_{};
 };

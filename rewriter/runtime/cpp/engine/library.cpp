@@ -124,8 +124,8 @@ EXPORTED void* inductor_rewriter_plan(const char* packed) {
 
 EXPORTED void inductor_rewriter_forget(inductor_rewriter::SharedPlan* plan) { delete plan; }
 
-// Measures a phase of a launch: its call, plan, iteration, the stream, and the address of each tensor.
-// 0 for what cannot be measured, 2 where something could not be written before.
+// Measures a phase of a launch: its call, plan, iteration, the stream, and the address of each tensor,
+// 0 for an input that is what it was when the plan was last measured. 0 for what cannot be measured, 2 where something could not be written before.
 EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   Events& events = Events::get();
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
@@ -140,27 +140,32 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   }
   std::unique_ptr<inductor_rewriter::MeasuredLaunch> job(new inductor_rewriter::MeasuredLaunch(
       events.output, call, plan, static_cast<int32_t>(packed[2])));
+  std::vector<std::size_t> places;
+  std::vector<const Layout*> layouts;
+  std::vector<const void*> given;
   std::size_t at = 0;
   for (const auto& value : plan->values) {
     if (!value.is_tensor) continue;
-    const void* data = reinterpret_cast<const void*>(addresses[at]);
-    Measured& to = job->measured[at++];
-    if (value.layout.device < 0 &&
-        !inductor_rewriter::measure_on_cpu(value.layout, data, call.threads, to)) {
+    const std::size_t place = at++;
+    const void* data = reinterpret_cast<const void*>(addresses[place]);
+    if (!data && value.layout.numel) {
+      job->again.push_back(place);
+    } else if (value.layout.device >= 0) {
+      places.push_back(place);
+      layouts.push_back(&value.layout);
+      given.push_back(data);
+    } else if (!inductor_rewriter::measure_on_cpu(
+                   value.layout, data, call.threads, job->measured[place])) {
       return 0;
     }
   }
   bool issued = true;
-  if (device) {
-    const void* data[most_awaited];
-    for (std::size_t i = 0; i < count; ++i) {
-      data[i] = reinterpret_cast<const void*>(addresses[plan->gpu_places[i]]);
-    }
+  if (!places.empty()) {
     const std::lock_guard<std::mutex> guard(events.issuing);
-    const uint64_t first = device->ring.reserve(count);
+    const uint64_t first = device->ring.reserve(places.size());
     issued = device->measure(
-        plan->gpu_layouts.data(), data, static_cast<int>(count), stream, first);
-    job->await(*device, first, stream, issued);
+        layouts.data(), given.data(), static_cast<int>(places.size()), stream, first);
+    job->await(*device, first, stream, issued, std::move(places));
     events.writer.put(job.release());
   } else {
     events.writer.put(job.release(), at_once);

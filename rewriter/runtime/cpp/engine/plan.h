@@ -34,6 +34,8 @@ struct Plan {
   std::string title, head, base;
   std::vector<PlannedValue> values;
   std::size_t tensors = 0;
+  // What was last written, by the thread that writes.
+  mutable std::vector<Measured> last;
   // Those of them that are on a GPU: places among all tensors, and layouts.
   int32_t device = -1;
   std::vector<std::size_t> gpu_places;

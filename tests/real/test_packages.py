@@ -324,8 +324,6 @@ def test_nothing_of_the_plain_library_is_in_what_is_compiled_anew(
     assert sources == [".kernel.cpp", ".wrapper.cpp", "constants.s", *probes]
     assert "wrapper.o table.o runtime.o kernel0.o constants.o" in link
     assert ".kernels.so" not in link
-    with zipfile.ZipFile(path) as file:
-        assert not [name for name in file.namelist() if name.endswith(".kernels.so")]
     assert main(["strip", str(path), "-o", str(tmp_path / "back.pt2")]) == 0
     assert filecmp.cmp(tmp_path / "back.pt2", plain, shallow=False)
 
@@ -701,7 +699,8 @@ for one; do
 done
 case " $* " in *".cpp -o "*)
   echo 'extern "C" void cpp_fused_0(); void wrapper() { cpp_fused_0(); }' |
-    exec g++ -fPIC -x c++ - -c -o "$made";;
+    g++ -fPIC -x c++ - -c -o "$made"
+  exit;;
 esac
 """
 

@@ -697,8 +697,8 @@ for one; do
   [ "$before" != -o ] || made=$one
   before=$one
 done
-case " $* " in *".cpp -o "*)
-  echo 'extern "C" void cpp_fused_0(); void wrapper() { cpp_fused_0(); }' |
+case " $* " in *" -c "*".cpp -o "*)
+  echo 'extern "C" void cpp_fused_gelu_0(); [[gnu::used]] static auto* kernel = cpp_fused_gelu_0;' |
     g++ -fPIC -x c++ - -c -o "$made"
   exit;;
 esac

@@ -1,6 +1,8 @@
 // Numbers as Python writes them: repr, and the format .4g.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,27 +37,64 @@ struct Decimal {
   bool exact = false;  // the digits read back as the same value
 };
 
-inline Decimal to_decimal(double value, int precision) {
-  char text[40];
-  Decimal result;
-  result.negative = bits_of(value) >> 63;
-  std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
-  result.exact = std::strtod(text, nullptr) == value;
-  char* exponent = std::strchr(text, 'e');
-  if (!result.exact && bits_of(value) << 12 == 0) {
-    // Below a power of two doubles are closer: its nearest decimal may miss it, the next one not.
-    char& last = exponent[-1];
-    if (last >= '0' && last < '9') {
-      ++last;
-      result.exact = std::strtod(text, nullptr) == value;
-      last = static_cast<char>(result.exact ? last : last - 1);
-    }
+// `std::to_chars`, which is ten times as fast: looked up, since a library that is linked with it does
+// not load where the standard library is older.
+struct ToChars {
+  struct Result {
+    char* end;
+    int error;
+  };
+  using Shortest = Result (*)(char*, char*, double, int);
+  using Precise = Result (*)(char*, char*, double, int, int);
+  static constexpr int scientific = 1;  // std::chars_format
+
+  const Shortest shortest = find<Shortest>("_ZSt8to_charsPcS_dSt12chars_format");
+  const Precise precise = find<Precise>("_ZSt8to_charsPcS_dSt12chars_formati");
+
+  static const ToChars& get() {
+    static const ToChars functions;
+    return functions;
   }
+
+ private:
+  template <class Function>
+  static Function find(const char* name) {
+    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
+inline Decimal read_decimal(const char* text) {
+  Decimal result;
+  result.negative = *text == '-';
+  const char* exponent = std::strchr(text, 'e');
   result.point = std::atoi(exponent + 1) + 1;
-  for (char* at = text; at != exponent; ++at) {  // the decimal mark is the locale's
+  for (const char* at = text; at != exponent; ++at) {  // the decimal mark is the locale's
     if (*at >= '0' && *at <= '9') result.digits += *at;
   }
   while (result.digits.size() > 1 && result.digits.back() == '0') result.digits.pop_back();
+  return result;
+}
+
+inline Decimal to_decimal(double value, int precision) {
+  char text[40];
+  if (ToChars::get().precise) {
+    *ToChars::get().precise(text, text + sizeof text - 1, value, ToChars::scientific, precision - 1)
+         .end = 0;
+    return read_decimal(text);
+  }
+  std::snprintf(text, sizeof text, "%.*e", precision - 1, value);
+  bool exact = std::strtod(text, nullptr) == value;
+  if (!exact && bits_of(value) << 12 == 0) {
+    // Below a power of two doubles are closer: its nearest decimal may miss it, the next one not.
+    char& last = std::strchr(text, 'e')[-1];
+    if (last >= '0' && last < '9') {
+      ++last;
+      exact = std::strtod(text, nullptr) == value;
+      last = static_cast<char>(exact ? last : last - 1);
+    }
+  }
+  Decimal result = read_decimal(text);
+  result.exact = exact;
   return result;
 }
 
@@ -80,6 +119,11 @@ inline std::string write_decimal(const Decimal& from, int lowest, int highest, b
 // The shortest digits that read back as the same value.
 inline std::string python_repr(double value, bool fraction = true) {
   if (!is_finite(value)) return name_special(value);
+  if (ToChars::get().shortest) {
+    char text[40];
+    *ToChars::get().shortest(text, text + sizeof text - 1, value, ToChars::scientific).end = 0;
+    return write_decimal(read_decimal(text), -4, 16, fraction);
+  }
   bool subnormal = (bits_of(value) >> 52 & 0x7ff) == 0;
   Decimal shortest;
   for (int precision = subnormal ? 1 : 15; precision <= 17; ++precision) {

@@ -69,6 +69,7 @@ class Recorder : public Printer, private Output {
       const char* root = wanted && *wanted ? wanted : "rewriter_dump";
       dump_ = std::make_unique<DumpWriter>(options_, root, rank, launches_);
     }
+    Writers::add(writer_);
     // Where a crash is hunted all that is known is out before the launch runs.
     prompt = upstream || has("sync") || (has("names") && probes_.size() > 1);
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from threading import get_ident
 from typing import Any
 
@@ -23,7 +23,8 @@ class FastPaths:
     """What to call at the launches of one wrapper.
 
     `calls` are those that run, by thread. Anything that a short way cannot do goes `otherwise`, the
-    way of all probes, of which there is one for each phase.
+    way of all probes, of which there is one for each phase. `written` are the names of what
+    launches write, and of the memory behind them.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class FastPaths:
         inputs: tuple[Label, ...],
         calls: Mapping[int, RunningCall],
         *,
+        written: Set[str],
         rechecks: bool,
     ) -> None:
         self._probes = probes
@@ -47,7 +49,9 @@ class FastPaths:
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
             self._plans = {
-                x: Plans(x, names[x], style, rechecks=rechecks) for x in names if names[x]
+                x: Plans(x, names[x], style, written=written, rechecks=rechecks)
+                for x in names
+                if names[x]
             }
         # What crashes has said so, and what was measured before is written.
         self._is_prompt = "names" in probes.names
@@ -161,3 +165,14 @@ class FastPaths:
 
     def _failed(self, about: str, error: Exception) -> None:
         self._printer.warn(about, f"{type(error).__name__}: {error}")
+
+
+def written_names(table: Sequence[dict[str, Any]]) -> frozenset[str]:
+    """The names of what launches of a table write, and of the memory behind them."""
+    names: set[str] = set()
+    for row in table:
+        memory = row.get("buffers", {})
+        for entry in (*row.get("before", ()), *row.get("after", ())):
+            if entry[0] != "in":
+                names |= {entry[1], memory.get(entry[1], "")}
+    return frozenset(names)

@@ -12,7 +12,7 @@ import json
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,8 @@ _PHASES = {"inputs": 0, "before": 1, "after": 2}
 class Plan:
     """What the library knows of a phase of a launch. `pack` makes what `launch` takes; `ends` are
     the bytes of memory that each tensor needs, from its first element, and those of an element.
-    `device` is the GPU of some of them, or -1. `forms` are the facts of the values, for `fits`."""
+    `device` is the GPU of some of them, or -1. `forms` are the facts of the values.
+    `written` are the places of inputs that launches write."""
 
     number: int
     pack: Callable[..., bytes]
@@ -49,6 +50,7 @@ class Plan:
     has_complex: bool
     device: int
     forms: tuple[_Form | None, ...]
+    written: tuple[int, ...]
 
 
 # The facts of a value: its type; of a scalar its text; of a tensor shape, stride, dtype, device,
@@ -81,8 +83,16 @@ class _Seen:
         with self._lock:  # what is written last is what was seen last
             addresses = [address for _, _, address in now]
             if self._plan is plan and not self.rechecks:
+                # A kernel tells torch of no write; nor do all that call one.
+                written = {tensors[place].untyped_storage().data_ptr() for place in plan.written}
                 for place, (new, old) in enumerate(zip(now, self._tensors, strict=True)):
-                    if new[1:] == old[1:] and new[1] >= 0 and old[0]() is tensors[place]:
+                    tensor = tensors[place]
+                    if (
+                        new[1:] == old[1:]
+                        and new[1] >= 0
+                        and old[0]() is tensor
+                        and not (written and tensor.untyped_storage().data_ptr() in written)
+                    ):
                         addresses[place] = 0
             self._plan = None
             result = launch(plan.pack(call, plan.number, 0, stream, *addresses))
@@ -98,7 +108,13 @@ class Plans:
     """
 
     def __init__(
-        self, phase: str, probes: Sequence[str], style: Text, *, rechecks: bool = False
+        self,
+        phase: str,
+        probes: Sequence[str],
+        style: Text,
+        *,
+        written: Set[str] = frozenset(),
+        rechecks: bool = False,
     ) -> None:
         self._phase = phase
         self._style = style
@@ -107,6 +123,7 @@ class Plans:
             self._flags |= _PRINTS_TENSORS
         self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
         self._last: dict[int, Plan] = {}
+        self._written = written
         self._seen = _Seen()
         self._seen.rechecks = rechecks
 
@@ -282,6 +299,7 @@ class Plans:
             any(value.content.is_complex() for value in tensors),
             device,
             tuple(_forms(contents, ends)),
+            tuple(n for n, value in enumerate(tensors) if value.label.name in self._written),
         )
 
 

@@ -25,7 +25,7 @@ from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
 from .event_queue import drain_queue
 from .expected import ExpectedInput
-from .fast_paths import FastPaths
+from .fast_paths import FastPaths, written_names
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .printer import Printer
@@ -83,6 +83,7 @@ class Recorder:
             self._launches,
             self._inputs,
             self._calls,
+            written=written_names(launches),
             rechecks=bool(options.get("recheck")),
         )
         self.before = self._fast.at("before", self._before)

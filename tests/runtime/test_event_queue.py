@@ -192,6 +192,21 @@ def test_an_input_that_was_not_written_is_not_read_again(
     assert seen == [[value, float(call)] for call, value in enumerate(first)]
 
 
+def test_an_input_that_a_launch_writes_is_read_again(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kernels tell torch of no write. What shares the memory of one is read, too."""
+    recorder: Any = attach(options("print"), TABLE, ["y", "view", "weight"])
+    y, weight = torch.ones(4), torch.ones(4)
+    view = y[1:]
+    for call in range(3):
+        recorder.begin()
+        recorder.inputs(y, view, weight)
+        y.numpy()[:] += 1
+        weight.numpy()[:] += 1
+        assert [row["max"] for row in rows(dump, call)] == [call + 1.0, call + 1.0, 1.0]
+
+
 def test_an_inference_tensor_is_read_again(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder: Any = attach(options("print"), TABLE, ["weight"])
     with torch.inference_mode():

@@ -29,13 +29,27 @@ bool finished[width];
 char* stacks;
 uint64_t given[width];
 
+int turns, arrived, alive, opens;  // opens: the turn in which those at the barrier go on
+
 void wait() {
   const unsigned self = threadIdx.x;
   swapcontext(&fibers[self], &scheduler);
   threadIdx.x = self;
 }
-void __syncthreads() { wait(); }
-// Every thread comes here at the same time, which is more than a warp has to promise.
+// Those that have returned are not waited for. All go on in the same turn.
+void arrive() {
+  if (arrived && arrived == alive) {
+    arrived = 0;
+    opens = turns + 1;
+  }
+}
+void __syncthreads() {
+  const int before = opens;
+  ++arrived;
+  arrive();
+  while (opens == before || turns < opens) wait();
+}
+// The threads of a warp come here in the same turn.
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int with) {
   std::memcpy(&given[threadIdx.x], &value, sizeof value);
@@ -74,9 +88,6 @@ uint32_t atomicInc(uint32_t* at, uint32_t most) {
   *at = old >= most ? 0 : old + 1;
   return old;
 }
-uint64_t __umul64hi(uint64_t a, uint64_t b) {
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
-}
 template <class To, class From>
 To as(From from) {
   To to;
@@ -91,6 +102,7 @@ double __hiloint2double(int high, int low) {
 }
 float __uint_as_float(uint32_t bits) { return as<float>(bits); }
 float __int_as_float(int32_t bits) { return as<float>(bits); }
+uint32_t __float_as_uint(float value) { return as<uint32_t>(value); }
 int32_t __float_as_int(float value) { return as<int32_t>(value); }
 
 }  // namespace
@@ -108,6 +120,8 @@ gpu::Job job;
 void body() {
   inductor_rewriter_measure(job);
   finished[threadIdx.x] = true;
+  --alive;
+  arrive();
   swapcontext(&fibers[threadIdx.x], &scheduler);
 }
 
@@ -125,7 +139,10 @@ void run(unsigned blocks) {
       fibers[j].uc_link = nullptr;
       makecontext(&fibers[j], body, 0);
     }
-    for (bool any = true; any;) {
+    turns = arrived = 0;
+    opens = -1;
+    alive = width;
+    for (bool any = true; any; ++turns) {
       any = false;
       for (int j = 0; j < width; ++j) {
         if (finished[j]) continue;

@@ -258,6 +258,17 @@ INDUCTOR_REWRITER_RARE double value_of(Vector vector, int i, int32_t dtype) {
   }
 }
 
+// Adds the product of two words, as 128 bits, to two sums: the lower half to one, the upper to the other.
+INDUCTOR_REWRITER_DEVICE void add_product(uint64_t a, uint64_t b, uint64_t& low, uint64_t& high) {
+  const uint32_t a_low = static_cast<uint32_t>(a), a_high = static_cast<uint32_t>(a >> 32);
+  const uint32_t b_low = static_cast<uint32_t>(b), b_high = static_cast<uint32_t>(b >> 32);
+  const uint64_t lower = static_cast<uint64_t>(a_low) * b_low;
+  const uint64_t middle = static_cast<uint64_t>(a_low) * b_high + (lower >> 32);
+  const uint64_t other = static_cast<uint64_t>(a_high) * b_low + static_cast<uint32_t>(middle);
+  low += other << 32 | static_cast<uint32_t>(lower);
+  high += static_cast<uint64_t>(a_high) * b_high + (middle >> 32) + (other >> 32);
+}
+
 // A number near an element: the element itself, but of complex dtypes the larger part. Without a call,
 // for which all that is on its way would have to arrive first.
 INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) {
@@ -288,12 +299,14 @@ INDUCTOR_REWRITER_DEVICE double value_near(const Vector& vector, int32_t dtype) 
 
 // What the threads of a block tell one another.
 struct Shared {
-  uint64_t b0[64], b1[64];
+  Vector keys[64];  // B0 and B1
   uint64_t low[2][warps], high[2][warps];
   double sum[warps], squares[warps];
   int64_t least[warps], greatest[warps];
   uint32_t nan, positive, negative;
   int scale;
+  bool is_last;
+  Part parts[warps];
 };
 
 // What a thread has summed. The extremes are floats, or integers in the kind's own order.
@@ -320,6 +333,11 @@ struct Extremes;
 template <>
 struct Extremes<float> {
   INDUCTOR_REWRITER_DEVICE float most() { return 3.402823466e38f; }
+  INDUCTOR_REWRITER_DEVICE float fewest() { return -most(); }
+  INDUCTOR_REWRITER_DEVICE void take(float& low, float& high, double value) {
+    low = fminf(low, static_cast<float>(value));
+    high = fmaxf(high, static_cast<float>(value));
+  }
   INDUCTOR_REWRITER_DEVICE int64_t least(float value) {
     return key_of(static_cast<double>(float_of(least_of(key_of(value)))));
   }
@@ -330,8 +348,44 @@ struct Extremes<float> {
 template <>
 struct Extremes<double> {
   INDUCTOR_REWRITER_DEVICE double most() { return 1.7976931348623157e308; }
+  INDUCTOR_REWRITER_DEVICE double fewest() { return -most(); }
+  INDUCTOR_REWRITER_DEVICE void take(double& low, double& high, double value) {
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+  }
   INDUCTOR_REWRITER_DEVICE int64_t least(double value) { return least_of(key_of(value)); }
   INDUCTOR_REWRITER_DEVICE int64_t greatest(double value) { return greatest_of(key_of(value)); }
+};
+
+template <class Type>
+struct Two;
+template <class Type>
+INDUCTOR_REWRITER_DEVICE Two<Type> smaller_of(Two<Type> a, Two<Type> b) {
+  const float first = fminf(Two<Type>::first(a), Two<Type>::first(b));
+  const float second = fminf(Two<Type>::second(a), Two<Type>::second(b));
+  return {Type::of(first) | Type::of(second) << 16};
+}
+template <class Type>
+INDUCTOR_REWRITER_DEVICE Two<Type> larger_of(Two<Type> a, Two<Type> b) {
+  const float first = fmaxf(Two<Type>::first(a), Two<Type>::first(b));
+  const float second = fmaxf(Two<Type>::second(a), Two<Type>::second(b));
+  return {Type::of(first) | Type::of(second) << 16};
+}
+template <class Type>
+struct Extremes<Two<Type>> {
+  INDUCTOR_REWRITER_DEVICE Two<Type> most() { return {Type::most}; }
+  INDUCTOR_REWRITER_DEVICE Two<Type> fewest() { return {Type::least}; }
+  INDUCTOR_REWRITER_DEVICE void take(Two<Type>& low, Two<Type>& high, double value) {
+    const uint32_t bits = Type::of(static_cast<float>(value));
+    low = Type::smaller(low, bits | bits << 16);
+    high = Type::larger(high, bits | bits << 16);
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t least(Two<Type> two) {
+    return Extremes<float>::least(fminf(Two<Type>::first(two), Two<Type>::second(two)));
+  }
+  INDUCTOR_REWRITER_DEVICE int64_t greatest(Two<Type> two) {
+    return Extremes<float>::greatest(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
+  }
 };
 
 // An element by itself: what is not finite is counted.
@@ -343,9 +397,7 @@ INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
     atomicAdd(size > infinity << 1 ? &shared.nan : bits >> 63 ? &shared.negative : &shared.positive, 1u);
     return sums;
   }
-  const auto extreme = static_cast<typename Kind::Extreme>(value);
-  sums.low = extreme < sums.low ? extreme : sums.low;
-  sums.high = extreme > sums.high ? extreme : sums.high;
+  Extremes<typename Kind::Extreme>::take(sums.low, sums.high, value);
   double by = 1;
   if (Kind::huge) {
     const int wanted = scale_for(value);
@@ -382,70 +434,130 @@ INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, do
 
 // Floats of 16 and 32 bits. As the upper bits of a float64 their exponent differs by a constant,
 // also that of subnormal ones: one multiplication makes up for it, which is part of the difference.
+// Extremes of 16 bits are found two at a time.
 template <class Type>
 struct Narrow {
-  using Extreme = float;
+  using Extreme = typename Type::Extreme;
   static constexpr bool huge = false;
 
   // A carry out of the exponent says that one is not finite.
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<float>&, const Vector& vector, const Origin&) {
+  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Extreme>&, const Vector& vector, const Origin&) {
     uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) any |= (word_of(vector, i) & Type::exponents) + Type::step;
-    return !(any & (Type::bytes == 2 ? 0x80008000u : 0x80000000u));
+    return !(any & Type::carries);
   }
 
-  INDUCTOR_REWRITER_DEVICE void add(Sums<float>& sums, const Vector& vector, const Origin& origin) {
+  INDUCTOR_REWRITER_DEVICE void add(
+      Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t word = word_of(vector, i);
-      if (Type::bytes == 4) {
-        add_bits(sums, word, origin);
-      } else {
-        add_bits(sums, word & 0xffffu, origin);
-        add_bits(sums, word >> 16, origin);
-      }
+      sums.low = Type::smaller(sums.low, word);
+      sums.high = Type::larger(sums.high, word);
+      if (Type::pairs) add_wide(sums, Type::lower(word), origin);
+      add_wide(sums, Type::upper(word), origin);
     }
   }
-  INDUCTOR_REWRITER_DEVICE void add_bits(Sums<float>& sums, uint32_t bits, const Origin& origin) {
-    const float plain = Type::plain(bits);
-    sums.low = fminf(sums.low, plain);
-    sums.high = fmaxf(sums.high, plain);
-    const double apart = fma(Type::wide(bits), Type::factor(), -origin.shift);
+  INDUCTOR_REWRITER_DEVICE void add_wide(Sums<Extreme>& sums, double wide, const Origin& origin) {
+    const double apart = fma(wide, Type::factor(), -origin.shift);
     sums.sum += apart;
     sums.squares = fma(apart, apart, sums.squares);
   }
 };
 
 struct Float32 {
-  static constexpr int bytes = 4;
-  static constexpr uint32_t step = 0x00800000u, exponents = 0x7f800000u;
-  INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits); }
-  INDUCTOR_REWRITER_DEVICE double wide(uint32_t bits) {
-    const int upper = static_cast<int>((bits & 0x80000000u) | (bits & 0x7fffffffu) >> 3);
-    return __hiloint2double(upper, static_cast<int>(bits << 29));
+  using Extreme = float;
+  static constexpr bool pairs = false;
+  static constexpr uint32_t step = 0x00800000u, exponents = 0x7f800000u, carries = 0x80000000u;
+  INDUCTOR_REWRITER_DEVICE float smaller(float a, uint32_t bits) {
+    return fminf(a, __uint_as_float(bits));
+  }
+  INDUCTOR_REWRITER_DEVICE float larger(float a, uint32_t bits) {
+    return fmaxf(a, __uint_as_float(bits));
+  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t) { return 0; }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) {
+    const int high = static_cast<int>(bits) >> 3 & static_cast<int>(0x8fffffffu);
+    return __hiloint2double(high, static_cast<int>(bits << 29));
   }
   INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 896) << 20); }
 };
 
+// Two numbers of 16 bits, in one word.
+template <class Type>
+struct Two {
+  uint32_t bits;
+  INDUCTOR_REWRITER_DEVICE float first(Two two) { return Type::plain(two.bits & 0xffffu); }
+  INDUCTOR_REWRITER_DEVICE float second(Two two) { return Type::plain(two.bits >> 16); }
+};
+
 struct BFloat16 {
-  static constexpr int bytes = 2;
-  static constexpr uint32_t step = 0x00800080u, exponents = 0x7f807f80u;
+  using Extreme = Two<BFloat16>;
+  static constexpr bool pairs = true;
+  static constexpr uint32_t step = 0x00800080u, exponents = 0x7f807f80u, carries = 0x80008000u;
+  static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
-  INDUCTOR_REWRITER_DEVICE double wide(uint32_t bits) {
-    return from_upper((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13);
+  INDUCTOR_REWRITER_DEVICE uint32_t of(float value) { return __float_as_uint(value) >> 16; }
+  INDUCTOR_REWRITER_DEVICE Extreme smaller(Extreme a, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    return a;
+#else
+    return smaller_of<BFloat16>(a, {word});
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE Extreme larger(Extreme a, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    return a;
+#else
+    return larger_of<BFloat16>(a, {word});
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {
+    return from_upper((word << 16 & 0x80000000u) | (word << 13 & 0x0fffe000u));
+  }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
+    return from_upper(static_cast<uint32_t>(static_cast<int>(word) >> 3) & 0x8fffe000u);
   }
   INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 896) << 20); }
 };
 
 struct Float16 {
-  static constexpr int bytes = 2;
-  static constexpr uint32_t step = 0x04000400u, exponents = 0x7c007c00u;
+  using Extreme = Two<Float16>;
+  static constexpr bool pairs = true;
+  static constexpr uint32_t step = 0x04000400u, exponents = 0x7c007c00u, carries = 0x80008000u;
+  static constexpr uint32_t most = 0x7bff7bffu, least = 0xfbfffbffu;
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
     return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
   }
-  INDUCTOR_REWRITER_DEVICE double wide(uint32_t bits) {
-    return from_upper((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 10);
+  // Of a number that is one of 16 bits.
+  INDUCTOR_REWRITER_DEVICE uint32_t of(float value) {
+    const uint32_t bits = __float_as_uint(value * 0x1p-112f);
+    return (bits >> 16 & 0x8000u) | (bits >> 13 & 0x7fffu);
+  }
+  INDUCTOR_REWRITER_DEVICE Extreme smaller(Extreme a, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.f16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    return a;
+#else
+    return smaller_of<Float16>(a, {word});
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE Extreme larger(Extreme a, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.f16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    return a;
+#else
+    return larger_of<Float16>(a, {word});
+#endif
+  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {
+    return from_upper((word << 16 & 0x80000000u) | (word << 10 & 0x01fffc00u));
+  }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
+    return from_upper((word & 0x80000000u) | (word >> 6 & 0x01fffc00u));
   }
   INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 1008) << 20); }
 };
@@ -626,6 +738,7 @@ struct Wide {
 template <>
 struct Extremes<int64_t> {
   INDUCTOR_REWRITER_DEVICE int64_t most() { return greatest_key; }
+  INDUCTOR_REWRITER_DEVICE int64_t fewest() { return ~greatest_key; }
   INDUCTOR_REWRITER_DEVICE int64_t least(int64_t value) { return least_of(value); }
   INDUCTOR_REWRITER_DEVICE int64_t greatest(int64_t value) { return greatest_of(value); }
 };
@@ -663,7 +776,7 @@ INDUCTOR_REWRITER_SPECIAL void add_some<Bytes>(
 INDUCTOR_REWRITER_DEVICE Vector read_new(const Vector* from) {
 #if defined(__CUDACC_RTC__)
   Vector result;
-  asm volatile("ld.global.cg.v2.u64 {%0, %1}, [%2];"
+  asm volatile("ld.volatile.v2.u64 {%0, %1}, [%2];"
                : "=l"(result.first), "=l"(result.second) : "l"(from) : "memory");
   return result;
 #else
@@ -737,7 +850,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t pick(const uint64_t (&words)[count], int lane)
 }
 
 INDUCTOR_REWRITER_DEVICE void write_part(Part* part, const Sum& sum, uint64_t finite) {
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint64_t words[12] = {
       finite, sum.shift, bits_of(sum.sum), bits_of(sum.squares), static_cast<uint64_t>(sum.low),
       static_cast<uint64_t>(sum.high), sum.first, sum.second, sum.nan, sum.positive, sum.negative,
@@ -769,20 +882,22 @@ INDUCTOR_REWRITER_DEVICE bool is_last(uint32_t* counter, uint32_t blocks) {
   return from_lane(before, 0) == blocks - 1;
 }
 
-// Adds up what the blocks of a tensor have left, by one warp.
-INDUCTOR_REWRITER_DEVICE void merge_parts(
-    const Part* parts, int blocks, bool split, bool is_wide, bool is_huge, Sum& total) {
-  const int lane = static_cast<int>(threadIdx.x);
+// Adds up `count` parts, those of all warps from `start` on: what blocks have left, or warps.
+// The number of finite elements.
+INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
+    const Part* parts, int start, int count, bool split, bool is_wide, bool is_huge, Sum& total) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   total.nan = total.positive = total.negative = 0;
   total.low = greatest_key;
   total.high = ~greatest_key;
   total.shift = total.first = total.second = 0;
   total.sum = total.squares = 0;
   total.scale = is_huge ? 0 : 1;
+  uint64_t all_finite = 0;
   bool known = false;
 #pragma unroll 1
-  for (int start = 0; start < blocks; start += 32) {
-    const bool has = start + lane < blocks;
+  for (; start < count; start += threads) {
+    const bool has = start + lane < count;
     // Sixteen bytes at a time, all on their way at once.
     Vector words[6] = {};
     if (has) {
@@ -822,6 +937,7 @@ INDUCTOR_REWRITER_DEVICE void merge_parts(
       total.low = low < total.low ? low : total.low;
       total.high = high > total.high ? high : total.high;
     }
+    all_finite += words[0].first;
     total.nan += words[4].first;
     total.positive += words[4].second;
     total.negative += words[5].first;
@@ -849,6 +965,7 @@ INDUCTOR_REWRITER_DEVICE void merge_parts(
     total.positive = sum_of(total.positive);
     total.negative = sum_of(total.negative);
   }
+  return sum_of(all_finite);
 }
 
 // The row of a tensor, by one warp: a word each. What remains to be done of it, the host does.
@@ -901,7 +1018,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
   Sums<Extreme> sums;
   sums.sum = sums.squares = 0;
   sums.low = Extremes<Extreme>::most();
-  sums.high = -Extremes<Extreme>::most();
+  sums.high = Extremes<Extreme>::fewest();
   sums.scale = Kind::huge ? scale_for(origin.shift) : 1;
 #pragma unroll 1
   for (uint32_t unit = share.first; unit < task.units; unit += task.blocks) {
@@ -915,11 +1032,11 @@ INDUCTOR_REWRITER_DEVICE void measure(
     const int row = static_cast<int>(begin % tile_vectors) / 64;
     const Vector* from = reinterpret_cast<const Vector*>(task.data) + begin;
     uint64_t low = 0, high = 0;
-    auto add_product = [&](const Vector& vector, int i) {
-      const uint64_t a = vector.first + (share.a0 ^ shared.b0[row + i / 64]);
-      const uint64_t b = vector.second + (share.a1 ^ shared.b1[row + i / 64]);
-      low += a * b;
-      high += __umul64hi(a, b);
+    auto add_vector = [&](const Vector& vector, int i) {
+      const Vector keys = shared.keys[row + i / 64];
+      add_product(
+          vector.first + (share.a0 ^ keys.first), vector.second + (share.a1 ^ keys.second), low,
+          high);
     };
     int i = thread;
 #pragma unroll 1
@@ -932,7 +1049,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
       bool pass = true;
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
-        add_product(some[j], i + j * threads);
+        add_vector(some[j], i + j * threads);
         pass &= Kind::passes(sums, some[j], origin);
       }
       if (pass) {
@@ -948,7 +1065,7 @@ INDUCTOR_REWRITER_DEVICE void measure(
 #pragma unroll 1
     for (; i < count; i += threads) {
       const Vector vector = i < ready ? from[i] : gather(task, share.size, begin + i);
-      add_product(vector, i);
+      add_vector(vector, i);
       const bool complete = i < full;
       if (complete && Kind::passes(sums, vector, origin)) {
         Kind::add(sums, vector, origin);
@@ -1031,7 +1148,7 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   share.a1 = fingerprint::key(1, thread % 64);
   if (thread < 128) {
     const uint64_t key = fingerprint::key(thread < 64 ? 2 : 3, thread % 64);
-    (thread < 64 ? shared.b0 : shared.b1)[thread % 64] = key;
+    (thread < 64 ? shared.keys[thread % 64].first : shared.keys[thread % 64].second) = key;
   } else if (thread == 128) {
     shared.nan = shared.positive = shared.negative = 0;
     shared.scale = 0;
@@ -1110,43 +1227,66 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
     shared.greatest[warp] = found.greatest;
   }
   __syncthreads();
-  if (warp) return;
+  if (warp && task.blocks == 1) return;
 
-  Sum total;
-  total.nan = shared.nan;
-  total.positive = shared.positive;
-  total.negative = shared.negative;
-  total.scale = static_cast<uint64_t>(number);
-  total.shift = is_wide ? static_cast<uint64_t>(origin.key) : bits_of(origin.shift);
-  const int other = lane % warps;
-  total.sum = sum_of(shared.sum[other], warps);
-  total.squares = sum_of(shared.squares[other], warps);
-  total.low = least_of(shared.least[other], warps);
-  total.high = greatest_of(shared.greatest[other], warps);
-  total.first = found.first;
-  total.second = found.second;
-  if (sampled > 0) {
-    fingerprint::Pair pair = {
-        sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
-    const uint32_t own = (task.units - 1 - share.first) / task.blocks;  // units after the first
-    if (!split || task.blocks == 1) {
-      pair = fingerprint::tile(pair, split ? 0 : share.first + own * task.blocks);
+  Sum total = {};
+  if (warp == 0) {
+    total.nan = shared.nan;
+    total.positive = shared.positive;
+    total.negative = shared.negative;
+    total.scale = static_cast<uint64_t>(number);
+    total.shift = is_wide ? static_cast<uint64_t>(origin.key) : bits_of(origin.shift);
+    const int other = lane % warps;
+    total.sum = sum_of(shared.sum[other], warps);
+    total.squares = sum_of(shared.squares[other], warps);
+    total.low = least_of(shared.least[other], warps);
+    total.high = greatest_of(shared.greatest[other], warps);
+    total.first = found.first;
+    total.second = found.second;
+    if (sampled > 0) {
+      fingerprint::Pair pair = {
+          sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
+      const uint32_t own = (task.units - 1 - share.first) / task.blocks;  // units after the first
+      if (!split || task.blocks == 1) {
+        pair = fingerprint::tile(pair, split ? 0 : share.first + own * task.blocks);
+      }
+      total.first += pair.low;
+      total.second += pair.high;
     }
-    total.first += pair.low;
-    total.second += pair.high;
+    if (task.blocks > 1) {
+      // All elements of its units are finite but for those that were counted; the last is shorter.
+      const uint32_t after = task.units - 1 - share.first, own = after / task.blocks;
+      int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
+      if (own * task.blocks == after) {
+        count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
+      }
+      count -= static_cast<int64_t>(total.nan + total.positive + total.negative);
+      if (!elements::is_number(dtype)) count = 0;
+      write_part(task.parts + share.first, total, static_cast<uint64_t>(count));
+      const bool is_last_one = is_last(task.counter, task.blocks);
+      if (lane == 0) shared.is_last = is_last_one;
+    }
   }
   if (task.blocks > 1) {
-    // All elements of its units are finite but for those that were counted; the last one is shorter.
-    const uint32_t after = task.units - 1 - share.first, own = after / task.blocks;
-    int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
-    if (own * task.blocks == after) {
-      count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
+    __syncthreads();
+    if (!shared.is_last) return;
+    const int blocks = static_cast<int>(task.blocks);
+    const Part* parts = task.parts;
+    int start = 32 * warp, count = blocks;
+    bool is_split = split;
+#pragma unroll 1
+    while (true) {
+      const uint64_t finite = merge_parts(parts, start, count, is_split, is_wide, is_huge, total);
+      if (count <= 32) break;
+      // Those of the warps are merged as those of the blocks were.
+      write_part(&shared.parts[warp], total, finite);
+      __syncthreads();
+      parts = shared.parts;
+      start = 32 * warp;
+      count = warps;
+      is_split = false;
     }
-    count -= static_cast<int64_t>(total.nan + total.positive + total.negative);
-    if (!elements::is_number(dtype)) count = 0;
-    write_part(task.parts + share.first, total, static_cast<uint64_t>(count));
-    if (!is_last(task.counter, task.blocks)) return;
-    merge_parts(task.parts, static_cast<int>(task.blocks), split, is_wide, is_huge, total);
+    if (warp) return;
   }
   write_row(task, total);
 }

@@ -12,10 +12,12 @@ namespace inductor_rewriter {
 namespace gpu {
 
 constexpr int blocks_per_processor = 3;  // that run at a time, by the kernel's launch bounds
-constexpr int few_per_processor = 2;     // parts that one warp merges quickly
+constexpr int few = threads;             // parts that the last block merges at once
 constexpr int64_t large_bytes = 64 << 20;
 
-inline int most_blocks(int processors) { return processors * blocks_per_processor; }
+inline int most_blocks(int processors) {
+  return processors * blocks_per_processor > few ? processors * blocks_per_processor : few;
+}
 
 // The tensor's part of a task. False for what the kernel cannot read.
 inline bool make_task(const Layout& layout, const void* data, int processors, Task& task) {
@@ -34,13 +36,12 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   }
   const int64_t bytes = layout.numel * size;
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
-  const int64_t few = int64_t{few_per_processor} * processors;
   task.split = 4 * tiles <= few ? 2 : 0;
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   const int64_t units = (bytes + unit - 1) / unit;
   task.units = static_cast<uint32_t>(units);
   task.whole = bytes / fingerprint::vector_bytes;
-  const int64_t most = bytes < large_bytes ? few : int64_t{most_blocks(processors)};
+  const int64_t most = bytes < large_bytes ? int64_t{few} : int64_t{most_blocks(processors)};
   task.blocks = static_cast<uint32_t>(units < 1 ? 1 : units < most ? units : most);
   return true;
 }

@@ -19,6 +19,7 @@ from rewriter.cli import main
 from rewriter.runtime import attach
 from rewriter.runtime.process import Silent
 from rewriter.runtime.recorder import Recorder
+from rewriter.runtime.saved import saved_in
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
 Compile = Callable[[str], Compiled]
@@ -90,6 +91,7 @@ def test_a_value_that_cannot_be_read_costs_nothing_but_itself(
     assert any("out z  i64[3]  cpu  min 1 max 3" in line for line in lines)
     rows = {(row["phase"], row["arg"]): row for row in events(tmp_path / "dump")}
     saved = tmp_path / "dump/rank0/run0" / rows["after", "z"]["file"]
+    saved_in(tmp_path / "dump").drain()
     assert torch.load(saved, weights_only=True).tolist() == [1, 2, 3]
 
 

@@ -134,7 +134,17 @@ def fetch_statistics(pending: Sequence[Pending]) -> None:
     statistics = iter(collect([record for _, records in pending for record in records]))
     for event, _ in pending:
         for value in event.tensors:
-            value.statistics = next(statistics)
+            later = next(statistics)
+            value.statistics = value.statistics if later is None else later
+
+
+def measure_now(event: Event) -> None:
+    """Measure the statistics of an event's tensors with the engine, and wait for them."""
+    from .engine import measure
+
+    measured = measure([value.content for value in event.tensors])
+    for value, known in zip(event.tensors, measured, strict=True):
+        value.statistics = known.statistics
 
 
 def first_values(tensor: torch.Tensor) -> list[Any] | None:

@@ -364,7 +364,10 @@ class Recorder:
 
     def _measure(self, event: Event, call: RunningCall) -> None:
         wanted = self._is_measured(event)
-        records = [measure(value.content) if wanted else None for value in event.tensors]
+        records = [
+            measure(value.content) if wanted and value.statistics is None else None
+            for value in event.tensors
+        ]
         if self._shows_values:
             for value in event.tensors:
                 value.head = first_values(value.content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..event import measure_now
 from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ class SaveProbe(Probe):
     copies = True
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        # Before the copies: on the same stream it would wait for them.
+        try:
+            measure_now(event)
+        except Exception as error:
+            recorder.warn(event.about, f"{type(error).__name__}: {error}")
         for value in event.tensors:
             try:
                 value.file = call.save(event, value)

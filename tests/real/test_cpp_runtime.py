@@ -151,6 +151,12 @@ void test_types(void* from, int launch, AtenTensorHandle handle) {
   _rw.after(launch, 1.5);
   _rw.inputs(handle, 3L);
 }
+void test_constant(void* from, int launch, AtenTensorHandle handle) {
+  torch::aot_inductor::ConstantHandle constant(handle);
+  Call& _rw = *static_cast<Call*>(from);
+  static const int64_t row[] = {3}, step[] = {1};
+  _rw.after(launch, constant, _rw.view(constant, 1, row, step, 0L), handle);
+}
 void test_throw(void* wrapper) {
   try {
     Call call(*static_cast<Wrapper*>(wrapper));
@@ -740,6 +746,34 @@ def test_every_type_that_a_line_may_hold(library: ctypes.CDLL, capfd: Any) -> No
     ]
     # A line without values after one that has some: the table says one.
     assert err.count("the line and the table differ") == err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("recheck", "roles", "seen"),
+    [
+        (False, ("in", "in", "in"), [1, 1, 2]),
+        (True, ("in", "in", "in"), [2, 2, 2]),
+        (False, ("inout", "in", "in"), [2, 1, 2]),
+    ],
+    ids=["measured once", "recheck", "written by a launch"],
+)
+def test_a_constant_is_measured_once(
+    recheck: bool, roles: tuple[str, ...], seen: list[int], library: ctypes.CDLL, capfd: Any
+) -> None:
+    """Of AOTInductor: what no launch writes stays as it was loaded, and so does a view of it."""
+    labels = [[role, name] for role, name in zip(roles, ("weight", "view", "buf0"), strict=True)]
+    table = [row_of(0, before=[], after=labels)]
+    native = Native(library, options_of("print", recheck=recheck), table)
+    tensor = torch.ones(6)
+    handle = handle_of(tensor)
+    for value in (1, 2):
+        tensor.fill_(value)
+        native.begin()
+        library.test_constant(ctypes.c_void_p(native.call), 0, ctypes.c_void_p(handle))
+    native.end()
+    library.aoti_torch_delete_tensor_object(ctypes.c_void_p(handle))
+    lines = capfd.readouterr().out.splitlines()
+    assert [int(line.split(" max ")[1][0]) for line in lines] == [1, 1, 1, *seen]
 
 
 def test_a_line_that_differs_from_the_table_is_said_and_does_not_crash(

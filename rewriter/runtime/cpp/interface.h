@@ -108,7 +108,7 @@ class Call {
       array.dim = dim;
       return keep(array);
     } else {
-      return keep(base, dim, sizes, strides, offset);
+      return keep(base, dim, sizes, strides, offset, is_constant<T>());
     }
   }
 
@@ -130,7 +130,7 @@ class Call {
   __attribute__((noinline)) void send(Phase phase, int launch, const char* codes, ...) noexcept;
   __attribute__((noinline)) Kept keep(
       AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
-      int64_t offset) noexcept;
+      int64_t offset, bool is_constant) noexcept;
   __attribute__((noinline)) Kept keep(const Array& array) noexcept;
 
   void* running_ = nullptr;  // a RunningCall

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,16 @@ struct Plan {
   std::vector<std::vector<int64_t>> dims;  // sizes, and strides if there are any
   std::vector<std::size_t> places;    // in the line, of what is a value
   int gpu = -1;                       // of the first tensor on one
+
+  // A constant of the model that no launch writes: measured once, as long as it stays where it is.
+  struct Constant {
+    bool is_one = false;
+    const char* data = nullptr;
+    Measured measured;
+    std::atomic<bool> is_known{false};
+  };
+  std::unique_ptr<Constant[]> constants;  // of each value
+
   std::mutex lock;
   std::vector<std::unique_ptr<ReadJob>> free;
 
@@ -55,12 +66,13 @@ class ReadJob : public EventJob {
  public:
   explicit ReadJob(const std::shared_ptr<Plan>& of)
       : plan(of), bits(of->places.size()), results(of->places.size()),
-        layouts(of->places.size()), is_measured(of->places.size()) {}
+        layouts(of->places.size()), datas(of->places.size()), is_measured(of->places.size()) {}
 
   std::shared_ptr<Plan> plan;       // none while it is in the plan's pool
   std::vector<int64_t> bits;        // of scalars
   std::vector<Measured> results;    // of tensors
   std::vector<Layout> layouts;      // of tensors where they are
+  std::vector<const char*> datas;   // where they were
   std::vector<char> is_measured;
 
   // What a GPU measures: the values, in the order of their rows.
@@ -90,6 +102,12 @@ class ReadJob : public EventJob {
         continue;
       }
       if (!is_measured[i]) continue;
+      Plan::Constant& constant = plan->constants[i];
+      if (constant.is_one && !constant.is_known.load(std::memory_order_relaxed)) {
+        constant.data = datas[i];
+        constant.measured = results[i];
+        constant.is_known.store(true, std::memory_order_release);
+      }
       if (results[i].finite >= 0 && dtype_info(item.tensor.dtype).plain) {
         item.statistics = statistics_of(results[i], item.tensor);
         item.measured = true;
@@ -169,7 +187,7 @@ class Remembered : public Plans {
     while (place < plans_.size() && !plans_[place]->fits(contents, seen_, count)) ++place;
     if (place == plans_.size()) {
       if (plans_.size() >= most) plans_.pop_back();
-      plans_.insert(plans_.begin(), make(contents, count));
+      plans_.insert(plans_.begin(), make(contents, count, labels, recorder));
     } else if (place) {
       std::swap(plans_[place], plans_[0]);
     }
@@ -182,8 +200,10 @@ class Remembered : public Plans {
       if (!item.is_tensor()) continue;
       const Seen& seen = seen_[plan->places[i]];
       recorder.act(About{moment, *item.label}, [&] { locate(seen, item.tensor); });
-      if (content.kind == Content::Kind::tensor) item.tensor.handle = content.handle;
-      if (content.kind != Content::Kind::view) continue;
+      if (content.kind != Content::Kind::view) {
+        if (content.kind != Content::Kind::array) item.tensor.handle = content.handle;
+        continue;
+      }
       item.base = content.handle;
       item.offset = content.offset;
     }
@@ -204,7 +224,9 @@ class Remembered : public Plans {
     }
   };
 
-  std::shared_ptr<Plan> make(const Contents& contents, std::size_t count) const {
+  std::shared_ptr<Plan> make(
+      const Contents& contents, std::size_t count, const Labels& labels,
+      const Recorder& recorder) const {
     auto plan = std::make_shared<Plan>();
     plan->facts.assign(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(count));
     plan->dims.resize(count);
@@ -218,6 +240,12 @@ class Remembered : public Plans {
       plan->dims[i].assign(seen.sizes, seen.sizes + seen.dim);
       if (!seen.is_strided) continue;
       plan->dims[i].insert(plan->dims[i].end(), seen.strides, seen.strides + seen.dim);
+    }
+    plan->constants = std::make_unique<Plan::Constant[]>(plan->places.size());
+    for (std::size_t i = 0; i < plan->places.size(); ++i) {
+      const std::size_t place = plan->places[i];
+      plan->constants[i].is_one = contents[place].is_constant &&
+          !recorder.rechecks() && !recorder.may_be_written(labels[place]);
     }
     return plan;
   }

@@ -85,6 +85,23 @@ class Recorder : public Printer, private Output {
   const char* max_bytes() const { return options_.max_bytes; }
   bool rechecks() const { return options_.recheck; }
 
+  // Whether a launch writes what has this name or memory, or launches are not known that may.
+  bool may_be_written(const Label& label) const {
+    if (launches_.size() != places_.size()) return true;
+    for (const ProbedLaunch& launch : launches_) {
+      for (const Labels* labels : {&launch.before, &launch.after}) {
+        for (const Label& other : *labels) {
+          if (other.role != "in" && other.name == label.name) return true;
+        }
+      }
+      const char* buffers = launch.row->buffers;
+      if (buffers && (" " + std::string(buffers) + ";").find(" " + label.name + ";") != std::string::npos) {
+        return true;  // through a view
+      }
+    }
+    return false;
+  }
+
   // Whether events of a device can time a launch: by its kind, and those of the launches around.
   bool runs_on_gpu(const Event& event) const {
     return event.launch && std::strcmp(event.launch->row->kind, "cpp") && !on_cpu_;

@@ -88,6 +88,21 @@ struct Kept {
   int64_t place;
 };
 
+// ConstantHandle of torch/csrc/inductor/aoti_runtime/utils.h, known by its members: no other handle
+// has both of these.
+template <class T, class = void>
+struct IsConstant : std::false_type {};
+template <class T>
+struct IsConstant<
+    T,
+    std::void_t<
+        decltype(std::declval<const T&>().tensor()),
+        decltype(std::declval<const T&>().data_ptr())>> : std::is_convertible<const T&, AtenTensorHandle> {};
+template <class T>
+constexpr bool is_constant() {
+  return IsConstant<T>::value;
+}
+
 // How a value travels to a call: by value, through `...`. The addresses of thousands of variables
 // in one function, or arrays of them, make a compiler's work grow with their square.
 template <class T>
@@ -96,6 +111,7 @@ constexpr char code_of() {
   else if constexpr (std::is_same_v<T, bool>) return 'b';
   else if constexpr (std::is_floating_point_v<T>) return 'f';
   else if constexpr (std::is_integral_v<T>) return std::is_signed_v<T> ? 'i' : 'u';
+  else if constexpr (is_constant<T>()) return 'c';
   else if constexpr (std::is_convertible_v<const T&, AtenTensorHandle>) return 't';
   else return IsArrayRef<T>::value ? 'k' : 'o';
 }

@@ -93,6 +93,13 @@ class Reading : public Values {
       if (!item.is_tensor() || !tensor.strided || !tensor.in_memory) continue;
       const Dtype& dtype = dtype_info(tensor.dtype);
       if (!dtype.plain && !recorder.fingerprints) continue;
+      job.datas[i] = tensor.data;
+      const Plan::Constant& constant = job.plan->constants[i];
+      if (constant.is_known.load(std::memory_order_acquire) && constant.data == tensor.data) {
+        job.results[i] = constant.measured;
+        job.is_measured[i] = true;
+        continue;
+      }
       if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
         job.on_gpu.push_back(i);
         job.gpu_layouts.push_back(&job.layouts[i]);

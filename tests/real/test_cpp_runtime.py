@@ -35,6 +35,7 @@ from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
 from rewriter.runtime import attach
+from rewriter.runtime.event_queue import drain_queue
 
 pytestmark = [
     pytest.mark.usefixtures("warm_python"),
@@ -189,6 +190,10 @@ const char* test_probe(const char* name) {
     facts += flag ? " 1" : " 0";
   }
   return facts.c_str();
+}
+void test_drain(void* of) {
+  void* recorder = static_cast<Wrapper*>(of)->recorder;
+  if (recorder) static_cast<Recorder*>(recorder)->drain();
 }
 bool test_is_gpu_kind(const char* kind) { return is_gpu_kind(kind); }
 #endif
@@ -464,6 +469,9 @@ class Both:
         for runtime in (self.python, self.native):
             self.capture.readouterr()
             act(runtime)
+            # What is measured on a GPU is written a little later.
+            drain_queue()
+            self.native.library.test_drain(ctypes.c_void_p(self.native.wrapper))
             said.append(self.capture.readouterr().out)
         return said[0], said[1]
 

@@ -120,6 +120,9 @@ class Recorder : public Printer, private Output {
     put(new TextJob(*this, &call, std::move(lines)));
   }
 
+  // Wait until all that is on its way is written.
+  void drain() { writer_.drain(); }
+
   // Act when the call is over, or so much is waiting that the device is waited for; `then` gets the
   // event, of which the values are gone by then.
   template <class Act>
@@ -175,7 +178,7 @@ class Recorder : public Printer, private Output {
   void end(RunningCall& call) {
     call.catch_up();
     put(new EndJob(*this, call));
-    if (!quiet) writer_.drain();
+    if (!quiet) drain();
   }
 
   void at_inputs(RunningCall& call, Contents& contents) {

@@ -67,8 +67,9 @@ def printed_by_upstream(fixture: Fixture) -> tuple[Print, ...]:
 
 @cache
 def instrumented(fixture: Fixture, style: Style) -> str:
-    """The C++ with probes that print everything."""
-    selection = rewriter.select("print", when="both", format=style)
+    """The C++ with probes that print everything, which upstream's format does unasked."""
+    which: Literal["all"] | None = "all" if style == "text" else None
+    selection = rewriter.select("print", args=which, format=style)
     source = rewriter.instrument(fixture.path, selection).source
     return embedded.extract(Source(fixture.path.name, source)).data.decode()
 
@@ -76,7 +77,7 @@ def instrumented(fixture: Fixture, style: Style) -> str:
 def table(text: str) -> Iterator[Row]:
     for match in _ROW.finditer(text):
         launch, kernel, _, scope, *rest = json.loads(f"[{match[1]}]".replace("nullptr", "null"))
-        before, after = ((labels or "").split("; ") for labels in rest[-2:])
+        before, after, _reads = ((labels or "").split("; ") for labels in rest[-3:])
         yield Row(launch, kernel, scope, {"before": before, "after": after})
 
 

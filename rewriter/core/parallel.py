@@ -23,6 +23,7 @@ _VALUES = 4
 _SIZE = 1 << 18
 _LENGTH = 8  # bytes that tell how long a result is
 _FILES = 1 << 16  # descriptors that a process may have where nothing limits them
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # may be exceptions of the parent
 
 
 def results(
@@ -37,8 +38,9 @@ def results(
     if count < 2 or len(values) < _VALUES or sum(sizes) < _SIZE or not _can_fork():
         yield from (None for _ in values)
         return
-    crew = _Crew(work, values, _shares(sizes, count))
+    crew = _Crew()
     try:
+        crew.start(work, values, _shares(sizes, count))
         yield from crew.results(len(values))
     finally:
         crew.end()
@@ -68,22 +70,30 @@ def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
 class _Crew:
     """Processes that do their share and end. One whose results nobody takes ends as it writes."""
 
-    def __init__(
+    def __init__(self) -> None:
+        self._processes: list[int] = []
+        self._pipes: dict[int, bytearray] = {}
+
+    def start(
         self,
         work: Callable[[Value], Result],
         values: Sequence[Value],
         shares: Sequence[Sequence[int]],
     ) -> None:
-        self._processes: list[int] = []
-        self._pipes: dict[int, bytearray] = {}
+        """Start a process for each share. Whatever interrupts this, `end` stops all of them."""
         for share in shares:
-            reading, writing = os.pipe()
-            process = os.fork()
-            if process == 0:
-                _do(work, values, share, writing)
-            os.close(writing)
-            self._processes.append(process)
-            self._pipes[reading] = bytearray()
+            # An interrupt waits until the process is known.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            try:
+                reading, writing = os.pipe()
+                self._pipes[reading] = bytearray()
+                process = os.fork()
+                if process == 0:
+                    _do(work, values, share, writing)
+                self._processes.append(process)
+                os.close(writing)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def results(self, count: int) -> Iterator[Any]:
         """The result of each position, in order; `None` for what did not arrive."""
@@ -147,6 +157,7 @@ def _do(
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         with os.fdopen(pipe, "wb") as file:
             for position in share:
                 _send(file, position, work, values[position])

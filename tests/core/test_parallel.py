@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -75,26 +77,67 @@ def test_what_fails_or_dies_is_left_to_who_asked() -> None:
     assert all(one in (None, position) for position, one in enumerate(found))
 
 
-def linger(path: str) -> str:
+def linger(value: int) -> int:
     time.sleep(60)
-    return path
+    return value
 
 
-def test_who_stops_asking_leaves_no_process() -> None:
-    asked = parallel.results(linger, [str(x) for x in range(7)], SIZES)
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that are started."""
+    processes: list[int] = []
+    fork = os.fork
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def record() -> int:
+        if process := fork():
+            processes.append(process)
+        return process
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    monkeypatch.setattr(os, "fork", record)
+    return processes
+
+
+def assert_ended(processes: list[int]) -> None:
+    for process in processes:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+
+
+def test_who_stops_asking_leaves_no_process(
+    forked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(selectors.SelectSelector):
+        def select(self, timeout: float | None = None) -> NoReturn:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(parallel.results(linger, range(7), SIZES))
+    assert len(forked) == 3
+    assert_ended(forked)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_an_interrupt_as_processes_start_leaves_none(
+    number: int, forked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork = os.fork
+
+    def interrupted() -> int:
+        process = fork()
+        if process and len(forked) == number:
+            signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            next(asked)
+            next(parallel.results(linger, range(7), SIZES))
     finally:
-        signal.signal(signal.SIGALRM, before)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        signal.signal(signal.SIGINT, before)
+    assert len(forked) == number
+    assert_ended(forked)
 
 
 def test_a_directory_is_the_same_with_one_core(

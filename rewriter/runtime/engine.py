@@ -221,8 +221,10 @@ def _library() -> EngineLibrary:
 def measure_by_operators(tensor: Tensor) -> Measurement:
     """The same by torch's operators, on any device that has float64."""
     record = statistics.measure(tensor)
-    if tensor.is_quantized or tensor.is_nested or not statistics.has_memory(tensor):
+    if tensor.is_nested or not statistics.has_memory(tensor):
         return NOTHING
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     pieces = (

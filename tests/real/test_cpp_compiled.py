@@ -61,6 +61,7 @@ class Jit:
         if self._ran.setdefault(source, environment) != environment:
             self._apart.close()
             self._ran.clear()
+            self._ran[source] = environment
         return self._apart(call, source, self.args(number), self._folder, environment=environment)
 
     def args(self, number: int) -> list[Any]:

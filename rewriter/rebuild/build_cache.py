@@ -28,8 +28,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.version import __version__
 
 VARIABLE = "REWRITER_CACHE_DIR"
-LIMIT = 256 << 20  # bytes of all libraries; one may have a quarter
-_SUFFIX = ".so"  # of libraries, and of the objects that they are linked from
+LIMIT = 256 << 20  # bytes of all libraries and objects; one may have a quarter
+_LIBRARY = ".so"
+_SUFFIXES = (_LIBRARY, ".o")
 _PROGRAMS = ("cc1plus", "as", "ld", "collect2")
 # What compilers and linkers read from the environment.
 _ENVIRONMENT = (
@@ -51,8 +52,8 @@ class Kept:
     """What is in the cache of builds."""
 
     directory: Path
-    count: int
-    size: int
+    count: int  # of libraries
+    size: int  # with the objects
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ def usage() -> Kept | None:
     place = directory()
     if place is None:
         return None
-    files = list(_libraries(place))
-    return Kept(place, len(files), sum(size for _, size, _ in files))
+    files = list(_products(place))
+    libraries = sum(path.suffix == _LIBRARY for path, _, _ in files)
+    return Kept(place, libraries, sum(size for _, size, _ in files))
 
 
 def key(commands: Sequence[Sequence[str]], contents: Sequence[str], versions: str) -> str:
@@ -110,10 +112,10 @@ def find(wanted: str) -> Product | None:
     for entry in sorted(place.glob(f"{wanted}-*.json")):
         try:
             facts = json_text.parse_object(limits.read(entry, limits.JSON_BYTES))
-            headers, digest = facts["headers"], facts["sha256"]
+            headers, digest, suffix = facts["headers"], facts["sha256"], facts["suffix"]
             if any(sha256(Path(path)) != known for path, known in headers.items()):
                 continue
-            file = place / f"{digest}{_SUFFIX}"
+            file = place / f"{digest}{suffix}"
             content = file.read_bytes()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RewriterError):
             continue  # damaged, or removed meanwhile: it is built again
@@ -125,20 +127,21 @@ def find(wanted: str) -> Product | None:
     return None
 
 
-def keep(wanted: str, library: Path, headers: Sequence[Path]) -> None:
-    """Keep a library that was built; where that fails, it is built again the next time."""
+def keep(wanted: str, product: Path, headers: Sequence[Path]) -> None:
+    """Keep a library or an object; where that fails, it is built again the next time."""
     place = directory()
     if place is None:
         return
     try:
-        if library.stat().st_size > LIMIT // 4:
+        if product.stat().st_size > LIMIT // 4:
             return
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        data = library.read_bytes()
+        data = product.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
         known = {str(path): sha256(path) for path in sorted(set(headers))}
-        facts = json.dumps({"sha256": digest, "headers": known}, sort_keys=True).encode()
-        _write(place / f"{digest}{_SUFFIX}", data)
+        entry = {"sha256": digest, "suffix": product.suffix, "headers": known}
+        facts = json.dumps(entry, sort_keys=True).encode()
+        _write(place / f"{digest}{product.suffix}", data)
         _write(place / f"{wanted}-{hashlib.sha256(facts).hexdigest()[:16]}.json", facts)
         _trim(place)
     except OSError:
@@ -177,17 +180,17 @@ def _asked(compiler: str, option: str) -> str:
     return done.stdout
 
 
-def _libraries(place: Path) -> Iterator[tuple[Path, int, int]]:
-    """Each library with its size and when it was last of use."""
-    for path in place.glob(f"*{_SUFFIX}"):
+def _products(place: Path) -> Iterator[tuple[Path, int, int]]:
+    """Each library or object with its size and when it was last of use."""
+    for path in (path for suffix in _SUFFIXES for path in place.glob(f"*{suffix}")):
         with contextlib.suppress(OSError):
             about = path.stat()
             yield path, about.st_size, about.st_mtime_ns
 
 
 def _trim(place: Path) -> None:
-    """Remove the oldest libraries beyond the limit, and what names one that is gone."""
-    files = sorted(_libraries(place), key=lambda one: one[2])
+    """Remove the oldest products beyond the limit, and what names one that is gone."""
+    files = sorted(_products(place), key=lambda one: one[2])
     size = sum(one[1] for one in files)
     if size <= LIMIT:
         return
@@ -196,7 +199,7 @@ def _trim(place: Path) -> None:
             break
         path.unlink(missing_ok=True)
         size -= bytes_
-    left = {path.stem for path, _, _ in _libraries(place)}
+    left = {path.stem for path, _, _ in _products(place)}
     for entry in place.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RewriterError):
             if json_text.parse_object(limits.read(entry, limits.JSON_BYTES))["sha256"] not in left:

@@ -112,6 +112,22 @@ def test_the_oldest_go(
     assert build_cache.find("large") is None
 
 
+def test_objects_are_no_libraries_but_need_room(
+    place: Path, header: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = tmp_path / "out.o"
+    compiled.write_bytes(b"object" * 100)
+    build_cache.keep("o", compiled, [header])
+    build_cache.keep("k", built(tmp_path), [header])
+    assert (kept("o"), kept("k")) == (b"object" * 100, b"library")
+    assert build_cache.usage() == build_cache.Kept(place, 1, 607)
+    (file,) = place.glob("*.o")
+    os.utime(file, (1, 1))
+    monkeypatch.setattr(build_cache, "LIMIT", 606)
+    build_cache.keep("l", built(tmp_path, b"another"), [header])
+    assert (kept("o"), kept("k"), kept("l")) == (None, b"library", b"another")
+
+
 def test_nothing_is_kept_where_it_is_off_or_cannot_be(
     tmp_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..event import measure_now
 from . import Probe, ProbeRecorder
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ class SaveProbe(Probe):
     copies = True
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        from ..event import measure_now  # it imports torch, and the command line imports this file
+
         # Before the copies: on the same stream it would wait for them.
         try:
             measure_now(event)

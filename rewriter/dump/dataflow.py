@@ -8,8 +8,8 @@ itself is looked up: by its digest, or by its statistics.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
@@ -97,6 +97,7 @@ class FlowNode:
     launches wrote parts of it, none where nobody knows. `unread` are the names and roles of those
     that were not read at this launch: each value is recorded once, and their origin has it (see
     `Flow.reads`). `slots` number its results by their names.
+    `views` are the expressions of those of them that are shown otherwise than under their names.
     `keys` are what it is aligned by. `returned` are the outputs of a call, which are no event.
     """
 
@@ -106,6 +107,7 @@ class FlowNode:
     slots: dict[str, int]
     keys: Keys
     unread: tuple[tuple[str, Role], ...] = ()
+    views: Mapping[str, str] = field(default_factory=dict)
     returned: tuple[TensorRow | NoResult, ...] = ()
 
     @property
@@ -260,6 +262,7 @@ class _Tracer:
         self._inputs: dict[str, ValueOrigin] = {}
         self._by_value: dict[Hashable, ValueOrigin] = {}
         self._values: dict[ValueOrigin, Hashable] = {}
+        self._sizes: dict[ValueOrigin, tuple[str, int]] = {}
         # How sources are called in the keys: the same in two runs that are alike.
         self._near: dict[ValueOrigin, Hashable] = {}
         self._deep: dict[ValueOrigin, Hashable] = {}
@@ -273,12 +276,20 @@ class _Tracer:
         again = facts.repeats
         sources = {row.arg: self._sources(place.scope, memory, row, again) for row in got}
         unread = _unread(facts, reads(rows))
-        for name, _ in unread:
-            if name not in sources:
-                sources[name] = tuple(self._writers(place.scope, memory, name).values())
+        after = {row.arg: row for row in written}
+        for name, role in unread:
+            if name not in sources or role == "inout":
+                writers = tuple(self._writers(place.scope, memory, name).values())
+                sources[name] = self._whole(writers, after.get(name))
         keys = self._keys(place, got, written, tuple(sources.values()))
         slots = self._write(place, memory, written, keys)
-        return FlowNode(step, place, sources, slots, keys, unread)
+        carried = {name for name, _ in unread}
+        views = {
+            name: more[0].replace(name, "", 1)
+            for _, name, *more in facts.reads
+            if more and name in carried
+        }
+        return FlowNode(step, place, sources, slots, keys, unread, views)
 
     def outputs(self, run: RunDump, nodes: Sequence[FlowNode]) -> FlowNode | None:
         """What the call returned of what its launches wrote, and wrote last."""
@@ -332,6 +343,16 @@ class _Tracer:
             return {name: self._inputs[name]}
         return writers
 
+    def _whole(
+        self, writers: tuple[ValueOrigin, ...], updated: TensorRow | None
+    ) -> tuple[ValueOrigin, ...]:
+        """The last one alone, if what it wrote is as large as what is updated in place: memory that
+        is used again holds nothing of those before it."""
+        if updated is None or len(writers) < 2:
+            return writers
+        last = max(writers, key=lambda source: source.step)
+        return (last,) if self._sizes[last] == (updated.dtype, updated.size) else writers
+
     def _keys(
         self,
         place: RecordedLaunch,
@@ -372,6 +393,7 @@ class _Tracer:
                 self._near[source] = (canonical(place.kernel), slot)
                 self._deep[source] = (keys[0], slot)
             self._values[source] = value
+            self._sizes[source] = (row.dtype, row.size)
             if value is not None:
                 self._by_value[value] = source
         return slots

@@ -20,6 +20,7 @@ from rewriter.comparison.dumps.pairing import (
     pair_reads,
     pair_results,
     pair_untouched,
+    with_views,
 )
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import (
@@ -302,7 +303,11 @@ def _compare(
     )
     return replace(
         result,
-        reads=compared(pair_reads(rows_a, rows_b, carried=carried) if same else ()),
+        reads=compared(
+            with_views(pair_reads(rows_a, rows_b, carried=carried), x.views, y.views)
+            if same
+            else ()
+        ),
         results=compared([*written, *pair_untouched(rows_a, rows_b)]),
         unmatched=unmatched,
     )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile, zip_longest
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from rewriter.dump.dataflow import NoResult, reads, results, tensors
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow
+
+# `reinterpret_tensor(, (16, 16), (1, 16), 0)`, without the name of the tensor.
+_REINTERPRETED = re.compile(
+    r"reinterpret_tensor\(\s*,\s*\(([\d\s,]*)\),\s*\(([\d\s,]*)\),\s*(\d+)\)"
+)
+_NUMBER = re.compile(r"\d+")
 
 Rows = tuple[ValueRow, ValueRow]
 Tensors = tuple[TensorRow, TensorRow]
@@ -37,6 +45,60 @@ def pair_reads(
     if [_form(row) for row in of_a] == [_form(row) for row in of_b]:
         return list(zip(of_a, of_b, strict=True))
     return []
+
+
+def with_views(
+    pairs: Iterable[Rows], views_a: Mapping[str, str], views_b: Mapping[str, str]
+) -> Iterator[Rows]:
+    """What two launches read, where rows that were carried from their makers show another view.
+
+    `views` are the expressions by names, without these. The makers' elements stand for each other
+    where both views are the same; where they are in another order, their statistics do; and where a
+    view is of a part, nothing does.
+    """
+    for one, other in pairs:
+        if not isinstance(one, TensorRow) or not isinstance(other, TensorRow):
+            yield one, other
+            continue
+        view_a, view_b = _view(one, views_a), _view(other, views_b)
+        if view_a == view_b:
+            yield one, other
+        elif "part" not in (view_a, view_b):
+            yield _unordered(one), _unordered(other)
+
+
+def _view(row: TensorRow, views: Mapping[str, str]) -> str:
+    """What a launch read of a row: empty for its elements in their order, "part" for some of them,
+    else an expression for them in another order."""
+    text = views.get(row.arg, "")
+    match = _REINTERPRETED.fullmatch(text)
+    if not match:
+        return text
+    sizes, strides = (tuple(map(int, _NUMBER.findall(match[which]))) for which in (1, 2))
+    if int(match[3]) or len(sizes) != len(strides):
+        return "part"
+    dims = [(stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1]
+    if not _is_dense(sorted(dims)) or math.prod(sizes) != row.size:
+        return "part"
+    made = [] if row.stride is UNSET else list(zip(row.stride, row.shape, strict=True))
+    made = [(stride, size) for stride, size in made if size != 1]
+    is_plain = _is_dense(dims[::-1]) and _is_dense(made[::-1]) and row.stride is not UNSET
+    return "" if is_plain else f"{text} of {row.stride}"
+
+
+def _is_dense(dims: Sequence[tuple[int, int]]) -> bool:
+    """Whether dimensions, by stride and size from the innermost one, cover memory in order."""
+    step = 1
+    for stride, size in dims:
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _unordered(row: TensorRow) -> TensorRow:
+    """A row with what is known of its elements whatever their order is."""
+    return structs.replace(row, shape=(row.size,), stride=UNSET, file="", fingerprint="", sha256="")
 
 
 def pair_outputs(a: Sequence[Output], b: Sequence[Output]) -> list[Tensors]:

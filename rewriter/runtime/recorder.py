@@ -73,7 +73,9 @@ class Recorder:
         self._outside: dict[int, RunningCall] = {}  # calls not wanted, within a CUDA graph
         self._ended: list[RunningCall] = []
         labels = [x for launch in self._launches.values() for x in launch.labels.values()]
-        self._graphs = Graphs(sum(map(len, labels), len(self._inputs)), self.warn)
+        values = sum(map(len, labels), len(self._inputs))
+        self._graphs = Graphs(values, self.warn)
+        self._has_values = bool(values)
         self._is_silent = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -180,7 +182,8 @@ class Recorder:
             elif is_wanted:
                 # What was replayed in calls that nobody asked for is not what this one replays.
                 self._graphs.skip_replays()
-            if not self._on_cpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            is_on_gpu = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            if self._has_values and is_on_gpu:
                 # The next call may be captured, and one that is wanted may replay that.
                 self._graphs.reserve(torch.device("cuda", torch.cuda.current_device()))
         if not is_wanted:

@@ -199,20 +199,19 @@ def test_recorded_aoti_sources_are_sound_cpp(path: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_one_transfer_per_launch(tmp_path: Path) -> None:
-    """The statistics of everything that a launch reads and writes come in one copy."""
+def test_no_copies_from_the_device(tmp_path: Path) -> None:
+    """The kernel writes what it measured into the host's memory by itself."""
     graph = compile_case(MODELS["mlp"]("cuda")).graphs[0]
     path = tmp_path / "output_code.py"
     path.write_text(graph.source)
-    launches = rewriter.open(path).launches
-    probed = rewriter.instrument(path, rewriter.select("print")).source
+    probed = rewriter.instrument(path, rewriter.select("print", args="all")).source
     counts = {}
     for name, source in {"plain": graph.source.encode(), "probed": probed}.items():
         call(source, graph.args, tmp_path)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             call(source, graph.args, tmp_path)
         counts[name] = sum(event.count for event in profile.key_averages() if "DtoH" in event.key)
-    assert counts["probed"] - counts["plain"] == len(launches)
+    assert counts["probed"] == counts["plain"]
 
 
 def test_run_and_doctor_on_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from rewriter.core.text import counted
 from rewriter.execution import torch_files
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
+from rewriter.runtime import cache_directory
 from rewriter.runtime.engine_library import EngineUnavailable, load
 
 _PROPERTIES = re.compile(r"DeviceProperties\(")
@@ -112,7 +113,7 @@ def _builds() -> Check:
     """The libraries of packages that need not be compiled again."""
     usage = build_cache.usage()
     if usage is None:
-        return Check("cache of builds", f"off ({build_cache.VARIABLE})", None)
+        return Check("cache of builds", f"off ({cache_directory.VARIABLE})", None)
     size = f"{usage.size / 1e6:.1f} of {build_cache.LIMIT / 1e6:.0f} MB"
     what = f"{counted(usage.count, 'library')}, {size}, {usage.directory}"
     return Check("cache of builds", what, None)

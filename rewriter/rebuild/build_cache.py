@@ -25,9 +25,9 @@ from pathlib import Path
 from rewriter.artifact.package.pack import sha256
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
+from rewriter.runtime.cache_directory import cache_directory
 from rewriter.version import __version__
 
-VARIABLE = "REWRITER_CACHE_DIR"
 LIMIT = 256 << 20  # bytes of all libraries and objects; one may have a quarter
 _LIBRARY = ".so"
 _SUFFIXES = (_LIBRARY, ".o")
@@ -66,15 +66,7 @@ class Product:
 
 def directory() -> Path | None:
     """Where builds are kept: in `REWRITER_CACHE_DIR`, or the user's; `None` if it is off."""
-    named = os.environ.get(VARIABLE, "")
-    if named.lower() == "off":
-        return None
-    if named:
-        return Path(named).absolute() / "builds"
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(home) if os.path.isabs(home) else Path("~/.cache").expanduser()
-    # Nobody's home: a path that starts with ~ would be one of the working directory.
-    return base / "rewriter" / "builds" if base.is_absolute() else None
+    return cache_directory("builds")
 
 
 def usage() -> Kept | None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from os import fsencode
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .engine_library import declared
 from .pickled import pickled_tensor
 
 _MOST_LAYOUTS = 4096
@@ -42,14 +44,17 @@ class EngineFiles:
     """The files that this process saves in one dump, `most` bytes of them; 0 is no limit."""
 
     def __init__(self, functions: ctypes.CDLL, most: int) -> None:
-        make = _typed(functions.inductor_rewriter_saver, ctypes.c_void_p, "QiQ")
-        self._saver = make(most, 0, 0)
+        function = partial(declared, functions)
+        pointer, text = ctypes.c_void_p, ctypes.c_char_p
+        number, size = ctypes.c_int32, ctypes.c_uint64
+        self._saver = function("saver", pointer, size, number, size)(most, 0, 0)
         if not self._saver:
             raise MemoryError("no memory for the engine")
-        self._save = _typed(functions.inductor_rewriter_save, ctypes.c_int32, "PzzQPQiP")
-        self._last = _typed(functions.inductor_rewriter_last_save, ctypes.c_uint64, "P")
-        self._wait = _typed(functions.inductor_rewriter_wait_for_save, None, "PQ")
-        self._message = _typed(functions.inductor_rewriter_save_message, ctypes.c_uint64, "PPQ")
+        about = (text, text, size, pointer, size, number, pointer)
+        self._save: Callable[..., int] = function("save", number, pointer, *about)
+        self._last = function("last_save", size, pointer)
+        self._wait = function("wait_for_save", None, pointer, size)
+        self._message = function("save_message", size, pointer, pointer, size)
         self._layouts: dict[tuple[object, ...], _Layout] = {}
         self._room = ctypes.create_string_buffer(4096)
 
@@ -137,15 +142,3 @@ def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
             return False
         step *= shape[dimension]
     return True
-
-
-_TYPES = {
-    "P": ctypes.c_void_p, "z": ctypes.c_char_p, "Q": ctypes.c_uint64, "i": ctypes.c_int32
-}  # fmt: skip
-
-
-def _typed(function: Callable[..., int], result: object, arguments: str) -> Callable[..., int]:
-    """A function of the library that knows its types."""
-    function.restype = result  # type: ignore[attr-defined]
-    function.argtypes = [_TYPES[one] for one in arguments]  # type: ignore[attr-defined]
-    return function

@@ -15,10 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from . import cpp_sources
 from .cache_directory import cache_directory
@@ -60,6 +61,15 @@ def compiler() -> str:
     return next(filter(None, map(shutil.which, ("g++", "clang++"))), "")
 
 
+def declared(
+    functions: ctypes.CDLL, name: str, result: object, *arguments: object
+) -> Callable[..., Any]:
+    """A function of the library, by its name without the prefix, that knows its types."""
+    function: Any = getattr(functions, f"inductor_rewriter_{name}")
+    function.restype, function.argtypes = result, arguments
+    return function  # type: ignore[no-any-return]
+
+
 def _load() -> EngineLibrary:
     if sys.platform != "linux":
         raise EngineUnavailable(f"it was not tried on {sys.platform}")
@@ -98,8 +108,7 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
     ):
-        function = getattr(functions, f"inductor_rewriter_{name}")
-        function.restype, function.argtypes = result, list(arguments)
+        declared(functions, name, result, *arguments)
     return EngineLibrary(functions, library, compiler)
 
 

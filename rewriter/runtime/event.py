@@ -139,11 +139,14 @@ def fetch_statistics(pending: Sequence[Pending]) -> None:
 
 
 def measure_now(event: Event) -> None:
-    """Measure the statistics of an event's tensors with the engine, and wait for them."""
+    """Measure the statistics of an event's tensors with the engine, and wait for them.
+
+    Those that are known are not read again.
+    """
     from .engine import measure
 
-    measured = measure([value.content for value in event.tensors])
-    for value, known in zip(event.tensors, measured, strict=True):
+    values = [value for value in event.tensors if value.statistics is None]
+    for value, known in zip(values, measure([x.content for x in values]), strict=True):
         value.statistics = known.statistics
 
 

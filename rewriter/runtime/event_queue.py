@@ -10,13 +10,11 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import torch
 
-from .engine_library import EngineUnavailable, load
+from .engine_library import EngineUnavailable, declared, load
 
 PRINTS_NOTHING, COLLECTS = -1, -2  # instead of a descriptor of standard output
 LAUNCH = "@4q"
@@ -29,24 +27,19 @@ class EventQueue:
     something could not be written since `problems` was called."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        def declared(name: str, result: object, *arguments: object) -> Callable[..., Any]:
-            function = getattr(library, f"inductor_rewriter_{name}")
-            function.restype = result
-            function.argtypes = arguments
-            return function  # type: ignore[no-any-return]
-
+        function = partial(declared, library)
         handle, text = ctypes.c_void_p, ctypes.c_char_p
         number, size = ctypes.c_int32, ctypes.c_int64
-        self._open = declared("open", handle, number, number, number, number, text, size)
-        self.close = declared("close", None, handle)
-        self._plan = declared("plan", handle, text)
-        self.forget = declared("forget", None, handle)
-        self.launch = declared("launch", number, text)
-        self.drain = declared("drain", None)
-        self.forked = declared("forked", None)
-        self._collected = declared("collected", handle, handle, ctypes.POINTER(size))
-        self._problem = declared("problem", number, number)
-        self._device_problem = declared("device_problem", text)
+        self._open = function("open", handle, number, number, number, number, text, size)
+        self.close = function("close", None, handle)
+        self._plan = function("plan", handle, text)
+        self.forget = function("forget", None, handle)
+        self.launch = function("launch", number, text)
+        self.drain = function("drain", None)
+        self.forked = function("forked", None)
+        self._collected = function("collected", handle, handle, ctypes.POINTER(size))
+        self._problem = function("problem", number, number)
+        self._device_problem = function("device_problem", text)
 
     def open(self, lines: int, rows: int, is_prompt: bool, start: bytes) -> int:
         """A call of a wrapper, by its descriptors; `start` begins its lines, and if it is prompt, a

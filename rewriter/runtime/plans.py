@@ -279,22 +279,19 @@ class Plans:
             stream = torch._C._cuda_getCurrentRawStream(plan.device)
         elif call.uses_cuda and is_capturing():
             return 0
-        iteration = 0
-        if launch is not None:
-            runs = call.runs[self._phase]
-            iteration = runs.get(index, 0)
         if launch is None:
             return self._seen.measure(queue.launch, call.queued, plan, stream, tensors)
+        runs = call.runs[self._phase]
+        iteration = runs.get(index, 0)
         addresses = [tensor.data_ptr() for tensor in tensors]
         packed = plan.pack(call.queued, plan.number, iteration, stream, *addresses)
-        result = queue.launch(packed)
-        if not result:
-            if not (call.uses_cuda and is_capturing()):
-                plans[key] = None
-        elif launch is not None:
+        result = int(queue.launch(packed))
+        if result:
             runs[index] = iteration + 1
             self._last[index] = plan
-        return int(result)
+        elif not (call.uses_cuda and is_capturing()):
+            plans[key] = None
+        return result
 
     def _make(
         self,

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rewriter.rebuild import build_cache
+from rewriter.runtime import cache_directory
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(build_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache_directory.VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache" / "builds"
 
 
@@ -38,8 +39,8 @@ def kept(key: str) -> bytes | None:
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({build_cache.VARIABLE: "off"}, None),
-        ({build_cache.VARIABLE: "/x/y"}, "/x/y/builds"),
+        ({cache_directory.VARIABLE: "off"}, None),
+        ({cache_directory.VARIABLE: "/x/y"}, "/x/y/builds"),
         ({"XDG_CACHE_HOME": "/x"}, "/x/rewriter/builds"),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/rewriter/builds"),
         ({"HOME": "/h"}, "/h/.cache/rewriter/builds"),
@@ -49,7 +50,7 @@ def kept(key: str) -> bytes | None:
 def test_where_it_is(
     variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (build_cache.VARIABLE, "XDG_CACHE_HOME"):
+    for name in (cache_directory.VARIABLE, "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -131,11 +132,11 @@ def test_objects_are_no_libraries_but_need_room(
 def test_nothing_is_kept_where_it_is_off_or_cannot_be(
     tmp_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(build_cache.VARIABLE, "off")
+    monkeypatch.setenv(cache_directory.VARIABLE, "off")
     build_cache.keep("k", built(tmp_path), [header])
     assert build_cache.find("k") is None
     assert build_cache.usage() is None
-    monkeypatch.setenv(build_cache.VARIABLE, str(header))  # a file
+    monkeypatch.setenv(cache_directory.VARIABLE, str(header))  # a file
     build_cache.keep("k", built(tmp_path), [header])
     assert build_cache.find("k") is None
 

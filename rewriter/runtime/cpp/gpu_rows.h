@@ -85,17 +85,6 @@ class GpuRows {
     gpu_.ring.release(least - 1);
   }
 
-  // The same for a stream that is captured: rows that each replay writes again.
-  bool capture(
-      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
-      uint64_t& first) {
-    const int count = static_cast<int>(layouts.size());
-    return gpu_.capture(layouts.data(), data.data(), count, stream, first);
-  }
-  bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
-    return gpu_.read_captured(number, replays, to);
-  }
-
   // Wait for the stream, in whatever thread. Empty, or what is wrong with the device.
   std::string synchronize(void* stream) const {
     static const auto set = find_driver<int (*)(void*)>("cuCtxSetCurrent");

@@ -138,6 +138,15 @@ inline std::string python_general(double value, int precision = 4) {
   return write_decimal(to_decimal(value, precision), -4, precision, false);
 }
 
+// A fingerprint as text.
+inline std::string hexadecimal(const uint64_t (&words)[2]) {
+  char text[40];
+  std::snprintf(
+      text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(words[0]),
+      static_cast<unsigned long long>(words[1]));
+  return text;
+}
+
 inline std::string decimal(int64_t value) {
   return std::to_string(value);
 }

@@ -112,7 +112,7 @@ class ReadJob : public EventJob {
         item.statistics = statistics_of(results[i], item.tensor);
         item.measured = true;
       }
-      if (call->recorder.fingerprints) item.fingerprint = fingerprint_of(results[i]);
+      if (call->recorder.fingerprints) item.fingerprint = hexadecimal(results[i].fingerprint);
     }
   }
 

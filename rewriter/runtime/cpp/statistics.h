@@ -38,20 +38,11 @@ inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) 
   }
   const bool wide = tensor.dtype == dtypes::int64;
   auto whole = [&](uint64_t bits, double value) {
-    return std::to_string(static_cast<int64_t>(wide ? static_cast<int64_t>(bits) : static_cast<int64_t>(value)));
+    return std::to_string(wide ? static_cast<int64_t>(bits) : static_cast<int64_t>(value));
   };
   result.low_text = whole(measured.low, result.low);
   result.high_text = whole(measured.high, result.high);
   return result;
-}
-
-inline std::string fingerprint_of(const Measured& measured) {
-  char text[40];
-  std::snprintf(
-      text, sizeof text, "%016llx%016llx",
-      static_cast<unsigned long long>(measured.fingerprint[0]),
-      static_cast<unsigned long long>(measured.fingerprint[1]));
-  return text;
 }
 
 }  // namespace inductor_rewriter

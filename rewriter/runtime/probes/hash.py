@@ -25,6 +25,7 @@ class HashProbe(Probe):
             try:
                 (measurement,) = measure([value.content])
                 value.fingerprint = measurement.fingerprint
+                value.statistics = measurement.statistics  # of the same pass
             except Exception as error:
                 about = f"{event.about} {value.label.name}"
                 recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")

@@ -147,14 +147,7 @@ class MeasuredText {
     return measured_.finite >= 0 || measured_.fingerprint[0] || measured_.fingerprint[1];
   }
 
-  std::string fingerprint() const {
-    char text[40];
-    std::snprintf(
-        text, sizeof text, "%016llx%016llx",
-        static_cast<unsigned long long>(measured_.fingerprint[0]),
-        static_cast<unsigned long long>(measured_.fingerprint[1]));
-    return text;
-  }
+  std::string fingerprint() const { return hexadecimal(measured_.fingerprint); }
 
  private:
   int64_t infinite() const { return measured_.positive_infinite + measured_.negative_infinite; }

@@ -41,6 +41,13 @@ ANGLES = 2_000
 # One page of tlparse, or one line of a log: tags make the text of a wrapper ten times longer.
 PAGE_BYTES = 256 << 20
 
+# A cache entry, or a file of many: a server's model with its cubins has some hundred MB.
+PICKLE_BYTES = 1 << 30
+# Instructions of one pickle: 5,000 for each wrapper, with its graphs.
+PICKLE_OPCODES = 10_000_000
+# Pickles in the bytes of pickles: a server's model has 4.
+PICKLE_NESTING = 16
+
 
 def too_large(name: object, size: str, bound: str, hint: str = "") -> RewriterError:
     """The error of an input that is beyond a bound: its size, and the bound.

@@ -1,0 +1,429 @@
+"""Reads what a pickle consists of by its opcodes. Nothing is executed, no name imported.
+
+The stack and the memo are followed far enough to know which value a dictionary has under which
+key; the state of an object is a dictionary, too. Bytes in a pickle that are a pickle themselves are
+read in the same way. Binary pickles only: protocols 2 to 5.
+
+All offsets are those of the whole file, of what stands in nested bytes, too. The format is that of
+Python's `pickletools`, from which the table of opcodes comes.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+
+PROTOCOLS: Final = range(2, 6)
+
+OPCODES: Final = {one.name: ord(one.code) for one in pickletools.opcodes}
+
+# Operands with their length before them: the opcode, and how many bytes the length has.
+TEXT_OPCODES: Final = {
+    OPCODES["SHORT_BINUNICODE"]: 1,
+    OPCODES["BINUNICODE"]: 4,
+    OPCODES["BINUNICODE8"]: 8,
+}
+BYTES_OPCODES: Final = {
+    OPCODES["SHORT_BINBYTES"]: 1,
+    OPCODES["BINBYTES"]: 4,
+    OPCODES["BINBYTES8"]: 8,
+}
+# The widths of lengths and arguments, by how `pickletools` describes them.
+_SIZED_WIDTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A string: where its bytes are, and the opcode before them."""
+
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Blob:
+    """Bytes: where they are, the opcode before them, and the pickle that they are, if any."""
+
+    at: int
+    start: int
+    end: int
+    inside: Pickle | None
+
+
+@dataclass(frozen=True, eq=False)
+class Dictionary:
+    """A dictionary: the items whose keys are strings."""
+
+    items: list[tuple[Text, Value]] = field(default_factory=list)
+
+
+# What is known of a value: of all but these only that it is there.
+Value = Text | Blob | Dictionary | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of protocol 4 and later: where its length stands, and what it encloses."""
+
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ImportedName:
+    """What a pickle would import: `module.name`, and the offset of the opcode that does."""
+
+    module: str
+    name: str
+    at: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pickle:
+    """One pickle of a file, from `start` to `end`, as far as it is followed.
+
+    Texts, blobs and dictionaries are in the order in which they begin.
+    """
+
+    data: bytes = field(repr=False)
+    start: int
+    end: int
+    protocol: int
+    frames: tuple[Frame, ...] = field(repr=False)
+    texts: tuple[Text, ...] = field(repr=False)
+    blobs: tuple[Blob, ...] = field(repr=False)
+    dictionaries: tuple[Dictionary, ...] = field(repr=False)
+    names: tuple[ImportedName, ...] = field(repr=False)
+
+    def raw(self, text: Text | Blob) -> bytes:
+        """The bytes of a string or of bytes."""
+        return self.data[text.start : text.end]
+
+    def text(self, text: Text) -> str:
+        """A string. Raises `RewriterError` where it is no UTF-8."""
+        try:
+            return self.raw(text).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise damaged(text.start, "a string that is not UTF-8") from error
+
+    def walk(self) -> Iterator[Pickle]:
+        """This pickle and all in it, outer ones first."""
+        yield self
+        for blob in self.blobs:
+            if blob.inside is not None:
+                yield from blob.inside.walk()
+
+
+def read(data: bytes, start: int = 0, end: int | None = None) -> Pickle:
+    """Read the pickle that stands in `data` from `start` to `end`, and those in it.
+
+    Raises `RewriterError` where it is no sound pickle, of another protocol, or beyond the bounds.
+    """
+    end = len(data) if end is None else end
+    limits.require_size("the pickle", end - start, limits.PICKLE_BYTES)
+    return _read(data, start, end, 0)
+
+
+def is_pickle(data: bytes, start: int = 0, end: int | None = None) -> bool:
+    """Whether bytes begin and end as a binary pickle does."""
+    end = len(data) if end is None else end
+    is_long = end - start > 3
+    return (
+        is_long
+        and data[start] == _PROTO
+        and data[start + 1] in PROTOCOLS
+        and (data[end - 1] == _STOP)
+    )
+
+
+def damaged(offset: int, problem: str) -> RewriterError:
+    """The error of a pickle that Python itself would not read."""
+    return RewriterError(
+        "damaged-pickle",
+        f"no sound pickle: {problem}, at offset {offset:,}",
+        hint="Get the file from its maker again, or have torch make it again.",
+    )
+
+
+_PROTO, _STOP = OPCODES["PROTO"], OPCODES["STOP"]
+_FRAME, _MARK = OPCODES["FRAME"], OPCODES["MARK"]
+_PUTS = {OPCODES["BINPUT"], OPCODES["LONG_BINPUT"], OPCODES["PUT"]}
+_GETS = {OPCODES["BINGET"], OPCODES["LONG_BINGET"], OPCODES["GET"]}
+_MEMOIZE, _POP, _DUP = OPCODES["MEMOIZE"], OPCODES["POP"], OPCODES["DUP"]
+_STACK_GLOBAL = OPCODES["STACK_GLOBAL"]
+_GLOBALS = {OPCODES["GLOBAL"], OPCODES["INST"]}
+_NEW_DICTIONARIES = {OPCODES["EMPTY_DICT"], OPCODES["DICT"]}
+_SETS_ITEMS = {OPCODES["SETITEM"], OPCODES["SETITEMS"]}
+# What changes the object that it takes and leaves it there.
+_CHANGES_OBJECT = {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS", "BUILD"}
+
+
+@dataclass(frozen=True)
+class _Opcode:
+    """An opcode: its argument, what it takes from the stack, and how much it leaves there.
+
+    The argument has `size` bytes, or a length of `width` bytes before it, or is `lines` of text.
+    With `to_mark` all from the last mark on is taken, with the mark.
+    """
+
+    name: str
+    size: int
+    width: int
+    lines: int
+    takes: int
+    to_mark: bool
+    leaves: int
+
+
+def _opcode(one: pickletools.OpcodeInfo) -> _Opcode:
+    size = 0 if one.arg is None else one.arg.n
+    lines = 0
+    if size == pickletools.UP_TO_NEWLINE:
+        lines = 2 if ord(one.code) in _GLOBALS else 1
+    before, leaves = list(one.stack_before), len(one.stack_after)
+    to_mark = pickletools.markobject in before
+    takes = before.index(pickletools.markobject) if to_mark else len(before)
+    if one.name in _CHANGES_OBJECT:
+        takes, leaves = takes - 1, 0
+    return _Opcode(
+        one.name, max(size, 0), _SIZED_WIDTHS.get(size, 0), lines, takes, to_mark, leaves
+    )
+
+
+_TABLE: Final[list[_Opcode | None]] = [None] * 256
+for _one in pickletools.opcodes:
+    _TABLE[ord(_one.code)] = _opcode(_one)
+
+
+def _read(data: bytes, start: int, end: int, depth: int) -> Pickle:
+    if depth > limits.PICKLE_NESTING:
+        raise limits.too_large(
+            "the pickle", f"{depth} pickles in one another", f"{limits.PICKLE_NESTING}"
+        )
+    if end - start < 2 or data[start] != _PROTO or data[start + 1] not in PROTOCOLS:
+        raise damaged(start, "it does not begin as a binary pickle of protocol 2 to 5")
+    return _Reader(data, start, end, depth).read()
+
+
+class _Reader:
+    """One pass over the opcodes of one pickle."""
+
+    def __init__(self, data: bytes, start: int, end: int, depth: int) -> None:
+        self.data, self.start, self.end, self.depth = data, start, end, depth
+        self.stack: list[Value] = []
+        self.marks: list[int] = []  # how high the stack was at each
+        self.memo: dict[int, Value] = {}
+        self.frames: list[Frame] = []
+        self.texts: list[Text] = []
+        self.blobs: list[Blob] = []
+        self.dictionaries: list[Dictionary] = []
+        self.names: list[ImportedName] = []
+
+    def read(self) -> Pickle:
+        position = self.start + 2
+        for _ in range(limits.PICKLE_OPCODES):
+            if position >= self.end:
+                raise damaged(position, "it ends before it is complete")
+            code = self.data[position]
+            if code == _STOP:
+                return self._finish(position)
+            position = self._step(code, position)
+        raise limits.too_large(
+            "the pickle", "more opcodes", f"{limits.PICKLE_OPCODES:,} of one pickle"
+        )
+
+    def _finish(self, position: int) -> Pickle:
+        if position + 1 != self.end:
+            raise damaged(position + 1, f"{self.end - position - 1:,} bytes after its end")
+        if len(self.stack) != 1 or self.marks:
+            raise damaged(position, "it ends with other than one object")
+        self._require_frame(position, position + 1)
+        if self.frames and self.frames[-1].end > position + 1:
+            raise damaged(self.frames[-1].at, "a frame that is longer than the pickle")
+        return Pickle(
+            self.data,
+            self.start,
+            self.end,
+            self.data[self.start + 1],
+            tuple(self.frames),
+            tuple(self.texts),
+            tuple(self.blobs),
+            tuple(self.dictionaries),
+            tuple(self.names),
+        )
+
+    def _step(self, code: int, at: int) -> int:
+        """Follow one opcode; returns where the next one stands."""
+        opcode = _TABLE[code]
+        if opcode is None or code == _PROTO:
+            raise damaged(at, f"byte {code:#04x} is no opcode there")
+        start = at + 1 + opcode.width
+        if opcode.width:
+            end = start + self._number(at + 1, opcode.width)
+        elif opcode.lines:
+            end = self._end_of_lines(start, opcode.lines)
+        else:
+            end = start + opcode.size
+        if end >= self.end:
+            raise damaged(at, f"{opcode.name} goes beyond the end")
+        if code == _FRAME:
+            self._begin_frame(at, end)
+            return end
+        self._require_frame(at, end)
+        if code in TEXT_OPCODES:
+            text = Text(at, start, end)
+            self.texts.append(text)
+            self.stack.append(text)
+        elif code in BYTES_OPCODES:
+            self.stack.append(self._blob(at, start, end))
+        elif code == _MEMOIZE:
+            self.memo[len(self.memo)] = self._top(at)
+        elif code in _PUTS:
+            self.memo[self._index(at, start, end, opcode)] = self._top(at)
+        elif code in _GETS:
+            index = self._index(at, start, end, opcode)
+            if index not in self.memo:
+                raise damaged(at, f"the memo has nothing under {index}")
+            self.stack.append(self.memo[index])
+        elif code == _MARK:
+            self.marks.append(len(self.stack))
+        else:
+            self._follow(code, opcode, at, start, end)
+        return end
+
+    def _follow(self, code: int, opcode: _Opcode, at: int, start: int, end: int) -> None:
+        if code == _POP and self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
+            return
+        if code == _DUP:
+            self.stack.append(self._top(at))
+            return
+        taken = self._take(opcode, at)
+        if code in _SETS_ITEMS:
+            self._set_items(self._top(at), taken, at)
+        elif opcode.name in _CHANGES_OBJECT:
+            self._top(at)
+        elif code in _NEW_DICTIONARIES:
+            new = Dictionary()
+            self.dictionaries.append(new)
+            self._set_items(new, taken, at)
+            self.stack.append(new)
+        else:
+            if code in _GLOBALS:
+                module, name = self.data[start : end - 1].split(b"\n")
+                self._import(module, name, at)
+            elif code == _STACK_GLOBAL:
+                self._import(self._raw(taken[0], at), self._raw(taken[1], at), at)
+            self.stack.extend([None] * opcode.leaves)
+
+    def _take(self, opcode: _Opcode, at: int) -> list[Value]:
+        """Take from the stack what an opcode takes, and its mark."""
+        if opcode.to_mark:
+            if not self.marks:
+                raise damaged(at, f"{opcode.name} without a mark")
+            height = self.marks.pop()
+            taken = self.stack[height:]
+            del self.stack[height:]
+            if not opcode.takes:
+                return taken
+        floor = self.marks[-1] if self.marks else 0
+        height = len(self.stack) - opcode.takes
+        if height < floor:
+            raise damaged(at, f"{opcode.name} takes more than there is")
+        if not opcode.to_mark:
+            taken = self.stack[height:]
+        del self.stack[height:]
+        return taken
+
+    def _set_items(self, into: Value, taken: list[Value], at: int) -> None:
+        if len(taken) % 2:
+            raise damaged(at, "a key without a value")
+        if not isinstance(
+            into, Dictionary
+        ):  # an object that behaves as one, as an OrderedDict does
+            into = Dictionary()
+            self.dictionaries.append(into)
+        pairs = zip(taken[::2], taken[1::2], strict=True)
+        into.items.extend((key, value) for key, value in pairs if isinstance(key, Text))
+
+    def _blob(self, at: int, start: int, end: int) -> Blob:
+        inside = None
+        if is_pickle(self.data, start, end):
+            try:
+                inside = _read(self.data, start, end, self.depth + 1)
+            except RewriterError as error:
+                # Two bytes at the beginning and one at the end may be there by chance.
+                if error.slug != "damaged-pickle" or _is_framed(self.data, start, end):
+                    raise
+        blob = Blob(at, start, end, inside)
+        self.blobs.append(blob)
+        return blob
+
+    def _import(self, module: bytes, name: bytes, at: int) -> None:
+        self.names.append(
+            ImportedName(module.decode("utf-8", "replace"), name.decode("utf-8", "replace"), at)
+        )
+
+    def _raw(self, value: Value, at: int) -> bytes:
+        if not isinstance(value, Text):
+            raise damaged(at, "a name to import that is no string")
+        return self.data[value.start : value.end]
+
+    def _top(self, at: int) -> Value:
+        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+            raise damaged(at, "it needs an object and there is none")
+        return self.stack[-1]
+
+    def _begin_frame(self, at: int, start: int) -> None:
+        if self.frames and self.frames[-1].end > at:
+            raise damaged(at, "a frame in another")
+        length = self._number(at + 1, 8)
+        if start + length > self.end:
+            raise damaged(at, "a frame goes beyond the end")
+        self.frames.append(Frame(at + 1, start, start + length))
+
+    def _require_frame(self, at: int, end: int) -> None:
+        """An opcode that begins in a frame ends in it."""
+        if self.frames and at < (frame := self.frames[-1]).end < end:
+            raise damaged(frame.end, "a frame ends within an opcode")
+
+    def _number(self, at: int, width: int) -> int:
+        if at + width > self.end:
+            raise damaged(at, "it ends before it is complete")
+        return int.from_bytes(self.data[at : at + width], "little")
+
+    def _index(self, at: int, start: int, end: int, opcode: _Opcode) -> int:
+        if not opcode.lines:
+            return self._number(start, opcode.size)
+        digits = self.data[start : end - 1]
+        if not digits.isdigit() or len(digits) > 10:
+            raise damaged(at, "an index of the memo that is no number")
+        return int(digits)
+
+    def _end_of_lines(self, start: int, lines: int) -> int:
+        end = start
+        for _ in range(lines):
+            found = self.data.find(b"\n", end, self.end)
+            if found < 0:
+                raise damaged(start, "a line without an end")
+            end = found + 1
+        return end
+
+
+def _is_framed(data: bytes, start: int, end: int) -> bool:
+    """Whether bytes are a pickle beyond doubt: a frame of a length that is possible."""
+    if end - start < 12 or data[start + 2] != _FRAME:
+        return False
+    return int.from_bytes(data[start + 3 : start + 11], "little") <= end - start - 11

@@ -1,0 +1,121 @@
+"""The strings of a pickle by their keys, and the same pickle with others in their place.
+
+Nothing is unpickled: see `pickle_reader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rewriter.core import limits
+from rewriter.core.pickle_reader import (
+    BYTES_OPCODES,
+    OPCODES,
+    TEXT_OPCODES,
+    Blob,
+    Pickle,
+    Text,
+    read,
+)
+
+
+@dataclass(frozen=True)
+class PickledString:
+    """A string that is the value of a key, and where its bytes are in the file."""
+
+    key: str
+    value: str
+    start: int
+    end: int
+
+
+def strings(data: bytes, keys: Iterable[str]) -> list[PickledString]:
+    """The strings that any dictionary of a pickle has under one of these keys, with nested ones.
+
+    The state of an object is a dictionary, too. A string that several dictionaries share appears
+    for each. Raises `RewriterError` where `data` is no sound pickle or beyond the bounds.
+    """
+    wanted = tuple(keys)
+    return [string for one in read(data).walk() for string in strings_of(one, wanted)]
+
+
+def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
+    """As `strings`, of one pickle that was read, without those nested in it."""
+    wanted = {key.encode(): key for key in keys}
+    return [
+        PickledString(wanted[key], pickle.text(value), value.start, value.end)
+        for one in pickle.dictionaries
+        for name, value in one.items
+        if isinstance(value, Text) and (key := pickle.raw(name)) in wanted
+    ]
+
+
+def splice(pickle: bytes | Pickle, texts: Mapping[int, str]) -> bytes:
+    """The same pickle with other strings; `texts` are the new ones by the `start` of the old.
+
+    Lengths, frames, and the bytes that enclose them are adjusted, and every other byte stays. A
+    string that a pickle has once and uses several times, by its memo, is replaced for all of them.
+    Raises `RewriterError` as `strings`, and `ValueError` where no string is at an offset.
+    """
+    pickle = pickle if isinstance(pickle, Pickle) else read(pickle)
+    new = {start: text.encode("utf-8", "surrogatepass") for start, text in texts.items()}
+    there = {text.start for one in pickle.walk() for text in one.texts}
+    if missing := sorted(new.keys() - there):
+        raise ValueError(f"no string at offset {missing[0]}")
+    return _rebuild(pickle, new)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Bytes of a pickle, an opcode with its argument or a length, and what they become."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def _rebuild(pickle: Pickle, new: Mapping[int, bytes]) -> bytes:
+    data = pickle.data
+    changes = [
+        _Change(text.at, text.end, _encoded(pickle, text, new[text.start]))
+        for text in pickle.texts
+        if text.start in new and pickle.raw(text) != new[text.start]
+    ]
+    for blob in pickle.blobs:
+        if blob.inside is None or not _holds(blob, new):
+            continue
+        inside = _rebuild(blob.inside, new)
+        if inside != pickle.raw(blob):
+            changes.append(_Change(blob.at, blob.end, _encoded(pickle, blob, inside)))
+    for frame in pickle.frames:
+        grown = sum(
+            len(one.new) - (one.end - one.start)
+            for one in changes
+            if frame.start <= one.start < frame.end
+        )
+        if grown:
+            length = frame.end - frame.start + grown
+            changes.append(_Change(frame.at, frame.at + 8, length.to_bytes(8, "little")))
+    pieces, position = [], pickle.start
+    for change in sorted(changes, key=lambda one: one.start):
+        pieces += [data[position : change.start], change.new]
+        position = change.end
+    return b"".join([*pieces, data[position : pickle.end]])
+
+
+def _holds(blob: Blob, new: Mapping[int, bytes]) -> bool:
+    return any(blob.start <= start < blob.end for start in new)
+
+
+def _encoded(pickle: Pickle, one: Text | Blob, operand: bytes) -> bytes:
+    """A string or bytes with the opcode that Python's pickler would choose for the length."""
+    is_text = isinstance(one, Text)
+    widths = TEXT_OPCODES if is_text else BYTES_OPCODES
+    short = OPCODES["SHORT_BINUNICODE" if is_text else "SHORT_BINBYTES"]
+    code = short
+    if len(operand) > 0xFF or (is_text and pickle.protocol < 4):
+        code = OPCODES["BINUNICODE" if is_text else "BINBYTES"]
+    if len(operand) > 0xFFFFFFFF:
+        limits.require_size("the pickle", len(operand), limits.PICKLE_BYTES)
+    return bytes([code]) + len(operand).to_bytes(widths[code], "little") + operand

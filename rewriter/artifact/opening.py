@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.directory import open_directory
 from rewriter.artifact.packaged_wrappers import open_unpacked, open_zip
+from rewriter.artifact.precompile_cache import open_precompile_cache
 from rewriter.artifact.recognise import unreadable
 from rewriter.artifact.traced_wrappers import open_trace
 from rewriter.artifact.types import Artifact
@@ -23,6 +24,7 @@ Models = tuple[str, ...] | None
 _FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
     open_unpacked,
     lambda path, models: open_directory(path),
+    lambda path, models: open_precompile_cache(path),
     open_zip,
     lambda path, models: open_trace(path),
     lambda path, models: open_wrapper_file(path),

@@ -16,6 +16,7 @@ from rewriter.core.terminal import Line, level_style, message, say, say_text
 from rewriter.instrumentation.types import Instrumented, Plan
 
 if TYPE_CHECKING:
+    from rewriter.artifact.precompile_cache import PrecompileCache
     from rewriter.core.documents import Entry
     from rewriter.diagnosis.verdict import Verdict
 
@@ -92,18 +93,23 @@ def summary(result: Instrumented) -> str:
 
 @dataclass(frozen=True)
 class Delivered:
-    """Where a result went. `output` is a path, `-`, or `None` if nothing was written."""
+    """Where a result went. `output` is a path, `-`, or `None` if nothing was written.
+
+    `cache` is the cache of `torch.compiler.precompile` that was written with it.
+    """
 
     changed: bool
     output: str | None = None
     backup: str | None = None
     diff: str | None = None
+    cache: str | None = None
 
     def tell(self, path: Path) -> str:
         """The end of a message about the result."""
         if self.output is None:
             return f"would change {path}" if self.changed else f"{path} would stay as it is"
         where = "standard output" if self.output == "-" else self.output
+        where = f"{where}, with {self.cache}" if self.cache else where
         return f"{where}, original kept in {self.backup}" if self.backup else where
 
 
@@ -115,12 +121,15 @@ def deliver(
     *,
     default: Path,
     plain: bytes,
+    cache: PrecompileCache | None = None,
 ) -> Delivered:
     """Write a result where the options say.
 
     `before` is the input, `after` the result, `plain` the wrapper without probes. `--diff` prints
-    the difference, and unless a place is named writes nothing; `--check` never does.
+    the difference, and unless a place is named writes nothing; `--check` never does. One for the
+    result takes the place of the `cache`, or goes beside the result.
     """
+    from rewriter.commands import _pairs
     from rewriter.core import files, text_diff
 
     to_stdout = arguments.output == "-"
@@ -137,15 +146,18 @@ def deliver(
     if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
         return Delivered(changed, diff=diff)
     if arguments.in_place:
-        backup = files.replace(path, after, plain, overwrite=arguments.overwrite)
-        return Delivered(changed, str(path), None if backup is None else str(backup), diff)
+        replaced = _pairs.replacements(cache, after, plain)
+        backup = files.replace(path, after, plain, overwrite=arguments.overwrite, beside=replaced)
+        kept = None if backup is None else str(backup)
+        return Delivered(changed, str(path), kept, diff, _pairs.path_beside(cache, path))
     if to_stdout:
         sys.stdout.flush()
         sys.stdout.buffer.write(after)
         return Delivered(changed, "-")
     target = Path(arguments.output) if arguments.output else default
-    files.write(target, after, overwrite=arguments.overwrite)
-    return Delivered(changed, str(target), diff=diff)
+    beside = _pairs.files_beside(cache, target, after)
+    files.write(target, after, overwrite=arguments.overwrite, beside=beside)
+    return Delivered(changed, str(target), diff=diff, cache=_pairs.path_beside(cache, target))
 
 
 def unified(name: str, before: bytes, after: bytes) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.commands import _pairs
 from rewriter.commands._output import Delivered, unified
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
@@ -75,6 +76,7 @@ def among_others() -> Iterator[None]:
 
 def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[Delivered]:
     """Write results where the options say: all, or none if one cannot be written."""
+    caches = [_pairs.cache_with(one.wrapper) for one in results]
     diffs = [
         unified(one.wrapper.name, one.wrapper.source, one.after) if arguments.diff else None
         for one in results
@@ -88,22 +90,33 @@ def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[De
         pass
     elif arguments.in_place:
         outputs = [one.wrapper.path for one in results]
-        backups = replace_all(
-            [
-                Replacement(one.wrapper.path, one.wrapper.source, one.after, one.plain)
-                for one in results
-            ],
-            overwrite=arguments.overwrite,
-        )
+        replaced = [
+            Replacement(one.wrapper.path, one.wrapper.source, one.after, one.plain)
+            for one in results
+        ]
+        for one, cache in zip(results, caches, strict=True):
+            replaced += _pairs.replacements(cache, one.after, one.plain)
+        backups = replace_all(replaced, overwrite=arguments.overwrite)[: len(results)]
     else:
         folder = Path(arguments.output)
         outputs = [folder / one.wrapper.name for one in results]
         _require_apart(folder, results)
         files = [file for one in results for file in _files(one)]
+        for one, cache in zip(results, caches, strict=True):
+            beside = _pairs.files_beside(cache, Path(one.wrapper.name), one.after)
+            files += [(str(name), data) for name, data in beside]
         write_folder(folder, files, overwrite=arguments.overwrite)
     return [
-        Delivered(change, _text(output), _text(backup), diff)
-        for change, output, backup, diff in zip(changed, outputs, backups, diffs, strict=True)
+        Delivered(
+            change,
+            _text(output),
+            _text(backup),
+            diff,
+            None if output is None else _pairs.path_beside(cache, output),
+        )
+        for change, output, backup, diff, cache in zip(
+            changed, outputs, backups, diffs, caches, strict=True
+        )
     ]
 
 

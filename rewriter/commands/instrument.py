@@ -15,6 +15,7 @@ from rewriter.commands._options import (
     add_wrapper_option,
 )
 from rewriter.commands._output import deliver, emit, summary, warn_about
+from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import selection
 from rewriter.core import files
@@ -93,6 +94,7 @@ def _instrument_one(arguments: argparse.Namespace, wrapper: OpenWrapper, chosen:
         result.source,
         default=files.output_path(wrapper.path),
         plain=result.original,
+        cache=cache_with(wrapper),
     )
     if arguments.json:
         from rewriter.commands._documents import instrument as documents

@@ -8,6 +8,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_output_options, add_wrapper_option
 from rewriter.commands._output import Delivered, deliver, emit
+from rewriter.commands._pairs import cache_with
 from rewriter.commands._parser import Parser
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
@@ -63,6 +64,7 @@ def _strip_one(arguments: argparse.Namespace, wrapper: OpenWrapper) -> int:
             result.source,
             default=files.restored_path(path),
             plain=result.source,
+            cache=cache_with(wrapper),
         )
     if not result.removed and arguments.in_place:
         delivered = Delivered(changed=False)

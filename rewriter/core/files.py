@@ -44,13 +44,20 @@ def backup_path(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
+def write(
+    path: Path,
+    data: bytes,
+    *,
+    overwrite: bool = False,
+    beside: Sequence[tuple[Path, bytes]] = (),
+) -> None:
     """Write a file atomically. Raises `RewriterError` where it exists or cannot be written.
 
-    A file that holds `data` already is left alone.
+    A file that holds `data` already is left alone. Those `beside` it are written, too, or none is.
     """
     with Transaction(path) as changes:
-        put(changes, path, data, overwrite=overwrite)
+        for file, contents in [(path, data), *beside]:
+            put(changes, file, contents, overwrite=overwrite)
 
 
 def put(
@@ -141,15 +148,35 @@ def _require_regular(path: Path) -> None:
         raise RewriterError("unwritable", f"{path} is {kind}", hint="Name a file to write with -o.")
 
 
-def replace(path: Path, data: bytes, original: bytes, *, overwrite: bool = False) -> Path | None:
+@dataclass(frozen=True)
+class Replacement:
+    """A file to replace, what it holds now, what it will, and its source without probes."""
+
+    path: Path
+    before: bytes
+    after: bytes
+    plain: bytes
+
+
+def replace(
+    path: Path,
+    data: bytes,
+    original: bytes,
+    *,
+    overwrite: bool = False,
+    beside: Sequence[Replacement] = (),
+) -> Path | None:
     """Replace a file in place, keeping the original beside it.
 
     Returns the path of the backup. It holds `original` whatever happens to `path` later, and is
     removed, with `None` returned, once `path` is the original again. A backup of something else
-    is an error unless `overwrite` is given.
+    is an error unless `overwrite` is given. Those `beside` it are replaced, too, or none is.
     """
     with Transaction(path) as changes:
-        return put_in_place(changes, path, data, original, overwrite=overwrite)
+        backup = put_in_place(changes, path, data, original, overwrite=overwrite)
+        for file in beside:
+            put_in_place(changes, file.path, file.after, file.plain, overwrite=overwrite)
+    return backup
 
 
 def put_in_place(
@@ -168,16 +195,6 @@ def put_in_place(
     if backup.is_file() and backup.read_bytes() == original:
         changes.remove(backup)
     return None
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """A file to replace, what it holds now, what it will, and its source without probes."""
-
-    path: Path
-    before: bytes
-    after: bytes
-    plain: bytes
 
 
 def replace_all(files: Sequence[Replacement], *, overwrite: bool) -> list[Path | None]:

@@ -16,6 +16,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.locate.types import Wrapper
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+CACHE = next(FIXTURES.rglob("m.cache"))
 PACKAGE = next(FIXTURES.rglob("*.pt2"))
 LOG = next(FIXTURES.rglob("*.log"))
 WRAPPER = get("cpu-torch2.13/mlp").path
@@ -35,7 +36,7 @@ def form_of(path: Path) -> int:
 
 
 def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path) -> None:
-    paths = [unpacked, WRAPPER.parent, PACKAGE, LOG, WRAPPER]
+    paths = [unpacked, WRAPPER.parent, CACHE, PACKAGE, LOG, WRAPPER]
     assert [form_of(path) for path in paths] == list(range(len(opening._FORMS)))
     assert open_artifact(unpacked).package is not None
     assert open_artifact(WRAPPER.parent).package is None

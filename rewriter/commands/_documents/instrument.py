@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from rewriter.artifact.graph_kind import GraphKind
 from rewriter.artifact.types import OpenWrapper
-from rewriter.commands._documents.fields import BackupPath, Diff, OutputPath, WrapperName
+from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
 from rewriter.commands._documents.list import UnrecognisedEntry
 from rewriter.commands._output import Delivered
 from rewriter.core.documents import Count, Document, Entry, entry
@@ -37,6 +37,7 @@ class InstrumentDocument(Document, frozen=True, kw_only=True, tag="rewriter.inst
     output: OutputPath
     backup: BackupPath
     diff: Diff
+    cache: CachePath
 
 
 class InstrumentedWrapperEntry(Entry, frozen=True, kw_only=True):
@@ -52,6 +53,7 @@ class InstrumentedWrapperEntry(Entry, frozen=True, kw_only=True):
     output: OutputPath
     backup: BackupPath
     diff: Diff
+    cache: CachePath
 
 
 class InstrumentDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.instrument"):
@@ -93,6 +95,7 @@ class InstrumentPackageDocument(Document, frozen=True, kw_only=True, tag="rewrit
     output: OutputPath
     backup: BackupPath
     diff: Diff
+    cache: CachePath
 
 
 def instrument_document(result: Instrumented, delivered: Delivered) -> InstrumentDocument:

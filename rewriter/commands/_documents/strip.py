@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rewriter.commands._documents.fields import BackupPath, Diff, OutputPath, WrapperName
+from rewriter.commands._documents.fields import BackupPath, CachePath, Diff, OutputPath, WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber
 
 Exact = Annotated[bool, Meta(description="false: edited since it was instrumented; the edits stay")]
@@ -22,6 +22,7 @@ class StripDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):
     output: OutputPath
     backup: BackupPath
     diff: Diff
+    cache: CachePath
 
 
 class StrippedWrapperEntry(Entry, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class StrippedWrapperEntry(Entry, frozen=True, kw_only=True):
     output: OutputPath
     backup: BackupPath
     diff: Diff
+    cache: CachePath
 
 
 class StripDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):

@@ -1,0 +1,51 @@
+"""Writes the cache of `torch.compiler.precompile` together with the code that it belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.artifact.precompile_cache import SUFFIX, PrecompileCache, cache_of
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.files import Replacement
+from rewriter.core.terminal import message
+
+
+def cache_with(wrapper: OpenWrapper) -> PrecompileCache | None:
+    """The cache that goes with a wrapper, if there is one; of one that is another's it is said."""
+    cache = cache_of(wrapper)
+    if cache is None or cache.belongs_to(wrapper.source):
+        return cache
+    message(
+        f"warning: {cache.path} does not belong to {wrapper.path}, and stays as it is: its "
+        f"code_hash begins with {cache.code_hash[:12]}. torch.compiler.precompile.load refuses the "
+        "two; one of them was exchanged or edited"
+    )
+    return None
+
+
+def replacements(cache: PrecompileCache | None, after: bytes, plain: bytes) -> list[Replacement]:
+    """What becomes of a cache whose code is replaced in place."""
+    if cache is None:
+        return []
+    return [Replacement(cache.path, cache.data, cache.for_code(after), cache.for_code(plain))]
+
+
+def path_beside(cache: PrecompileCache | None, target: Path) -> str | None:
+    """Where the cache for code is that is written to `target`."""
+    return None if cache is None else str(target.with_suffix(SUFFIX))
+
+
+def files_beside(
+    cache: PrecompileCache | None, target: Path, after: bytes
+) -> list[tuple[Path, bytes]]:
+    """The cache for code that is written to `target`."""
+    if cache is None:
+        return []
+    if target.suffix == SUFFIX:
+        raise RewriterError(
+            "two-outputs",
+            f"-o {target} is where the cache that goes with the code would be written",
+            hint=f"Name the code: {target.with_suffix('.py')}",
+        )
+    return [(target.with_suffix(SUFFIX), cache.for_code(after))]

@@ -39,10 +39,17 @@ class Rows:
         """Whether the engine can be captured there: it cannot be started within a capture."""
         return device in self._started
 
-    def reserve(self, device: torch.device) -> None:
-        """See to it that the next capture finds rows on this device. Not while there is one."""
-        if device.type == "cuda" and device not in self._started and not engine.start(device.index):
+    def start(self, device: torch.device) -> None:
+        """See to it that the next capture can measure on this device. Not while there is one."""
+        if device in self._started:
+            return
+        if engine.start(device.index):
+            self.reserve(device)
+        else:
             self._started.add(device)
+
+    def reserve(self, device: torch.device) -> None:
+        """The same for what torch's operators measure. The stream that it takes costs memory."""
         free = self._free.setdefault(device, [])
         if len(free) < self._most:
             free += _allocate(self._most, device).unbind()

@@ -43,13 +43,14 @@ class DumpWriter:
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         self._root = root
         self._ranked = root / f"rank{rank}"
+        self._ranked_name = str(self._ranked)
         self._options = options
         self._table = table
         self._constant: tuple[bytes, bytes] | None = None
         self._next = 0  # the first run that may be free
         self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
         self._most = wanted_bytes(options)
-        self._finished: deque[Path] = deque()
+        self._finished: deque[str] = deque()
 
     def start(self, call: int) -> CallDirectory:
         """A new directory for one call of the wrapper; they are numbered as its calls are, or on
@@ -65,7 +66,7 @@ class DumpWriter:
             f' "started": {time.time()!r},\n'
         )
         head, tail = self._constant
-        _write_whole(path / "run.json", b"".join((head, changing.encode(), tail)))
+        _write_whole(path, "run.json", b"".join((head, changing.encode(), tail)))
         return CallDirectory(path, saved_in(self._root, self._most))
 
     def finish(self, run: CallDirectory) -> None:
@@ -74,7 +75,7 @@ class DumpWriter:
         run.close()
         if not self._last:
             return
-        self._finished.append(run.path)
+        self._finished.append(run.name)
         while len(self._finished) > self._last:
             # Somebody may have moved it away, to keep it.
             with contextlib.suppress(FileNotFoundError):
@@ -94,12 +95,13 @@ class DumpWriter:
         tail = {"outputs": self._options.get("outputs", {}), "launches": self._table}
         return f"{{\n{_members(head)},\n".encode(), f"{_members(tail)}\n}}\n".encode()
 
-    def _make_directory(self, call: int) -> Path:
+    def _make_directory(self, call: int) -> str:
+        """Its path as text: each call makes one, and a `Path` takes longer than the system."""
         self._next = max(self._next, call)
         while True:
-            path = self._ranked / f"run{self._next}"
+            path = f"{self._ranked_name}/run{self._next}"
             try:
-                path.mkdir()
+                os.mkdir(path)
             except FileNotFoundError:
                 self._write_manifest()
                 self._ranked.mkdir(parents=True, exist_ok=True)
@@ -127,17 +129,16 @@ class DumpWriter:
             "device": _device(),
             "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
         }
-        _write_whole(path, f"{json.dumps(facts, indent=1)}\n".encode())
+        _write_whole(str(self._root), path.name, f"{json.dumps(facts, indent=1)}\n".encode())
 
 
 class CallDirectory:
-    """The directory of one call: its events, and the tensors saved."""
+    """The directory of one call, by its path: its events, and the tensors saved."""
 
-    def __init__(self, path: Path, saved: Saved) -> None:
-        self.path = path
-        self._name = str(path)
+    def __init__(self, name: str, saved: Saved) -> None:
+        self.name = name
         self._saved = saved
-        self._events = EventsFile(path / "events.jsonl")
+        self._events = EventsFile(f"{name}/events.jsonl")
         self.append = self._events.append  # what is queued may come later
         self.duplicate = self._events.duplicate
 
@@ -159,7 +160,7 @@ class CallDirectory:
         again = f".{event.iteration}" if event.iteration else ""
         folder = f"{event.launch.index:06d}{again}" if event.launch else event.phase
         name = _file_name(event, value)
-        value.unsaved = self._saved.save(value.content, f"{self._name}/{folder}/{name}")
+        value.unsaved = self._saved.save(value.content, f"{self.name}/{folder}/{name}")
         return "" if value.unsaved else f"{folder}/{name}"
 
     def close(self) -> None:
@@ -193,12 +194,12 @@ def _members(facts: dict[str, Any]) -> str:
     return json.dumps(facts, indent=1)[2:-2]
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def _write_whole(folder: str, name: str, data: bytes) -> None:
     """Whole or not at all; whoever comes second writes the same."""
-    temporary = f"{path.parent}/.{path.name}.{os.getpid()}.{threading.get_ident()}"
+    temporary = f"{folder}/.{name}.{os.getpid()}.{threading.get_ident()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_all(descriptor, data)
     finally:
         os.close(descriptor)
-    os.replace(temporary, path)
+    os.replace(temporary, f"{folder}/{name}")

@@ -9,7 +9,7 @@ from pathlib import Path
 class EventsFile:
     """A new file that whole rows are appended to, each of them there once `append` is back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
         )

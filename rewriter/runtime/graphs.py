@@ -26,8 +26,12 @@ class Graphs:
     def __len__(self) -> int:
         return len(self._captures)
 
+    def start(self, device: torch.device) -> None:
+        """See to it that the next capture can measure on this GPU. Not while there is one."""
+        self._rows.start(device)
+
     def reserve(self, device: torch.device) -> None:
-        """See to it that the next capture finds memory on this device. Not while there is one."""
+        """The same for tensors that torch's operators measure."""
         self._rows.reserve(device)
 
     def add(self, event: Event, call: RunningCall, *, measured: bool) -> None:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,7 @@ _MOST = 1024  # plans of one launch and phase: an argument may have another valu
 _TENSORS = (Tensor, torch.nn.Parameter)
 _SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device)
 _PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS = 1, 2, 4, 8
+_WRITERS = ("triton", "extern_out")  # kinds of launches that free nothing
 _PHASES = {"inputs": 0, "before": 1, "after": 2}
 
 
@@ -42,7 +44,9 @@ class Plan:
     """What the library knows of a phase of a launch. `pack` makes what `launch` takes; `ends` are
     the bytes of memory that each tensor needs, from its first element, and those of an element.
     `device` is the GPU of some of them, or -1. `forms` are the facts of the values.
-    `written` are the places of inputs that launches write."""
+    `written` are the places of inputs that launches write. `check` takes the values where all are
+    tensors, and tells whether their facts are these; `freed` are those of them whose memory may
+    be gone, by place, with the bytes up to the end and those of an element."""
 
     number: int
     pack: Callable[..., bytes]
@@ -51,6 +55,8 @@ class Plan:
     device: int
     forms: tuple[_Form | None, ...]
     written: tuple[int, ...]
+    check: Callable[..., bool] | None
+    freed: tuple[tuple[int, int, int], ...]
 
 
 # The facts of a value: its type; of a scalar its text; of a tensor shape, stride, dtype, device,
@@ -145,6 +151,23 @@ def _seen_as(x: Tensor) -> tuple[weakref.ref[Tensor], int, int]:
     return weakref.ref(x), -1 if x.is_inference() else x._version, x.data_ptr()
 
 
+def _addresses(values: Sequence[Any], forms: Sequence[_Form | None]) -> list[int] | None:
+    """Where the tensors are, if the facts of all values are these."""
+    addresses = []
+    for value, form in zip(values, forms, strict=True):
+        if form is None:
+            if value is not None:
+                return None
+        elif form[1]:
+            if type(value) is not form[0] or repr(value) != form[1]:
+                return None
+        elif not _fits(value, form):
+            return None
+        else:
+            addresses.append(value.data_ptr())
+    return addresses
+
+
 def _fits(value: Any, form: _Form) -> bool:
     kind, _, shape, stride, dtype, device, end, size = form
     return (
@@ -194,29 +217,15 @@ class Plans:
         plan = self._last.get(index)
         if plan is None or plan.has_complex:
             return 0
-        addresses = []
-        for value, form in zip(values, plan.forms, strict=True):
-            if form is None:
-                if value is not None:
+        addresses: list[int] | None
+        if plan.check is not None and plan.check(*values):
+            for place, end, size in plan.freed:
+                value = values[place]
+                if value.untyped_storage().nbytes() < value.storage_offset() * size + end:
                     return 0
-                continue
-            kind, text, shape, stride, dtype, device, end, size = form
-            if type(value) is not kind:
-                return 0
-            if text:
-                if repr(value) != text:
-                    return 0
-            elif (
-                value.shape != shape
-                or value.stride() != stride
-                or value.dtype is not dtype
-                or value.get_device() != device
-                or value.is_neg()
-                or value.untyped_storage().nbytes() < value.storage_offset() * size + end
-            ):
-                return 0
-            else:
-                addresses.append(value.data_ptr())
+            addresses = [value.data_ptr() for value in values]
+        elif (addresses := _addresses(values, plan.forms)) is None:
+            return 0
         device = plan.device
         if device >= 0:
             if _has_several_gpus() and torch.cuda.current_device() != device:
@@ -356,7 +365,28 @@ class Plans:
             device,
             tuple(_forms(contents, ends)),
             tuple(n for n, value in enumerate(tensors) if value.label.name in self._written),
+            _guard(contents) if launch is not None and len(tensors) == len(contents) else None,
+            tuple(
+                (place, *end)
+                for place, (value, end) in enumerate(zip(tensors, ends, strict=True))
+                # What a kernel has just written as a whole has its memory.
+                if value.label.role != "out" or launch is None or launch.kind not in _WRITERS
+            ),
         )
+
+
+def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """What compares tensors with these in one call: types, dispatch keys (also those of views that
+    are negated), dtypes, devices, shapes and strides. None where torch has no such thing."""
+    try:
+        module: Any = import_module("torch._C._dynamo.guards")
+        sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+        check: Callable[..., bool] = module.TensorGuards(
+            *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
+        ).check
+        return check if check(*tensors) else None
+    except Exception:
+        return None  # a version of torch that has it in another way
 
 
 @cache

@@ -185,7 +185,7 @@ class Recorder:
             is_on_gpu = not self._on_cpu and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
             if self._has_values and is_on_gpu:
                 # The next call may be captured, and one that is wanted may replay that.
-                self._graphs.reserve(torch.device("cuda", torch.cuda.current_device()))
+                self._graphs.start(torch.device("cuda", torch.cuda.current_device()))
         if not is_wanted:
             return
         call = self._start(thread, number)

@@ -158,19 +158,23 @@ class MeasuredLaunch : public Job {
       return;
     }
     const Plan& plan = *plan_;
-    if (plan.phase != Plan::before && plan.phase != Plan::after) {
+    const bool is_inputs = plan.phase != Plan::before && plan.phase != Plan::after;
+    if (is_inputs) {
       for (std::size_t i : again) measured[i] = plan.last[i];
       plan.last = measured;
+      keep_texts_of(again);
     }
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
         (plan.has(Plan::prints) || plan.has(Plan::prints_tensors));
     const std::string again = iteration_ ? "." + std::to_string(iteration_) : "";
     std::size_t tensor = 0;
     for (const PlannedValue& value : plan.values) {
+      const std::size_t place = tensor;
       const Measured* its = value.is_tensor ? &measured[tensor++] : nullptr;
-      if (call_.rows.is_open()) add_row(value, its);
+      const bool is_kept = is_inputs && its;
+      if (call_.rows.is_open()) add_row(value, its, is_kept ? &plan.last_rows[place] : nullptr);
       if (has_lines && (its || plan.has(Plan::prints)) && is_fresh(value, its)) {
-        add_line(value, its, again);
+        add_line(value, its, again, is_kept ? &plan.last_lines[place] : nullptr);
       }
     }
     if (has_lines && plan.phase == Plan::before) {
@@ -182,7 +186,21 @@ class MeasuredLaunch : public Job {
   }
 
  private:
-  void add_row(const PlannedValue& value, const Measured* its) {
+  // Texts of inputs other than these are those of other numbers.
+  void keep_texts_of(const std::vector<std::size_t>& places) const {
+    for (auto* texts : {&plan_->last_rows, &plan_->last_lines}) {
+      texts->resize(plan_->tensors);
+      std::size_t next = 0;
+      for (std::size_t i = 0; i < texts->size(); ++i) {
+        if (next < places.size() && places[next] == i) ++next;
+        else (*texts)[i].clear();
+      }
+    }
+  }
+
+  // `kept` is where the text is from the last time, or is left for the next one.
+  void add_row(const PlannedValue& value, const Measured* its, std::string* kept) {
+    if (kept && !kept->empty()) return output_.add_row(call_, *kept);
     text_ = plan_->base;
     if (iteration_ || plan_->has(Plan::repeats)) {
       text_ += ", \"iteration\": " + std::to_string(iteration_);
@@ -194,10 +212,16 @@ class MeasuredLaunch : public Job {
       if (plan_->has(Plan::fingerprints) && known.has_fingerprint()) text_ += ", \"fingerprint\": \"" + known.fingerprint() + '"';
     }
     text_ += "}\n";
+    if (kept) *kept = text_;
     output_.add_row(call_, text_);
   }
 
-  void add_line(const PlannedValue& value, const Measured* its, const std::string& again) {
+  void add_line(
+      const PlannedValue& value, const Measured* its, const std::string& again, std::string* kept) {
+    if (kept && !kept->empty()) {
+      text_ = call_.start + *kept;
+      return output_.add_line(call_, text_);
+    }
     text_ = call_.start + plan_->title + again + plan_->head + value.line;
     if (its) {
       const MeasuredText known(*its, value.layout);
@@ -211,6 +235,7 @@ class MeasuredLaunch : public Job {
       }
     }
     text_ += '\n';
+    if (kept) *kept = text_.substr(call_.start.size());
     output_.add_line(call_, text_);
   }
 

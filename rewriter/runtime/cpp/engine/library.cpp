@@ -167,6 +167,8 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
         layouts.data(), given.data(), static_cast<int>(places.size()), stream, first);
     job->await(*device, first, stream, issued, std::move(places));
     events.writer.put(job.release());
+  } else if (device && !at_once) {
+    events.writer.put_behind(job.release());
   } else {
     events.writer.put(job.release(), at_once);
   }

@@ -36,6 +36,8 @@ struct Plan {
   std::size_t tensors = 0;
   // What was last written, by the thread that writes.
   mutable std::vector<Measured> last;
+  // The same of the inputs as text, of each tensor: its row, and its line behind the call's start.
+  mutable std::vector<std::string> last_rows, last_lines;
   // Those of them that are on a GPU: places among all tensors, and layouts.
   int32_t device = -1;
   std::vector<std::size_t> gpu_places;

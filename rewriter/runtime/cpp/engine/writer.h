@@ -46,7 +46,7 @@ class Locked {
 };
 
 // Emits jobs in the order in which they are put. A job that is ready while none is queued is
-// emitted at once, by whoever puts it. The first other one starts the thread, which asks whether
+// emitted at once, by whoever puts it (`put_behind`: never). The first other one starts the thread, which asks whether
 // the next one is ready, with pauses, so that putting a job makes no call of the system; it goes
 // to sleep when none came for a while.
 //
@@ -76,18 +76,14 @@ class Writer {
       is_emitting_ = false;
       return;
     }
-    while (queued_.load(std::memory_order_relaxed) >= most) pause(50);
-    job->next = nullptr;
-    bool wake = false;
-    {
-      Locked guard(queue_);
-      (last_ ? last_->next : first_) = job;
-      last_ = job;
-      ++queued_;
-      wake = asleep_;
-    }
-    if (wake) pthread_cond_signal(&came_);
+    add(job);
     if (at_once) drain();
+  }
+
+  // The same for one that is much to write: never by who puts it, if there is a thread.
+  void put_behind(Job* job) {
+    if (start()) add(job);
+    else put(job);
   }
 
   // Wait until all that was put has been emitted and flushed.
@@ -114,6 +110,20 @@ class Writer {
   }
 
  private:
+  void add(Job* job) {
+    while (queued_.load(std::memory_order_relaxed) >= most) pause(50);
+    job->next = nullptr;
+    bool wake = false;
+    {
+      Locked guard(queue_);
+      (last_ ? last_->next : first_) = job;
+      last_ = job;
+      ++queued_;
+      wake = asleep_;
+    }
+    if (wake) pthread_cond_signal(&came_);
+  }
+
   static void pause(long us) {
     timespec time = {0, us * 1000};
     nanosleep(&time, nullptr);

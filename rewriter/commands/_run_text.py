@@ -12,7 +12,7 @@ from rewriter.core.types import Json
 from rewriter.diagnosis.verdict import Verdict, lacks_operator
 from rewriter.dump import timing
 from rewriter.execution.replay import RecordedCall
-from rewriter.execution.run_result import RunResult
+from rewriter.execution.run_result import Replayed, RunResult
 from rewriter.locate.types import Launch
 
 
@@ -37,21 +37,30 @@ def show(ran: RunResult) -> None:
 
 def show_replay(ran: RunResult, recorded: RecordedCall) -> None:
     """Whether a recorded call returned the same once more."""
-    name = f"{recorded.run.path}"
-    states = {"equal": "equal bit for bit", "differs": "differs", "unknown": "not recorded"}
     if ran.crashed:
         return
-    tensors = {n: state for n, state in enumerate(ran.replayed) if state != "value"}
-    if set(tensors.values()) == {"equal"}:
-        say(f"replayed {name}: every output is what was recorded, bit for bit")
-    else:
-        listed = ", ".join(f"{n} {states[state]}" for n, state in tensors.items())
-        say(f"replayed {name}: of its outputs {listed}" if listed else f"replayed {name}")
+    say(replay_line(f"{recorded.run.path}", ran.replayed))
     if recorded.random:
         message(
             f"note: {', '.join(recorded.random)} drew random numbers, and the state of the "
             "generators is not in the dump: what comes of them is not the same"
         )
+
+
+def replay_line(call: str, states: Sequence[Replayed]) -> str:
+    """How many outputs are the recorded ones, and which are not; by number, as they are listed."""
+    numbers: dict[Replayed, list[str]] = {"equal": [], "differs": [], "unknown": [], "value": []}
+    for number, state in enumerate(states):
+        numbers[state].append(str(number))
+    same, different, unknown = numbers["equal"], numbers["differs"], numbers["unknown"]
+    total = len(same) + len(different) + len(unknown)
+    if not total:
+        return f"replayed {call}"
+    if len(same) == total:
+        return f"replayed {call}: every output is what was recorded, bit for bit"
+    line = f"replayed {call}: {len(same)} of {total} outputs are what was recorded, bit for bit"
+    line += f"; different: {', '.join(different)}" if different else ""
+    return line + (f"; not recorded: {', '.join(unknown)}" if unknown else "")
 
 
 def tell(ran: RunResult, command: str, trace: Path | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rewriter.commands._comparison import show_culprit, show_rows
 from rewriter.commands._output import emit, progress_bar
 from rewriter.commands._parser import Parser
+from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.types import Comparison, LaunchComparison
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
@@ -182,7 +183,7 @@ def _of_interest(first: Divergence) -> LaunchComparison:
     if first.reason not in ("inputs", "parameters"):
         return first.launch
     named = tuple(x for x in first.launch.results if x.name in first.names)
-    return replace(first.launch, results=named, reasons=())
+    return replace(first.launch, results=named, reasons=(), state=worst([x.state for x in named]))
 
 
 def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> None:
@@ -200,7 +201,10 @@ def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> No
             show_culprit(_of_interest(first))
         assert ranks.parted.comparison is not None
         runs = ranks.parted.comparison.runs
-        show_rows(next(x.launches for x in runs if first.run in (x.a, x.b)), everything)
+        launches = next(x.launches for x in runs if first.run in (x.a, x.b))
+        # The row of the inputs is about those that parted, not about data of each rank's own.
+        rows = [_of_interest(first) if x is first.launch else x for x in launches]
+        show_rows(rows, everything)
     say("")
     for replica in ranks.replicas:
         say(describe_ranks.line(replica))

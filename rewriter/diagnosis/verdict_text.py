@@ -23,7 +23,8 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
     for argument in shown:
         name = f"{argument.name} ({argument.model})" if argument.model else argument.name
-        lines.append(f"  {argument.role:<5} {name}  {value(argument.row)}".rstrip())
+        then = "afterwards " if is_after(argument) else ""
+        lines.append(f"  {argument.role:<5} {name}  {value(argument.row, then)}".rstrip())
         if came_from := origin(argument):
             lines.append(f"        {came_from}")
         if before := history(argument.earlier, argument.row):
@@ -79,8 +80,14 @@ def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:
     return f"max |x| in {calls}: {', '.join(number(size) for _, size in shown)}"
 
 
-def value(row: ValueRow | None) -> str:
-    """Type, shape, place and statistics, as far as they are known."""
+def is_after(argument: VerdictArgument) -> bool:
+    """Whether what is known of a tensor that the launch updates is only what it left there."""
+    row = argument.tensor
+    return argument.role == "inout" and row is not None and row.phase == "after"
+
+
+def value(row: ValueRow | None, then: str = "") -> str:
+    """Type, shape, place and statistics, as far as they are known; `then` stands before these."""
     from rewriter.runtime.text import short_dtype
 
     if isinstance(row, ScalarRow):
@@ -89,7 +96,7 @@ def value(row: ValueRow | None) -> str:
         return "not recorded"
     stride = f" stride {list(row.stride)}" if row.stride else ""
     kind = f"{short_dtype(row.dtype)}{list(row.shape)}{stride}"
-    return f"{kind}  {row.device}  {statistics(row)}"
+    return f"{kind}  {row.device}  {then}{statistics(row)}"
 
 
 def statistics(row: ValueRow | None) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -21,7 +22,7 @@ from rewriter.dump import dataflow
 from rewriter.dump.reading import EVENTS, MANIFEST, RunDump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import copy_of
-from rewriter.locate.types import Launch
+from rewriter.locate.types import EntryPoint, Launch
 
 _LISTED = 8
 _SCALARS = ("int", "float", "bool", "complex", "str")
@@ -89,7 +90,7 @@ def open_call(path: str | Path) -> RecordedCall:
         run,
         Artifact(wrapper.path, (wrapper,)),
         tuple(_inputs(run, entry.inputs, rows)),
-        tuple(_outputs(run, entry.name, rows, wrapper.launches)),
+        tuple(_outputs(run, entry, rows, wrapper.launches)),
         tuple(
             f"#{launch.index} {launch.kernel}"
             for launch in wrapper.launches
@@ -153,14 +154,16 @@ def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Itera
 
 
 def _outputs(
-    run: RunDump, entry: str, rows: list[EventRow], launches: Sequence[Launch]
+    run: RunDump, entry: EntryPoint, rows: list[EventRow], launches: Sequence[Launch]
 ) -> Iterator[Json | None]:
     """What was recorded of each value that the call returned, after it was written last."""
     last = _last_written(run, rows)
     writers = {x.buffer: launch.index for launch in launches for x in launch.args if x.role != "in"}
-    for name in run.facts.outputs.get(entry, ()):
+    buffers = run.facts.outputs.get(entry.name, ())
+    for name, returned in zip_longest(buffers, entry.returned[: len(buffers)], fillvalue=""):
         row = last.get(name)
-        if not isinstance(row, TensorRow) or row.arg != name:
+        # `buf14 = buf12` reuses the memory: it was written under the name that is returned.
+        if not isinstance(row, TensorRow) or row.arg not in (name, returned):
             yield None
             continue
         launch, _ = row.which

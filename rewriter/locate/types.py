@@ -97,8 +97,9 @@ class EntryPoint:
 
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
-    the buffers that it returns, in order; an empty text where an output is no buffer. `input_specs`
-    say what is known of each input, in the order of `inputs`.
+    the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
+    are the names that it returns them under. `input_specs` say what is known of each input, in the
+    order of `inputs`.
     """
 
     name: str
@@ -108,6 +109,7 @@ class EntryPoint:
     inputs_at: int | None = None
     outputs: tuple[str, ...] = ()
     input_specs: tuple[InputSpec, ...] = ()
+    returned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

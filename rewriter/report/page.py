@@ -281,7 +281,8 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
 
 def _argument(argument: VerdictArgument) -> Iterator[Json]:
     """The rows of an argument: as the launch was given it, and as it left what it updates."""
-    named = {"name": argument.name, "role": argument.role}
+    role = "afterwards" if verdict_text.is_after(argument) else argument.role
+    named = {"name": argument.name, "role": role}
     nothing = {"dump": "", "phase": "", "expr": "", "type": "", "value": ""}
     yield {
         **(nothing if argument.row is None else _value(ReportedValue(argument.row))),

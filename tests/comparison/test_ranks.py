@@ -500,6 +500,16 @@ def test_of_inputs_those_that_agreed_are_shown(
     assert "  in primals_1" not in out
 
 
+def test_the_row_of_inputs_is_about_those_that_parted(
+    dump: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launches, (data, weight) = plain(7, 9)
+    path = dump([plain(1), plain(3)], [plain(5), (launches, [{**data, "shape": [32]}, weight])])
+    assert cli.main(["compare", str(path), "--ranks"]) == 1
+    (row,) = (x for x in capsys.readouterr().out.splitlines() if x.endswith("culprit"))
+    assert row.split()[:4] == ["inputs", "inputs", "unknown", "numeric"]
+
+
 def test_wrappers_may_have_a_name_for_each_rank(tmp_path: Path) -> None:
     """The device's number is in the source, and the source's hash in the name."""
     back = [launch(0, "k_back_0", [value("g", mean=3)], [value("h", "out", 4)])]

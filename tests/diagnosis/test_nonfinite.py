@@ -153,6 +153,9 @@ def test_what_a_launch_was_given_may_not_be_recorded(tmp_path: Path) -> None:
     (only,) = verdicts(tmp_path, found)
     assert only.state == "wrote"
     assert "`--args all` tells" in only.notes[0]
+    # It is not what the launch was given.
+    text = describe(only, next_command="")
+    assert "inout buf0  f32[4, 8] stride [8, 1]  cpu  afterwards min " in text
 
 
 def test_what_it_updates_is_known_from_who_wrote_it(tmp_path: Path) -> None:

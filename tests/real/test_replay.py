@@ -14,13 +14,15 @@ import torch
 
 import dumps
 from rewriter.cli import main
+from rewriter.commands._run_text import replay_line
 from rewriter.core.errors import RewriterError
 from rewriter.execution import replay
 from rewriter.runtime.host import recorded_values
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-# It updates an input, takes a size, a transposed tensor and nothing, and draws random numbers.
+# It updates an input, takes a size, a transposed tensor and nothing, and draws random numbers. It
+# returns memory under another name than it was made with.
 WRAPPER = """import torch
 from torch._inductor.select_algorithm import extern_kernels
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
@@ -32,9 +34,10 @@ def call(args):
     args.clear()
     assert s0 == 2 and arg0_1.stride() == (1, 2) and arg2_1 is None
     buf0 = empty_strided_cpu((2, 2), (2, 1), torch.float32)
-    extern_kernels.mm(arg0_1, arg1_1, out=buf0)
-    extern_kernels.addmm(arg1_1, arg0_1, buf0, alpha=1, beta=1, out=arg1_1)
-    return (buf0, reinterpret_tensor(arg1_1, (4, ), (1, ), 0), s0)
+    buf1 = buf0; del buf0  # reuse
+    extern_kernels.mm(arg0_1, arg1_1, out=buf1)
+    extern_kernels.addmm(arg1_1, arg0_1, buf1, alpha=1, beta=1, out=arg1_1)
+    return (buf1, reinterpret_tensor(arg1_1, (4, ), (1, ), 0), s0)
 
 
 def get_args():
@@ -89,13 +92,22 @@ def test_a_call_runs_once_more(
     assert "random" not in output.out + output.err
     assert json.loads(Path("again/manifest.json").read_text())["inputs"] == "recorded"
     # What was recorded is another value now.
-    saved = next(call.glob("000000/after_*_buf0_*.pt"))
+    saved = next(call.glob("000000/after_*_buf1_*.pt"))
     kept = saved.read_bytes()
     saved.unlink()
     torch.save(torch.zeros(2, 2), saved)
     assert said(capfd, "run", call)[1]["replayed"] == ["differs", "equal", "value"]
     saved.unlink()
     saved.write_bytes(kept)
+
+
+def test_a_replay_counts_the_outputs_that_are_the_same() -> None:
+    states = ("equal", "value", "differs", "equal", "unknown", "unknown")
+    assert replay_line("x.dump/rank0/run0", states) == (
+        "replayed x.dump/rank0/run0: 2 of 5 outputs are what was recorded, bit for bit; "
+        "different: 2; not recorded: 4, 5"
+    )
+    assert replay_line("x", ("value",)) == "replayed x"
 
 
 def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:

@@ -57,12 +57,13 @@ class PythonLaunch:
 class WalkedScope:
     """What a walk through a scope leaves beside launches, all in the order of the walk.
 
-    `returned` are the buffers that it returns, `received` the statement that gives names to what it
-    was called with, `facts` what it says of inputs, `elements` where it takes parts of results.
+    `returned` are the buffers that it returns and its names for them, `received` the statement that
+    gives names to what it was called with, `facts` what it says of inputs, `elements` where it
+    takes parts of results.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
-    returned: tuple[str, ...] = ()
+    returned: tuple[tuple[str, str], ...] = ()
     received: ast.Assign | None = None
     facts: InputFacts = field(default_factory=InputFacts)
     elements: Elements = field(default_factory=lambda: Elements())
@@ -449,9 +450,10 @@ def _subscripted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _returned(value: ast.expr | None, flow: Flow) -> Iterator[str]:
-    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`."""
+def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str]]:
+    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`, with their names there."""
     for member in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
         while isinstance(member, ast.Call) and member.args:
             member = member.args[0]
-        yield flow.get(member.id).root if isinstance(member, ast.Name) else ""
+        name = member.id if isinstance(member, ast.Name) else ""
+        yield (flow.get(name).root if name else "", name)

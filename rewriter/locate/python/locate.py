@@ -217,11 +217,14 @@ def _entries(
             alone = line < first.lineno or not before.strip()
             if alone and not source.is_continued(line):
                 inputs, inputs_at = _inputs(one.received, source)
-                outputs = returned[scope.name]
+                outputs = tuple(buffer for buffer, _ in returned[scope.name])
+                names = tuple(name for _, name in returned[scope.name])
                 for facts in _facts_of_partitions(outline, walked):
                     one.facts.add(facts)
                 known = one.facts.specs(inputs, outline.harness)
-                yield EntryPoint(scope.name, start, indent, inputs, inputs_at, outputs, known)
+                yield EntryPoint(
+                    scope.name, start, indent, inputs, inputs_at, outputs, known, names
+                )
             return
 
 

@@ -14,6 +14,10 @@
 #     MODEL.pt2          the package with probes
 #     sources/           instead of it, where it cannot be built here: run sources/build.sh elsewhere
 set -eu
+if [ $# -lt 2 ]; then
+    echo "usage: patch-package.sh MODEL.pt2 OUTPUT_DIRECTORY [options of rewriter instrument]" >&2
+    exit 2
+fi
 package=$1
 output=$2
 shift 2

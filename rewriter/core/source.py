@@ -75,13 +75,16 @@ def check_text(name: str, data: bytes) -> None:
     """Refuse what is not UTF-8 text, saying what it is instead."""
     if not data.strip():
         raise RewriterError(
-            "empty-file", f"{name}: the file is empty", hint="Expected a wrapper of Inductor's."
+            "empty-file",
+            f"{name}: the file is empty",
+            hint="Expected a wrapper of Inductor's, or a package. Copy it again.",
         )
     if b"\0" in data:
         raise RewriterError(
             "binary-file",
             f"{name}: a binary file (a zero byte at offset {data.index(0)})",
-            hint="Expected source, such as output_code.py or wrapper.cpp.",
+            hint="Expected source, such as output_code.py or wrapper.cpp, or a .pt2 package, which "
+            "is a zip file.",
         )
     try:
         data.decode("utf-8")

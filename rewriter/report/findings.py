@@ -70,7 +70,12 @@ def verdict(findings: Sequence[Finding], runs: Sequence[ReportedRun]) -> str:
     if len(runs) > 1:
         what += f" in {len(runs):,} runs"
     if faults := [finding for finding in findings if finding.severity == "finding"]:
-        return faults[0].short or faults[0].text
+        first = faults[0]
+        nan = next((finding for finding in faults if finding.kind == "nan"), None)
+        if first.kind == "inf" and nan is not None:
+            # Infinities of an earlier call that became no NaN are not what the verdict is about.
+            first = next(finding for finding in faults if finding.run == nan.run)
+        return first.short or first.text
     if not any(
         measured(step.results) or measured(step.read) for run in runs for step in run.launches
     ):

@@ -25,7 +25,7 @@ def _cut(marker: bytes) -> Callable[[bytes], bytes]:
 
 
 DAMAGED = {
-    "empty": (lambda data: b"", "empty-file", "empty"),
+    "empty": (lambda data: b"", "empty-file", "Copy it again"),
     "blank": (lambda data: b"\n \n", "empty-file", "empty"),
     "binary": (lambda data: data[:200] + b"\0\1\2" + data[200:], "binary-file", "offset 200"),
     "elf": (lambda data: b"\x7fELF" + data, "unsupported-artifact", "shared object"),

@@ -69,6 +69,12 @@ def test_what_cannot_be_built_here_leaves_its_sources(tmp_path: Path) -> None:
     assert "not built here" in done.stderr
 
 
+def test_the_script_says_what_it_takes() -> None:
+    done = patch_package("model.pt2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: patch-package.sh MODEL.pt2 OUTPUT_DIRECTORY")
+
+
 @pytest.mark.parametrize("name", ["missing.pt2", "broken.pt2"])
 def test_a_wrong_package_ends_it_with_2(name: str, tmp_path: Path) -> None:
     (tmp_path / "broken.pt2").write_bytes(b"PK\3\4")

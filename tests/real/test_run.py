@@ -117,12 +117,12 @@ def test_bad_args_files(
         def __reduce__(self) -> tuple[Any, ...]:
             return os.system, ("touch owned",)
 
-    (tmp_path / "text.pt").write_text("not a file of torch's")
+    (tmp_path / "text.pt").write_text("hello\n")
     torch.save({"a": 1}, "dict.pt")
     torch.save([torch.zeros(1)], "few.pt")
     torch.save([Evil()], "evil.pt")
     for name, says in {
-        "text.pt": "torch.load cannot read it",
+        "text.pt": "torch.load cannot read it: it is no file of torch.save",
         "dict.pt": "expected a list of inputs, found dict",
         "few.pt": "takes 7 inputs, the file holds 1",
         "evil.pt": "torch.load cannot read it",

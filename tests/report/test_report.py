@@ -69,6 +69,16 @@ def test_no_fault_is_found(tmp_path: Path, rows: list[Row]) -> None:
     assert not report.found
 
 
+def test_the_sentence_is_about_nan_rather_than_infinities_of_an_earlier_call(
+    tmp_path: Path,
+) -> None:
+    write_run(
+        tmp_path / "rank0/run0", [row(7, "before", "x", role="in"), row(7, "after", "y", inf=2)]
+    )
+    write_run(tmp_path / "rank0/run1", [*step(0), *step(1, nan=5)])
+    assert model.report(open_dump(tmp_path)).verdict == "NaN first appears at #1 kernel_1."
+
+
 FAULTS: dict[str, tuple[list[Row], str]] = {
     "NaN out of nothing": (
         [*step(0), *step(1, nan=5), *step(2, given=5, nan=256)],

@@ -264,6 +264,8 @@ def _load_file(path: str) -> Any:
     except Exception as error:
         # Without torch's advice to load untrusted files unchecked.
         reason = re.split(r"In PyTorch 2\.6|Re-running|\n", str(error).strip())[0].strip()
+        if not reason or isinstance(error, (KeyError, IndexError)):
+            reason = "it is no file of torch.save"  # what unpickling stumbled over tells nobody
         raise ProblemError(
             "bad-args-file", f"{path}: torch.load cannot read it: {reason}"
         ) from error

@@ -81,6 +81,7 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
 def act(arguments: argparse.Namespace, path: str) -> int:
     """Run one wrapper, or a call that a dump recorded, and say what its launches did."""
     if not replay.is_dump(path):
+        replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)
     given = {
         "--args": arguments.args,

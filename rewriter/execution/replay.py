@@ -19,12 +19,13 @@ from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
-from rewriter.dump.reading import EVENTS, MANIFEST, RunDump, open_dump
+from rewriter.dump.reading import EVENTS, MANIFEST, Dump, RunDump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
 from rewriter.execution.dumped_wrappers import copy_of
 from rewriter.locate.types import EntryPoint, Launch
 
 _LISTED = 8
+_CALL = re.compile(r"(?:rank|run)\d+")
 _SCALARS = ("int", "float", "bool", "complex", "str")
 # Operators, and kernels named after them, whose results depend on the state of a generator.
 _RANDOM = re.compile(
@@ -60,6 +61,20 @@ def is_dump(path: str | Path) -> bool:
     )
 
 
+def require_call(path: str | Path) -> None:
+    """Raise `RewriterError` where a path names a call that its dump does not hold."""
+    path = Path(path)
+    if not _CALL.fullmatch(path.name):
+        return
+    root = next((one for one in path.parents[:2] if is_dump(one)), None)
+    if root is not None and not path.exists():
+        raise RewriterError(
+            "not-a-dump",
+            f"{path}: {root} holds no such call",
+            hint=f"Name one of its calls: {_listed(open_dump(root))}",
+        )
+
+
 def open_call(path: str | Path) -> RecordedCall:
     """The call that a path names: `DUMP/rank0/run6`, or a dump that holds one.
 
@@ -67,11 +82,9 @@ def open_call(path: str | Path) -> RecordedCall:
     """
     dump = open_dump(path)
     if len(dump.runs) > 1:
-        names = ", ".join(run.name for run in dump.runs[:_LISTED])
-        more = ", …" if len(dump.runs) > _LISTED else ""
         raise RewriterError(
             "several-calls",
-            f"{path} holds {len(dump.runs)} calls: {names}{more}",
+            f"{path} holds {len(dump.runs)} calls: {_listed(dump)}",
             hint=f"Name one, such as {dump.runs[0].path}.",
         )
     (run,) = dump.runs
@@ -97,6 +110,11 @@ def open_call(path: str | Path) -> RecordedCall:
             if _RANDOM.search(" ".join((launch.kernel, *launch.origins)))
         ),
     )
+
+
+def _listed(dump: Dump) -> str:
+    names = ", ".join(run.name for run in dump.runs[:_LISTED])
+    return names + (", …" if len(dump.runs) > _LISTED else "")
 
 
 def _wrapper(run: RunDump) -> OpenWrapper:

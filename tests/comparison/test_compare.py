@@ -598,6 +598,17 @@ def test_tolerances_of_a_kernel(dump_pair: tuple[str, str]) -> None:
     assert cli.main(["compare", *dump_pair, "--kernels", "cpp_fused_op0_*"]) == 0
 
 
+def test_a_record_that_is_cut_short_is_said(tmp_path: Path) -> None:
+    for name in "ab":
+        dumps.write(tmp_path / name, chain(2, 3), inputs=[value("x", mean=1.0)])
+    events = tmp_path / "a/rank0/run0/events.jsonl"
+    events.write_bytes(events.read_bytes()[:-20])
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.cut == ("A rank0/run0",)
+    said = "the record of A rank0/run0 is cut short: what followed is lost"
+    assert said in describe.limits(found)
+
+
 def test_strict_minds_launches_without_a_counterpart(tmp_path: Path) -> None:
     a = dumps.write(tmp_path / "a", chain(1, 2))
     b = dumps.write(tmp_path / "b", chain(1))

@@ -136,6 +136,11 @@ def test_what_cannot_be_run_once_more(tmp_path: Path, dump: Path) -> None:
     assert "`rewriter run --probe save --calls 21 -- COMMAND`" in caught.value.hint
     assert not replay.is_dump(tmp_path)
     assert not replay.is_dump(tmp_path / "no such directory")
+    for missing in ("rank0/run7", "rank1/run0", "run7"):
+        with pytest.raises(RewriterError) as caught:
+            replay.require_call(tmp_path / "several" / missing)
+        assert caught.value.hint == "Name one of its calls: rank0/run0, rank0/run1"
+    replay.require_call(tmp_path / "several/other.py")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,10 @@ def compare(
             *(f"A {x.name}" for x, y in pairs if x and not y),
             *(f"B {y.name}" for x, y in pairs if y and not x),
         ),
+        (
+            *(f"A {run.name}" for run in a.runs if run.cut),
+            *(f"B {run.name}" for run in b.runs if run.cut),
+        ),
     )
     _require_common(comparison)
     return comparison

@@ -13,6 +13,8 @@ from rewriter.comparison.dumps.types import (
     Tolerance,
 )
 
+_CUT = 4  # calls in a sentence
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -134,4 +136,9 @@ def limits(comparison: Comparison) -> list[str]:
         sentences.append(f"{counts.by_statistics} values compared {values.BY_STATISTICS}")
     if counts.by_hash:
         sentences.append(f"{counts.by_hash} values compared {values.BY_HASH}")
+    if cut := comparison.cut:
+        named = ", ".join(cut[:_CUT]) + (
+            f" and of {len(cut) - _CUT} more" if len(cut) > _CUT else ""
+        )
+        sentences.append(f"the record of {named} is cut short: what followed is lost")
     return sentences

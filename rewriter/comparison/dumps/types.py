@@ -183,7 +183,8 @@ class RunComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two dumps. `unpaired` are runs of one dump without a counterpart, such as "A rank0/run1".
+    """Two dumps. `unpaired` are runs of one dump without a counterpart, such as "A rank0/run1";
+    `cut` are those whose record ends within a line.
 
     `a` and `b` are the dumps' paths, `manifest_a` and `manifest_b` what they say of themselves.
     """
@@ -194,6 +195,7 @@ class Comparison:
     manifest_b: Manifest
     runs: tuple[RunComparison, ...]
     unpaired: tuple[str, ...]
+    cut: tuple[str, ...] = ()
 
     @property
     def launches(self) -> tuple[LaunchComparison, ...]:

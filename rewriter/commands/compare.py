@@ -256,6 +256,13 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         f"without a counterpart: {counts.only_a} of A, {counts.only_b} of B"
         + (f"; in another order: {counts.moved}" if counts.moved else "")
     )
+    outputs = [
+        x for launch in comparison.launches if launch.place.kernel == OUTPUTS for x in launch.reads
+    ]
+    if outputs and counts.only_a + counts.only_b:
+        # What launches without a counterpart came to is seen there.
+        equal = sum(x.state == "equal" for x in outputs)
+        yield f"outputs compared: {equal} of {len(outputs)} equal"
     if (needed := describe.needed(comparison)) and math.isfinite(needed.atol):
         alone = f" or rtol {needed.rtol:.3g}" if math.isfinite(needed.rtol) else ""
         yield f"all saved results pass from atol {needed.atol:.3g}{alone}"

@@ -705,6 +705,19 @@ def test_progress_comes_to_its_total(tmp_path: Path) -> None:
     assert said == [(1, 2), (2, 2)]
 
 
+def test_outputs_are_counted_where_launches_have_no_counterpart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, c = (
+        str(with_outputs(dumps.write(tmp_path / name, chain(*means)), "buf1"))
+        for name, means in (("a", (1, 2)), ("b", (1, 2, 3)), ("c", (1, 2)))
+    )
+    assert cli.main(["compare", a, b]) == 0
+    assert "outputs compared: 1 of 1 equal\n" in capsys.readouterr().out
+    assert cli.main(["compare", a, c]) == 0
+    assert "outputs compared" not in capsys.readouterr().out
+
+
 def with_outputs(made: Path, *names: str) -> Path:
     run = json.loads((made / "rank0/run0/run.json").read_text())
     run["outputs"] = {"Runner.call": list(names)}

@@ -13,6 +13,7 @@ from rewriter.artifact.directory import open_directory
 from rewriter.artifact.packaged_wrappers import open_unpacked, open_zip
 from rewriter.artifact.precompile_cache import open_precompile_cache
 from rewriter.artifact.recognise import unreadable
+from rewriter.artifact.saved_wrappers import open_saved_directory
 from rewriter.artifact.traced_wrappers import open_trace
 from rewriter.artifact.types import Artifact
 from rewriter.artifact.wrapper_files import open_wrapper_file
@@ -23,6 +24,7 @@ Models = tuple[str, ...] | None
 # wrong with a file that is of no form.
 _FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
     open_unpacked,
+    lambda path, models: open_saved_directory(path),
     lambda path, models: open_directory(path),
     lambda path, models: open_precompile_cache(path),
     open_zip,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.graph_kind import GraphKind, graph_in, graph_of
 from rewriter.artifact.package.model import Package
+from rewriter.artifact.saved_directory import SavedDirectory
 from rewriter.core import edit, markers
 from rewriter.core.edit import Restored
 from rewriter.core.errors import RewriterError
@@ -143,6 +144,7 @@ class Artifact:
     unread: tuple[tuple[str, str], ...] = ()
     package: Package | None = None
     damaged: tuple[tuple[str, RewriterError], ...] = ()
+    directory: SavedDirectory | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewriter.artifact.saved_directory import INDEX, VLLM
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands import _pairs
 from rewriter.commands._output import Delivered, unified
 from rewriter.core import text_diff
 from rewriter.core.errors import RewriterError
-from rewriter.core.files import Replacement, replace_all, write_folder
-from rewriter.core.terminal import say_text
+from rewriter.core.files import Replacement, replace_all, write_copy, write_folder
+from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
 
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
@@ -33,7 +34,7 @@ def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
     """Whether results go to a folder, or to several files, and not to one file."""
     if artifact.package is not None:
         return False
-    if len(artifact.wrappers) != 1 or artifact.damaged:
+    if len(artifact.wrappers) != 1 or artifact.damaged or artifact.directory is not None:
         return True
     wrapper = artifact.only
     if arguments.output:
@@ -57,6 +58,12 @@ def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
             f"{traced.name} stands in {traced.inside}, which is a record and stays as it is",
             hint="Pass -o with a directory for the results.",
         )
+    if artifact.directory is not None and not (arguments.output or arguments.in_place or shown):
+        raise RewriterError(
+            "no-target",
+            f"{artifact.path} is {artifact.directory.description}, which is loaded as a whole",
+            hint="Pass -o with a new directory for a copy of all of it, or --in-place.",
+        )
     if not (arguments.output or arguments.in_place or shown):
         raise artifact.several(
             "Pass -o with a directory for all of them, or --in-place; or choose one with "
@@ -74,8 +81,13 @@ def among_others() -> Iterator[None]:
         raise
 
 
-def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[Delivered]:
-    """Write results where the options say: all, or none if one cannot be written."""
+def deliver(
+    arguments: argparse.Namespace, artifact: Artifact, results: Sequence[Result]
+) -> list[Delivered]:
+    """Write results where the options say: all, or none if one cannot be written.
+
+    What is loaded as a whole is copied as a whole.
+    """
     caches = [_pairs.cache_with(one.wrapper) for one in results]
     diffs = [
         unified(one.wrapper.name, one.wrapper.source, one.after) if arguments.diff else None
@@ -99,13 +111,23 @@ def deliver(arguments: argparse.Namespace, results: Sequence[Result]) -> list[De
         backups = replace_all(replaced, overwrite=arguments.overwrite)[: len(results)]
     else:
         folder = Path(arguments.output)
-        outputs = [folder / one.wrapper.name for one in results]
-        _require_apart(folder, results)
-        files = [file for one in results for file in _files(one)]
-        for one, cache in zip(results, caches, strict=True):
-            beside = _pairs.files_beside(cache, Path(one.wrapper.name), one.after)
-            files += [(str(name), data) for name, data in beside]
-        write_folder(folder, files, overwrite=arguments.overwrite)
+        names = [_name(artifact, one.wrapper) for one in results]
+        outputs = [folder / name for name in names]
+        files = [(name, one.after) for name, one in zip(names, results, strict=True)]
+        for name, one, cache in zip(names, results, caches, strict=True):
+            files += _operators(one.wrapper, name)
+            beside = _pairs.files_beside(cache, Path(name), one.after)
+            files += [(str(path), data) for path, data in beside]
+        if artifact.directory is None:
+            _require_apart(folder, results)
+            write_folder(folder, files, overwrite=arguments.overwrite)
+        else:
+            write_copy(artifact.path, folder, files)
+            if artifact.directory is VLLM:
+                message(
+                    f"note: {INDEX} names artifacts by absolute paths: vLLM takes those of the "
+                    "copy once it stands where the original stood"
+                )
     return [
         Delivered(
             change,
@@ -137,14 +159,19 @@ def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
     return f"{counted(len(delivered), 'wrapper')} in {arguments.output}"
 
 
-def _files(result: Result) -> list[tuple[str, bytes]]:
-    """A result, and the meanings of its operators, which are looked for beside it."""
-    files = [(result.wrapper.name, result.after)]
-    beside = result.wrapper.path.with_suffix(".json")
-    if result.wrapper.operators and beside.is_file():
-        name = Path(result.wrapper.name).with_suffix(".json").as_posix()
-        files.append((name, beside.read_bytes()))
-    return files
+def _name(artifact: Artifact, wrapper: OpenWrapper) -> str:
+    """Where a result goes below the directory for all: of a copy, where it comes from."""
+    if artifact.directory is None:
+        return wrapper.name
+    return wrapper.path.relative_to(artifact.path).as_posix()
+
+
+def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:
+    """The meanings of a wrapper's operators, which are looked for beside it."""
+    beside = wrapper.path.with_suffix(".json")
+    if not wrapper.operators or not beside.is_file():
+        return []
+    return [(Path(name).with_suffix(".json").as_posix(), beside.read_bytes())]
 
 
 def _require_apart(folder: Path, results: Sequence[Result]) -> None:

@@ -126,7 +126,9 @@ def _instrument_all(arguments: argparse.Namespace, artifact: Artifact, chosen: S
     for name, what in artifact.unread:
         message(f"not read: {name}: {what}")
     delivered = _several.deliver(
-        arguments, [_several.Result(one, made.source, made.original) for one, made in pairs]
+        arguments,
+        artifact,
+        [_several.Result(one, made.source, made.original) for one, made in pairs],
     )
     changed = any(one.changed for one in delivered)
     if arguments.json:

@@ -146,7 +146,7 @@ def _strip_all(arguments: argparse.Namespace, artifact: Artifact) -> int:
         _warn(result)
     pairs = list(zip(artifact.wrappers, results, strict=True))
     delivered = _several.deliver(
-        arguments, [_several.Result(one, made.source, made.source) for one, made in pairs]
+        arguments, artifact, [_several.Result(one, made.source, made.source) for one, made in pairs]
     )
     removed = sum(result.removed for result in results)
     changed = any(one.changed for one in delivered)

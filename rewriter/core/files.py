@@ -6,13 +6,14 @@ A file that exists is replaced only where the caller allows it.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
-from rewriter.core.transaction import Transaction
+from rewriter.core.transaction import Transaction, is_scratch
 
 BACKUP = ".orig"
 
@@ -116,11 +117,7 @@ def _require_replaceable(path: Path, *, overwrite: bool, directory: bool) -> Non
     if not directory:
         _require_regular(path)
     elif not path.is_dir() or not any(next(path.glob(name), None) for name in _OURS):
-        raise RewriterError(
-            "exists",
-            f"{path} exists, and is no directory that rewriter made",
-            hint="Pass another path with -o.",
-        )
+        raise _exists_as_folder(path)
     if not overwrite:
         raise _exists(path)
 
@@ -130,6 +127,14 @@ def _exists(path: Path) -> RewriterError:
         "exists",
         f"{path} exists already",
         hint="Pass --overwrite, or another path with -o.",
+    )
+
+
+def _exists_as_folder(path: Path) -> RewriterError:
+    return RewriterError(
+        "exists",
+        f"{path} exists, and is no directory that rewriter made",
+        hint="Pass another path with -o.",
     )
 
 
@@ -221,6 +226,38 @@ def write_folder(folder: Path, files: Sequence[tuple[str, bytes]], *, overwrite:
         for name, data in files:
             changes.make_folder((folder / name).parent)
             put(changes, folder / name, data, overwrite=overwrite)
+
+
+def write_copy(root: Path, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
+    """Write a copy of a directory in which some files hold something else.
+
+    Backups and hidden folders of this program are left out. Raises `RewriterError` where `folder`
+    exists, or lies in `root`.
+    """
+    if _resolved(folder).is_relative_to(root.resolve()):
+        raise RewriterError(
+            "unwritable",
+            f"{folder} lies in {root}, of which it is to be a copy",
+            hint="Pass another path with -o.",
+        )
+    with Transaction(folder) as changes:
+        changes.make_folder(_resolved(folder).parent)
+        if folder.exists():
+            raise _exists_as_folder(folder)
+        copy = stage(changes, folder, directory=True)
+        shutil.copytree(root, copy, symlinks=True, ignore=_ours)
+        for name, data in files:
+            (copy / name).write_bytes(data)
+
+
+def _ours(folder: str, names: list[str]) -> list[str]:
+    """What this program put beside files that it changed."""
+    there = set(names)
+    return [
+        name
+        for name in names
+        if is_scratch(Path(name)) or (name.endswith(BACKUP) and name[: -len(BACKUP)] in there)
+    ]
 
 
 def _umasked() -> int:

@@ -35,8 +35,16 @@ def form_of(path: Path) -> int:
     return next(number for number, is_open in enumerate(opened) if is_open)
 
 
-def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path) -> None:
-    paths = [unpacked, WRAPPER.parent, CACHE, PACKAGE, LOG, WRAPPER]
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    for name in ("aotautograd/a1", "fxgraph"):
+        (tmp_path / "saved" / name).mkdir(parents=True)
+    (tmp_path / "saved" / "wrapper.py").write_bytes(WRAPPER.read_bytes())
+    return tmp_path / "saved"
+
+
+def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path, saved: Path) -> None:
+    paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, LOG, WRAPPER]
     assert [form_of(path) for path in paths] == list(range(len(opening._FORMS)))
     assert open_artifact(unpacked).package is not None
     assert open_artifact(WRAPPER.parent).package is None

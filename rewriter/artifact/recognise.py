@@ -52,7 +52,9 @@ def unreadable(path: Path, error: OSError) -> RewriterError:
     return RewriterError(
         "unreadable",
         f"cannot read {path}: {error.strerror}",
-        hint="Expected the path of an artifact, such as output_code.py or model.pt2.",
+        hint="Check its permissions, and those of the folders that it is in."
+        if isinstance(error, PermissionError)
+        else "Expected the path of an artifact, such as output_code.py or model.pt2.",
     )
 
 

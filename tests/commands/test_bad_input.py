@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rewriter.artifact.recognise import unreadable
 from rewriter.cli import main
 
 SAMPLE = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/mlp/python/output_code.py"
@@ -359,3 +361,13 @@ def test_upstream_instrumented_files_are_plain_to_us(tmp_path: Path) -> None:
     assert main(["instrument", str(UPSTREAM), "-o", str(probed)]) == 0
     assert main(["strip", str(probed), "-o", str(tmp_path / "back.py")]) == 0
     assert (tmp_path / "back.py").read_bytes() == UPSTREAM.read_bytes()
+
+
+def test_what_may_not_be_read_asks_for_permissions() -> None:
+    denied = unreadable(Path("x.py"), PermissionError(errno.EACCES, "Permission denied"))
+    assert (denied.message, denied.hint) == (
+        "cannot read x.py: Permission denied",
+        "Check its permissions, and those of the folders that it is in.",
+    )
+    missing = unreadable(Path("x.py"), FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    assert "Expected the path of an artifact" in missing.hint

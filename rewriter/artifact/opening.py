@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.directory import open_directory
 from rewriter.artifact.packaged_wrappers import open_unpacked, open_zip
 from rewriter.artifact.precompile_cache import open_precompile_cache
@@ -28,13 +29,14 @@ _FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
     lambda path, models: open_directory(path),
     lambda path, models: open_precompile_cache(path),
     open_zip,
+    lambda path, models: open_container(path),
     lambda path, models: open_trace(path),
     lambda path, models: open_wrapper_file(path),
 )
 
 
 def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Artifact:
-    """Open a wrapper, a package, a directory, or a log, without importing torch.
+    """Open a wrapper, a package, a container, a directory, or a log, without importing torch.
 
     `.launches` and `.unrecognised` of the result are what was found in it. `models` chooses models
     of a package by their names. Raises `RewriterError` saying what the file is where it is no

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 
+from rewriter.artifact.containers.types import Container, Stored
 from rewriter.artifact.graph_kind import GraphKind, graph_in, graph_of
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.saved_directory import SavedDirectory
@@ -39,14 +40,15 @@ class OpenWrapper:
     """A wrapper and what was found in it. `plain` is its source without probes.
 
     `operators` are the nodes of the `.wrapper.json` beside a C++ wrapper: what its calls of the
-    proxy executor mean. `inside` is the log or page that holds the source, which is read only:
-    then there is no file at `path`.
+    proxy executor mean. `inside` is the file that holds the source among others, a log, a page or
+    a container: then there is no file at `path`. `stored` is what a container says of it.
     """
 
     wrapper: Wrapper
     path: Path
     operators: tuple[Json, ...] = ()
     inside: Path | None = None
+    stored: Stored | None = None
 
     @property
     def name(self) -> str:
@@ -136,7 +138,8 @@ class Artifact:
 
     `unread` are files of a directory that were not looked into, and what they are. `damaged` are
     the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
-    wrappers, which are in the order of its models.
+    wrappers, which are in the order of its models. `container` is a file of torch's that holds
+    the wrappers among other things.
     """
 
     path: Path
@@ -145,6 +148,7 @@ class Artifact:
     package: Package | None = None
     damaged: tuple[tuple[str, RewriterError], ...] = ()
     directory: SavedDirectory | None = None
+    container: Container | None = None
 
     @property
     def launches(self) -> tuple[Launch, ...]:

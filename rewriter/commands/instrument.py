@@ -67,7 +67,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _package, _several
+    from rewriter.commands import _containers, _package, _several
 
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
@@ -76,6 +76,8 @@ def act(arguments: argparse.Namespace) -> int:
     if artifact.package is not None:
         return _package.instrument(arguments, artifact, chosen)
     _package.refuse_options(arguments)
+    if artifact.container is not None:
+        return _containers.instrument(arguments, artifact, chosen)
     if _several.applies(arguments, artifact):
         return _instrument_all(arguments, artifact, chosen)
     return _instrument_one(arguments, artifact.only, chosen)

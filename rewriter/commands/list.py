@@ -46,7 +46,7 @@ def act(arguments: argparse.Namespace) -> int:
         emit(list_document(artifact, names))
     else:
         for wrapper in artifact.wrappers:
-            if len(artifact.wrappers) > 1:
+            if len(artifact.wrappers) > 1 or (wrapper.stored and wrapper.stored.submodules):
                 say(_head(wrapper), style="bold")
             if wrapper.launches:
                 say(*_table(wrapper.launches, names.get(wrapper.name, Names())))
@@ -66,9 +66,10 @@ def act(arguments: argparse.Namespace) -> int:
 
 def _head(wrapper: OpenWrapper) -> str:
     """What stands above the launches of one of several wrappers."""
-    if wrapper.graph == "inference":
-        return f"{wrapper.name}:"
-    return f"{wrapper.name}: {wrapper.graph}"
+    about: list[str] = [] if wrapper.graph == "inference" else [wrapper.graph]
+    if wrapper.stored is not None:
+        about += wrapper.stored.submodules
+    return f"{wrapper.name}: {', '.join(about)}".rstrip()
 
 
 def _graphs(artifact: Artifact) -> str:

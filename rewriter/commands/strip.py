@@ -36,13 +36,15 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _package, _several
+    from rewriter.commands import _containers, _package, _several
 
     artifact = open_artifact(arguments.artifact).choose(arguments.wrappers)
     if arguments.check_probes:
         return _check_probes(arguments, artifact)
     if artifact.package is not None:
         return _package.strip(arguments, artifact)
+    if artifact.container is not None:
+        return _containers.strip(arguments, artifact)
     if _several.applies(arguments, artifact):
         return _strip_all(arguments, artifact)
     return _strip_one(arguments, artifact.only)

@@ -26,7 +26,7 @@ def output_path(path: Path) -> Path:
 
     A file of such a name, whose probes are exchanged, is its own output.
     """
-    if path.stem.endswith(".instrumented"):
+    if path.stem.endswith(".instrumented") or path.suffix == ".instrumented":
         return path
     return path.with_name(f"{path.stem}.instrumented{path.suffix}")
 

@@ -136,16 +136,15 @@ def read(data: bytes, start: int = 0, end: int | None = None) -> Pickle:
     return _read(data, start, end, 0)
 
 
+def begins(data: bytes, start: int = 0) -> bool:
+    """Whether bytes begin as a binary pickle does."""
+    return len(data) > start + 1 and data[start] == _PROTO and data[start + 1] in PROTOCOLS
+
+
 def is_pickle(data: bytes, start: int = 0, end: int | None = None) -> bool:
     """Whether bytes begin and end as a binary pickle does."""
     end = len(data) if end is None else end
-    is_long = end - start > 3
-    return (
-        is_long
-        and data[start] == _PROTO
-        and data[start + 1] in PROTOCOLS
-        and (data[end - 1] == _STOP)
-    )
+    return end - start > 3 and begins(data, start) and data[end - 1] == _STOP
 
 
 def damaged(offset: int, problem: str) -> RewriterError:
@@ -212,7 +211,7 @@ def _read(data: bytes, start: int, end: int, depth: int) -> Pickle:
         raise limits.too_large(
             "the pickle", f"{depth} pickles in one another", f"{limits.PICKLE_NESTING}"
         )
-    if end - start < 2 or data[start] != _PROTO or data[start + 1] not in PROTOCOLS:
+    if end - start < 2 or not begins(data, start):
         raise damaged(start, "it does not begin as a binary pickle of protocol 2 to 5")
     return _Reader(data, start, end, depth).read()
 

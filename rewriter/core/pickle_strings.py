@@ -51,15 +51,19 @@ def strings_of(pickle: Pickle, keys: Iterable[str]) -> list[PickledString]:
     ]
 
 
-def splice(pickle: bytes | Pickle, texts: Mapping[int, str]) -> bytes:
-    """The same pickle with other strings; `texts` are the new ones by the `start` of the old.
+def splice(pickle: bytes | Pickle, texts: Mapping[int, str | bytes]) -> bytes:
+    """The same pickle with other strings; `texts` are the new ones, also in UTF-8, by the `start`
+    of the old.
 
     Lengths, frames, and the bytes that enclose them are adjusted, and every other byte stays. A
     string that a pickle has once and uses several times, by its memo, is replaced for all of them.
     Raises `RewriterError` as `strings`, and `ValueError` where no string is at an offset.
     """
     pickle = pickle if isinstance(pickle, Pickle) else read(pickle)
-    new = {start: text.encode("utf-8", "surrogatepass") for start, text in texts.items()}
+    new = {
+        start: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        for start, text in texts.items()
+    }
     there = {text.start for one in pickle.walk() for text in one.texts}
     if missing := sorted(new.keys() - there):
         raise ValueError(f"no string at offset {missing[0]}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit, parallel
+from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.editable import only_wrapper, require_plain
 from rewriter.instrumentation.planning import plan_probes
@@ -79,7 +80,15 @@ def instrument_wrapper(
     require_plain(wrapper, replace=replace)
     original, located = wrapper.plain, wrapper.located
     dialect = dialect_of(wrapper, standalone=standalone)
-    plan = plan_probes(original, located, selection, dialect, wrapper.operators, label=label)
+    plan = plan_probes(
+        original,
+        located,
+        selection,
+        dialect,
+        wrapper.operators,
+        label=label,
+        key=original_key(wrapper),
+    )
     result = edit.apply(original.data, plan.insertions)
     verify(wrapper, result)
     return Instrumented(wrapper.path, result, original.data, plan, selection)

@@ -30,13 +30,15 @@ class OptionsRecord:
 
     `artifact` is the name of the file that was instrumented; `packed` the version of zlib that
     packed the runtime, empty where it is imported; `operators` the hash of the meanings of
-    operators that lay beside a C++ wrapper, empty if none did; `label` what prints call it.
+    operators that lay beside a C++ wrapper, empty if none did; `label` what prints call it; `key`
+    what torch called its file, if it was a text in a container.
     """
 
     artifact: str
     packed: str = ""
     operators: str = ""
     label: str = ""
+    key: str = ""
 
 
 def line(record: OptionsRecord, selection: Selection) -> str:

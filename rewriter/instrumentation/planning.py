@@ -32,13 +32,14 @@ def plan_probes(
     operators: Sequence[Json] = (),
     *,
     label: str = "",
+    key: str = "",
 ) -> Plan:
     """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
 
     One short line goes before and after each chosen launch, as its probes ask for, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
     the facts of every probed launch. `operators` are what lay beside the source; the header has
-    their hash.
+    their hash. `key` is what torch called the file, of a text in a container.
     """
     lines = _Lines(source, dialect)
     chosen = choosing.choose(located.launches, selection)
@@ -47,7 +48,8 @@ def plan_probes(
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
         raise choosing.no_value(chosen, selection)
-    record = OptionsRecord(Path(source.name).name, dialect.packer, operators_hash(operators), label)
+    name, operators_digest = Path(source.name).name, operators_hash(operators)
+    record = OptionsRecord(name, dialect.packer, operators_digest, label, key)
     lines.header(located, selection, launches.facts, inputs, record)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(

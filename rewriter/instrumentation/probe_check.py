@@ -131,6 +131,7 @@ def _instrumented(
         dialect,
         wrapper.operators,
         label=record.label,
+        key=record.key,
     )
     return edit.apply(plain.plain.data, plan.insertions)
 

@@ -19,6 +19,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 CACHE = next(FIXTURES.rglob("m.cache"))
 PACKAGE = next(FIXTURES.rglob("*.pt2"))
 LOG = next(FIXTURES.rglob("*.log"))
+CONTAINER = FIXTURES / "containers" / "standalone-aot.bin"
 WRAPPER = get("cpu-torch2.13/mlp").path
 
 
@@ -44,7 +45,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_the_first_form_that_knows_a_path_opens_it(unpacked: Path, saved: Path) -> None:
-    paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, LOG, WRAPPER]
+    paths = [unpacked, saved, WRAPPER.parent, CACHE, PACKAGE, CONTAINER, LOG, WRAPPER]
     assert [form_of(path) for path in paths] == list(range(len(opening._FORMS)))
     assert open_artifact(unpacked).package is not None
     assert open_artifact(WRAPPER.parent).package is None

@@ -63,6 +63,12 @@ class WrapperEntry(Entry, frozen=True, kw_only=True):
     graph: GraphKind
     file: Annotated[str, Meta(description="The file, or the log, that holds it")]
     launches: Count
+    key: Annotated[
+        str, Meta(description="torch calls its file in the cache so; empty if in no container")
+    ]
+    submodules: Annotated[
+        tuple[str, ...], Meta(description="The parts of the model that run it, with their sizes")
+    ]
 
 
 class InputEntry(Entry, frozen=True, kw_only=True):
@@ -122,4 +128,6 @@ def _wrapper_entry(wrapper: OpenWrapper) -> WrapperEntry:
         graph=wrapper.graph,
         file=str(wrapper.inside or wrapper.path),
         launches=len(wrapper.launches),
+        key="" if wrapper.stored is None else wrapper.stored.key,
+        submodules=() if wrapper.stored is None else wrapper.stored.submodules,
     )

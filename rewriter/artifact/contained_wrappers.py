@@ -1,0 +1,165 @@
+"""Opens a container: its wrappers, under names by graph. Executes and unpickles nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rewriter.artifact.containers import aot_compile, cache_entry, mega_cache, standalone
+from rewriter.artifact.containers.safety import require_harmless
+from rewriter.artifact.containers.types import Container, Contents, Place, Section, Stored
+from rewriter.artifact.graph_kind import GraphKind, graph_of
+from rewriter.artifact.recognise import read, read_head
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core import limits, pickle_reader
+from rewriter.core.errors import RewriterError
+from rewriter.core.pickle_reader import Pickle, Text
+from rewriter.core.source import check_text
+from rewriter.core.types import Language
+from rewriter.locate.languages import recognise
+from rewriter.locate.types import Wrapper
+
+_FORMS: tuple[Callable[[bytes], Contents | None], ...] = (
+    standalone.read,
+    mega_cache.read,
+    aot_compile.read,
+    cache_entry.read,
+)
+_SUFFIX = ".py"
+_KEY, _SOURCE = b"cache_key", b"source_code"
+
+
+def open_container(path: Path) -> Artifact | None:
+    """Open a file that holds wrappers as texts; `None` where a file is of no such form.
+
+    Raises `RewriterError` where it is damaged, has no wrapper, or would run commands when it is
+    loaded.
+    """
+    if not _may_be(read_head(path)):
+        return None
+    return container_in(path, read(path, limits.PICKLE_BYTES))
+
+
+def read_contents(data: bytes) -> Contents | None:
+    """The parts of a container; `None` where bytes are of no such form."""
+    return next(filter(None, (form(data) for form in _FORMS)), None)
+
+
+def container_in(path: Path, data: bytes) -> Artifact | None:
+    """As `open_container`, of the bytes of a file."""
+    try:
+        contents = read_contents(data)
+        if contents is None:
+            return None
+        require_harmless(contents)
+        found = list(_found(contents))
+    except RewriterError as error:
+        raise RewriterError(
+            error.slug, f"{path}: {error.message}", hint=error.hint, code=error.code
+        ) from error
+    if not found:
+        raise _without_wrappers(path, contents)
+    wrappers = tuple(_named(path, _in_one(found)))
+    return Artifact(path, wrappers, container=Container(path, contents))
+
+
+def _may_be(head: bytes) -> bool:
+    """Whether a file may be of one of the forms, by its first bytes.
+
+    A pickle, a saved function with its magic, or items: a checksum, and then a version or the
+    length of a header.
+    """
+    is_items = len(head) >= 12 and not any(head[4:11]) and head[11] in (1, 19, 21, 32)
+    return pickle_reader.begins(head) or head.startswith(aot_compile.MAGIC) or is_items
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A wrapper in one place of a container."""
+
+    section: Section
+    folder: str
+    key: str
+    source: bytes
+    language: Language
+    place: Place
+
+    @property
+    def graph(self) -> GraphKind:
+        return graph_of(self.source)
+
+
+def _found(contents: Contents) -> Iterator[_Found]:
+    """The wrappers in every place, section by section."""
+    seen: set[int] = set()
+    for section in contents.sections:
+        number = -1
+        for pickle in section.pickle.walk():
+            for key, source in _pairs(pickle):
+                if source.start in seen:
+                    continue
+                seen.add(source.start)
+                text = pickle.raw(source)
+                language = recognise(_SUFFIX, text)
+                if language is None:
+                    continue
+                if number < 0 or graph_of(text) != "backward":
+                    number += 1  # a backward belongs to the forward before it
+                folder = section.folder or f"graph_{number}"
+                place = Place(key.start, source.start)
+                yield _Found(section, folder, pickle.text(key), text, language, place)
+
+
+def _pairs(pickle: Pickle) -> Iterator[tuple[Text, Text]]:
+    """The key and the source of each compiled graph: two strings of one object's state."""
+    for one in pickle.dictionaries:
+        items = {pickle.raw(name): value for name, value in one.items}
+        key, source = items.get(_KEY), items.get(_SOURCE)
+        if isinstance(key, Text) and isinstance(source, Text):
+            yield key, source
+
+
+def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
+    """Each wrapper once, with all its places."""
+    groups: dict[tuple[str, bytes], list[_Found]] = {}
+    for one in found:
+        groups.setdefault((one.key, one.source), []).append(one)
+    return [
+        (
+            group[0],
+            Stored(
+                group[0].key,
+                tuple(one.place for one in group),
+                tuple(dict.fromkeys(name for one in group for name in one.section.submodules)),
+            ),
+        )
+        for group in groups.values()
+    ]
+
+
+def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrapper]:
+    """The wrappers under names by graph; in folders, where there are several graphs."""
+    is_alone = len({one.folder for one, _ in stored}) == 1
+    taken: Counter[str] = Counter()
+    for one, where in stored:
+        stem = one.graph if is_alone and not where.submodules else f"{one.folder}/{one.graph}"
+        taken[stem] += 1
+        name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
+        check_text(f"{path}: {name}", one.source)
+        wrapper = Wrapper(name, one.source, one.language)
+        yield replace(OpenWrapper(wrapper, path / name, inside=path), stored=where)
+
+
+def _without_wrappers(path: Path, contents: Contents) -> RewriterError:
+    hint = "Expected what torch saves of a compiled model: see docs/topics/containers.md."
+    also = ""
+    if contents.refers_to:
+        also = f"; it names entries of Inductor's cache: {', '.join(contents.refers_to)}"
+        hint = "Name one of those: they are files in folders below fxgraph/ of the same cache."
+    return RewriterError(
+        "no-artifacts",
+        f"no wrapper of Inductor's in {path}, {contents.form.description}{also}",
+        hint=hint,
+    )

@@ -1,0 +1,46 @@
+"""Entries of torch's caches as they lie in files, each one pickle.
+
+Of Inductor (`fxgraph/`), which holds a wrapper; of AOTAutograd (`aotautograd/`), which names the
+entries of its graphs by their keys, or with `bundled_autograd_cache` holds them; of Dynamo
+(`dynamo/`, with TORCH_CACHING_PRECOMPILE=1), which holds those of all graphs of a function.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rewriter.artifact.containers.types import Contents, Form, Section
+from rewriter.core import pickle_reader
+from rewriter.core.pickle_reader import Pickle
+
+INDUCTOR = Form("fx-graph-entry", "an entry of Inductor's cache")
+AOT_AUTOGRAD = Form("aot-autograd-entry", "an entry of AOTAutograd's cache")
+DYNAMO = Form("dynamo-entry", "an entry of Dynamo's cache")
+OTHER = Form("pickle", "a pickle")
+
+# The class of the outermost object, by what pickles call it.
+_CLASSES = {
+    "CompiledFxGraph": INDUCTOR,
+    "AOTAutogradResult": AOT_AUTOGRAD,
+    "AOTAutogradCacheEntry": AOT_AUTOGRAD,
+    "BundledAOTAutogradResult": AOT_AUTOGRAD,
+    "BundledAOTAutogradCacheEntry": AOT_AUTOGRAD,
+    "PrecompileCacheEntry": DYNAMO,
+}
+_KEY = re.compile(rb"f[a-z2-7]{51}")
+
+
+def read(data: bytes) -> Contents | None:
+    """Read an entry, or any other pickle; `None` where a file does not begin as one."""
+    if not pickle_reader.begins(data):
+        return None
+    root = pickle_reader.read(data)
+    names = (one.name for one in root.names)
+    form = next((_CLASSES[name] for name in names if name in _CLASSES), OTHER)
+    return Contents(form, data, root, (Section(root),), _keys(root))
+
+
+def _keys(pickle: Pickle) -> tuple[str, ...]:
+    """The keys of Inductor's entries that an entry names."""
+    texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
+    return tuple(dict.fromkeys(text.decode() for text in texts if _KEY.fullmatch(text)))

@@ -1,0 +1,52 @@
+"""Refuses containers whose pickles would run commands when somebody loads them.
+
+Nothing here loads them; torch does, sooner or later. What is refused is what no pickle of torch's
+imports: to let a file pass is no promise that it is harmless.
+"""
+
+from __future__ import annotations
+
+from rewriter.artifact.containers.byte_items import ItemList
+from rewriter.artifact.containers.types import Contents
+from rewriter.core.errors import RewriterError
+from rewriter.core.pickle_reader import ImportedName, Pickle
+
+# Modules that start programs, load code, or change files; and functions that do.
+_MODULES = frozenset(
+    (
+        *("os", "posix", "nt", "subprocess", "pty", "commands", "shutil", "socket", "ctypes"),
+        *("runpy", "code", "codeop", "pip", "webbrowser", "multiprocessing", "asyncio", "pdb"),
+        *("bdb", "timeit", "cProfile", "profile", "trace"),
+    )
+)
+_BUILTINS = frozenset(
+    ("eval", "exec", "compile", "open", "__import__", "breakpoint", "input", "execfile")
+)
+_MODULES_OF_BUILTINS = ("builtins", "__builtin__", "io", "_io")
+
+
+def require_harmless(contents: Contents) -> None:
+    """Raise `RewriterError` where a pickle of a container would run a command."""
+    for pickle in pickles(contents.root):
+        for name in pickle.names:
+            if _runs_commands(name):
+                raise RewriterError(
+                    "unsafe-pickle",
+                    f"a pickle that would call {name.module}.{name.name} when it is loaded, "
+                    f"at offset {name.at:,}",
+                    hint="Nothing was loaded here. torch writes no such file: do not load it.",
+                )
+
+
+def pickles(root: Pickle | ItemList) -> list[Pickle]:
+    """All pickles of a container, with those in their bytes."""
+    if isinstance(root, Pickle):
+        return list(root.walk())
+    insides = (item.inside for item in root.items if item.inside is not None)
+    return [pickle for inside in insides for pickle in pickles(inside)]
+
+
+def _runs_commands(name: ImportedName) -> bool:
+    if name.module in _MODULES_OF_BUILTINS:
+        return name.name.split(".")[0] in _BUILTINS
+    return name.module.split(".")[0] in _MODULES

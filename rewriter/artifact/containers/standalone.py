@@ -1,0 +1,72 @@
+"""What `torch._inductor.standalone_compile` saves as `binary`; the file there has its name.
+
+A header, the hash of torch's own sources, and the mega-cache of one graph with its key; since
+torch 2.10 with `aot=True` instead one pickle, which holds the graph whole. In 2.8 there is no
+header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rewriter.artifact.containers import mega_cache
+from rewriter.artifact.containers.byte_items import ItemList, Reader, begins_with, damaged
+from rewriter.artifact.containers.types import Contents, Form, Section
+from rewriter.core import pickle_reader
+
+FORM = Form("standalone", "an artifact of standalone_compile")
+AOT_FORM = Form("standalone-aot", "an artifact of standalone_compile(aot=True)")
+
+_HEADER = b"CacheCompiledArtifact"
+_AOT_HEADER = b"AOTCompiledArtifact"
+_HASH_BYTES = 32
+
+
+def read(data: bytes) -> Contents | None:
+    """Read an artifact of either sort; `None` where a file does not begin as one."""
+    if begins_with(data, _HEADER):
+        return _read(data, has_header=True)
+    if begins_with(data, _AOT_HEADER):
+        return _read_aot(data)
+    return _read(data, has_header=False) if _is_without_header(data) else None
+
+
+def _read(data: bytes, *, has_header: bool) -> Contents:
+    reader = Reader(data)
+    reader.check()
+    if has_header:
+        reader.raw()
+    reader.raw()
+    reader.text()
+    item = reader.item()
+    _require_end(reader)
+    inside, sections = mega_cache.read_entries(data, item.start, item.end)
+    root = ItemList(0, len(data), (replace(item, inside=inside),))
+    return Contents(FORM, data, root, sections)
+
+
+def _read_aot(data: bytes) -> Contents:
+    reader = Reader(data)
+    reader.check()
+    reader.raw()
+    reader.raw()
+    item = reader.item()
+    _require_end(reader)
+    inside = pickle_reader.read(data, item.start, item.end)
+    root = ItemList(0, len(data), (replace(item, inside=inside),))
+    return Contents(AOT_FORM, data, root, (Section(inside),))
+
+
+def _is_without_header(data: bytes) -> bool:
+    """Whether a file is one of torch 2.8: a hash, the key of an entry of AOTAutograd, the rest."""
+    reader = Reader(data)
+    key_at = reader.position + 8 + _HASH_BYTES
+    if len(data) < key_at + 8 or reader.number() != _HASH_BYTES:
+        return False
+    length = int.from_bytes(data[key_at : key_at + 8], "big")
+    return length <= 256 and data[key_at + 8 : key_at + 9] == b"Y"  # base64 of the first letter, a
+
+
+def _require_end(reader: Reader) -> None:
+    if not reader.is_finished:
+        raise damaged("bytes after its end", reader.position)

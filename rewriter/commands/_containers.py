@@ -1,0 +1,171 @@
+"""`instrument` and `strip` of containers: files of torch's that hold wrappers as texts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.commands import _several
+from rewriter.commands._output import Delivered, emit, summary, unified, warn_about
+from rewriter.core import files, text_diff
+from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.labels import labels
+from rewriter.core.terminal import message, say_text
+from rewriter.instrumentation import containers
+from rewriter.instrumentation.instrument import instrument_all
+from rewriter.instrumentation.strip import strip_wrapper
+from rewriter.instrumentation.types import Instrumented, Selection, Stripped
+
+
+def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Selection) -> int:
+    """Put probes into the wrappers of a container."""
+    _refuse_output(arguments, artifact)
+    is_alone = len(artifact.wrappers) == 1
+    with nullcontext() if is_alone else _several.among_others():
+        making = instrument_all(
+            artifact.wrappers,
+            selection,
+            labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers]),
+            replace=arguments.replace,
+            standalone=arguments.standalone,
+        )
+        pairs = list(zip(artifact.wrappers, (made() for made in making), strict=True))
+    for wrapper, made in pairs:
+        warn_about(made.plan, "" if is_alone else f"{wrapper.name}: ")
+    after = containers.probed(artifact, pairs)
+    changes = [(wrapper, made.source) for wrapper, made in pairs]
+    default = files.output_path(artifact.path)
+    delivered = _deliver(arguments, artifact, changes, after, default)
+    if arguments.json:
+        _emit_instrumented(artifact, selection, pairs, delivered)
+    elif arguments.check or delivered.output:
+        for wrapper, made in pairs:
+            message(f"{wrapper.name}: {summary(made)}")
+        message(delivered.tell(artifact.path))
+    return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
+    """Write a container without its probes."""
+    _refuse_output(arguments, artifact)
+    results = [(wrapper, strip_wrapper(wrapper)) for wrapper in artifact.wrappers]
+    after = containers.stripped(artifact, artifact.wrappers)
+    if not after.exact:
+        message(
+            f"warning: {artifact.path} was edited after it was instrumented: "
+            "the probes are gone, the edits stay"
+        )
+    removed = sum(made.removed for _, made in results)
+    changes = [(wrapper, made.source) for wrapper, made in results]
+    delivered = Delivered(changed=False)
+    if removed or arguments.output or arguments.in_place:
+        default = files.restored_path(artifact.path)
+        delivered = _deliver(arguments, artifact, changes, after.data, default)
+    if arguments.json:
+        _emit_stripped(artifact, results, delivered)
+    elif not removed:
+        message(
+            f"{artifact.path} has no probes" + (f": {delivered.output}" if delivered.output else "")
+        )
+    elif arguments.check or delivered.output:
+        message(f"took out {removed} lines: {delivered.tell(artifact.path)}")
+    return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _deliver(
+    arguments: argparse.Namespace,
+    artifact: Artifact,
+    changes: Sequence[tuple[OpenWrapper, bytes]],
+    after: bytes,
+    default: Path,
+) -> Delivered:
+    """Write a container where the options say; the difference is that of its wrappers."""
+    assert artifact.container is not None
+    before, path = artifact.container.contents.data, artifact.path
+    changed = before != after
+    diff = None
+    if arguments.diff:
+        diff = "".join(unified(one.name, one.source, source) for one, source in changes)
+        if not arguments.json:
+            say_text(diff, text_diff.style)
+    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+        return Delivered(changed, diff=diff)
+    if arguments.in_place:
+        plain = containers.plain(artifact)
+        backup = files.replace(path, after, plain, overwrite=arguments.overwrite)
+        return Delivered(changed, str(path), None if backup is None else str(backup), diff)
+    target = Path(arguments.output) if arguments.output else default
+    files.write(target, after, overwrite=arguments.overwrite)
+    return Delivered(changed, str(target), diff=diff)
+
+
+def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
+    artifact.require_sound()
+    if arguments.output == "-":
+        raise RewriterError(
+            "not-text",
+            f"{artifact.path} is {_description(artifact)}, and -o - is for text",
+            hint="Name a file with -o. --diff prints what changes in the wrappers.",
+        )
+
+
+def _description(artifact: Artifact) -> str:
+    assert artifact.container is not None
+    return artifact.container.form.description
+
+
+def _each(delivered: Delivered, wrapper: OpenWrapper, source: bytes) -> Delivered:
+    """What became of one wrapper of a container."""
+    diff = None if delivered.diff is None else unified(wrapper.name, wrapper.source, source)
+    return replace(delivered, changed=wrapper.source != source, diff=diff)
+
+
+def _emit_instrumented(
+    artifact: Artifact,
+    selection: Selection,
+    pairs: Sequence[tuple[OpenWrapper, Instrumented]],
+    delivered: Delivered,
+) -> None:
+    from rewriter.commands._documents import instrument as documents
+
+    emit(
+        documents.InstrumentDirectoryDocument(
+            artifact=str(artifact.path),
+            probes=selection.probes,
+            wrappers=tuple(
+                documents.instrumented_wrapper(one, made, _each(delivered, one, made.source))
+                for one, made in pairs
+            ),
+            changed=delivered.changed,
+            output=delivered.output,
+        )
+    )
+
+
+def _emit_stripped(
+    artifact: Artifact, results: Sequence[tuple[OpenWrapper, Stripped]], delivered: Delivered
+) -> None:
+    from rewriter.commands._documents.strip import StripDirectoryDocument, StrippedWrapperEntry
+
+    emit(
+        StripDirectoryDocument(
+            artifact=str(artifact.path),
+            removed=sum(made.removed for _, made in results),
+            exact=all(made.exact for _, made in results),
+            wrappers=tuple(
+                StrippedWrapperEntry(
+                    wrapper=one.name,
+                    removed=made.removed,
+                    exact=made.exact,
+                    **vars(_each(delivered, one, made.source)),
+                )
+                for one, made in results
+            ),
+            changed=delivered.changed,
+            output=delivered.output,
+        )
+    )

@@ -1,0 +1,146 @@
+"""`list`, `instrument`, `strip` and `diff` of containers: every byte comes back."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from container_files import CHECKED, FORMS, data_of, hostile
+from rewriter.artifact.opening import open_artifact
+from rewriter.cli import main
+from rewriter.instrumentation.containers import key_of
+
+
+def _write(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_bytes(data_of(name))
+    return path
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_strip_gives_back_every_byte(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _write(tmp_path, name)
+    probed, back = tmp_path / "probed", tmp_path / "back"
+    assert main(["instrument", str(path), "--probe", "print,hash", "-o", str(probed)]) == 0
+    before, after = open_artifact(path), open_artifact(probed)
+    assert [one.name for one in after.wrappers] == FORMS[name][1]
+    for plain, one in zip(before.wrappers, after.wrappers, strict=True):
+        assert plain.stored is not None
+        assert one.stored is not None
+        assert one.probes is not None
+        assert one.probes.probes == ("hash", "print")
+        assert one.stored.key == key_of(one.source) != plain.stored.key
+        assert one.stored.submodules == plain.stored.submodules
+    assert main(["strip", str(probed), "--check-probes"]) == 0
+    assert main(["diff", str(path), str(probed)]) == 0
+    assert main(["strip", str(probed), "-o", str(back)]) == 0
+    assert back.read_bytes() == data_of(name)
+    assert main(["strip", str(back), "--check"]) == 0
+    capsys.readouterr()
+
+
+def test_in_place_keeps_the_original_and_other_probes_keep_the_key(tmp_path: Path) -> None:
+    path = _write(tmp_path, "vllm-model")
+    original = path.read_bytes()
+    assert main(["instrument", str(path), "--in-place", "--probe", "print"]) == 0
+    first = path.read_bytes()
+    assert (tmp_path / "vllm-model.orig").read_bytes() == original
+    assert main(["instrument", str(path), "--in-place", "--probe", "hash"]) == 2
+    assert path.read_bytes() == first
+    assert main(["instrument", str(path), "--in-place", "--probe", "hash", "--replace"]) == 0
+    assert path.read_bytes() not in (first, original)
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_bytes() == original
+    assert [one.name for one in tmp_path.iterdir()] == ["vllm-model"]
+
+
+def test_chosen_wrappers_alone_get_probes(tmp_path: Path) -> None:
+    path = _write(tmp_path, "mega-cache.bin")
+    assert main(["instrument", str(path), "--wrapper", "backward", "--in-place"]) == 0
+    assert main(["instrument", str(path), "--wrapper", "forward", "--in-place"]) == 0
+    assert [bool(one.probes) for one in open_artifact(path).wrappers] == [True, True]
+    assert (tmp_path / "mega-cache.bin.orig").read_bytes() == data_of("mega-cache.bin")
+    assert main(["strip", str(path), "--wrapper", "forward", "--in-place"]) == 0
+    assert [bool(one.probes) for one in open_artifact(path).wrappers] == [False, True]
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert path.read_bytes() == data_of("mega-cache.bin")
+
+
+def test_default_names(tmp_path: Path) -> None:
+    path = _write(tmp_path, "vllm-model")
+    assert main(["instrument", str(path)]) == 0
+    probed = tmp_path / "vllm-model.instrumented"
+    assert main(["instrument", str(probed), "--replace", "--probe", "hash", "--overwrite"]) == 0
+    path.unlink()
+    assert main(["strip", str(probed)]) == 0
+    assert path.read_bytes() == data_of("vllm-model")
+
+
+def test_what_list_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path, "vllm-model")
+    assert main(["list", str(path)]) == 0
+    assert "inference.py: submod_0 (1, 8192), submod_2 (1, 8192)" in capsys.readouterr().out
+    assert main(["list", str(path), "--json"]) == 0
+    (wrapper,) = json.loads(capsys.readouterr().out)["wrappers"]
+    assert wrapper["submodules"] == ["submod_0 (1, 8192)", "submod_2 (1, 8192)"]
+    assert wrapper["file"] == str(path)
+    assert wrapper["key"] == open_artifact(path).only.stored.key  # type: ignore[union-attr]
+
+
+def test_json_of_instrument_and_strip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, probed = _write(tmp_path, "mega-cache.bin"), tmp_path / "probed.bin"
+    assert main(["instrument", str(path), "-o", str(probed), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [one["graph"] for one in printed["wrappers"]] == ["forward", "backward"]
+    assert printed["output"] == str(probed)
+    assert main(["strip", str(probed), "-o", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["exact"] is True
+
+
+def test_diff_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = _write(tmp_path, "aot-compile.bin"), _write(tmp_path, "standalone-aot.bin")
+    assert main(["diff", str(a), str(b)]) == 1
+    assert "different" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["-o", "--in-place"])
+@pytest.mark.parametrize("name", ["standalone-aot.bin", "hostile.entry"])
+def test_hostile_files_are_refused(name: str, output: str, tmp_path: Path) -> None:
+    canary, path = tmp_path / "executed", tmp_path / name
+    path.write_bytes(hostile(f"touch {canary}", name))
+    before = path.read_bytes()
+    options = [output, str(tmp_path / "out")][: 1 + (output == "-o")]
+    for command in (["list"], ["instrument", *options], ["strip", *options]):
+        assert main([command[0], str(path), *command[1:]]) == 2
+    assert main(["diff", str(path), str(path)]) == 2
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_damaged_files_are_refused_or_are_another_wrapper(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(name)
+    path, data = tmp_path / "damaged", data_of(name)
+    for _ in range(6):
+        path.write_bytes(data[: draw.randrange(len(data))])
+        assert main(["instrument", str(path), "--in-place"]) == 2
+    for _ in range(6):
+        at = draw.randrange(len(data))
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :])
+        code = main(["instrument", str(path), "--check"])
+        assert code == 2 if name in CHECKED else code in (1, 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["damaged"]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_standard_output_is_for_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path, "aot-compile.bin")
+    assert main(["instrument", str(path), "-o", "-"]) == 2
+    assert "error[not-text]" in capsys.readouterr().err

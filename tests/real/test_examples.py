@@ -117,7 +117,8 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
 # Pages and chapters by what their commands need. What compiles models of its own is exhaustive: by
 # default other tests do what these commands do.
 BY_HAND = [under("guides/by-hand.md"), under("README.md", "One file, by hand")]
-DIRECTORY = under("topics/directories.md")
+DIRECTORY = under("topics/directories.md", "Directories and logs")
+PAIRS = under("topics/pairs.md")
 ARTIFACTS = under("topics/diff.md")
 RUNS = under("topics/compare.md")
 PROGRAMS = {
@@ -144,12 +145,13 @@ NOT_PLAYED = {
     ("docs/guides/crash.md", "On a GPU"): "a GPU",
     ("docs/guides/crash.md", "Without triage"): "a program of the reader",
     ("docs/project/extending.md", "A new launch shape"): "writes into the repository",
+    ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
 }
 
 
 def test_every_command_of_a_page_runs_or_lacks_something() -> None:
-    alone = (DIRECTORY, ARTIFACTS, RUNS, FIRST, CPP, AHEAD, PACKAGES, PACKAGE)
+    alone = (DIRECTORY, PAIRS, ARTIFACTS, RUNS, FIRST, CPP, AHEAD, PACKAGES, PACKAGE)
     played = [*BY_HAND, *alone, *PROGRAMS.values()]
     plays = {(block.heading, block.text) for blocks in played for block in blocks}
     left = {
@@ -171,6 +173,12 @@ def test_a_file_by_hand(blocks: list[Block], demo: Path, tmp_path: Path) -> None
 def test_a_directory(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "fixtures" / "traces" / "debug", tmp_path / "torch_compile_debug")
     check(DIRECTORY, tmp_path)
+
+
+def test_a_pair(tmp_path: Path) -> None:
+    for file in (ROOT / "fixtures" / "precompile").glob("*/m.*"):
+        shutil.copy(file, tmp_path)
+    check(PAIRS, tmp_path)
 
 
 def transformer(folder: Path) -> Path:

@@ -22,13 +22,15 @@ NAME = ".rewriter-run.json"
 
 @dataclass(frozen=True)
 class Running:
-    """A `cache run`: `wrappers` are the names of those that it has put probes into."""
+    """A `cache run`: `wrappers` are the names of those that it has put probes into, `others` the
+    other caches in which it has done so."""
 
     pid: int
     host: str
     started: float
     wrappers: tuple[str, ...]
     command: str
+    others: tuple[str, ...] = ()
 
 
 class Journal:
@@ -40,8 +42,9 @@ class Journal:
         self._started = time.time()
         self._descriptor: int | None = None
 
-    def write(self, wrappers: Iterable[str]) -> None:
-        """Say which wrappers are about to be instrumented: before the first of them is."""
+    def write(self, wrappers: Iterable[str], *, others: Iterable[str] = ()) -> None:
+        """Say which wrappers are about to be instrumented: before the first of them is. `others`
+        are the caches that have such wrappers, too."""
         facts = {
             "format": "rewriter.cache-journal",
             "version": 1,
@@ -50,6 +53,7 @@ class Journal:
             "started": self._started,
             "command": self._command,
             "wrappers": sorted(wrappers),
+            "others": sorted(others),
         }
         temporary = self._path.with_name(f"{NAME}.{os.getpid()}")
         descriptor = None
@@ -122,6 +126,7 @@ def _parse(data: bytes) -> Running:
             float(facts["started"]),
             tuple(map(str, facts["wrappers"])),
             str(facts["command"]),
+            tuple(map(str, facts.get("others", ()))),
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         return Running(0, "", 0.0, (), "rewriter cache run")

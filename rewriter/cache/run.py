@@ -8,16 +8,21 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.cache import naming
+from rewriter.cache.held import HeldCaches
 from rewriter.cache.location import VARIABLE
 from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.requirements import make, nothing_compiled, require_match
 from rewriter.cache.select import Choice, Chosen, choose
-from rewriter.cache.session import Session, Tell, writing
+from rewriter.cache.session import Tell
 from rewriter.cache.slots import Cache, Slot, scan
+from rewriter.cache.usage import Usage, Watch
 from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
@@ -36,7 +41,6 @@ _ADDRESS = re.compile(rb"(?m)^(?=.*\bdevice\()((?:// )?_frozen_param\d+ .*) [0-9
 # takes no wrapper from the cache. Without graphs from a cache it compiles each time, too.
 _DISABLED = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
 _UNCACHED = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-_NAMED = 12  # kernels or wrappers in an error
 _MANY = 50  # wrappers from which on it is said that they take a while
 _REMOTE = ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE")
 
@@ -46,7 +50,9 @@ class Request:
     """What is to be run, and how. `quiet` are the probes, `redirected` is the program's output.
 
     `timeout` is in seconds, for each run of the program; all of them read `stdin`. `pinned` says
-    that the program is told where the cache is; otherwise it finds it as it always does.
+    that the program is told where the cache is, and that no other one is meant; otherwise it finds
+    it as it always does, and others that it uses are probed, too. `used` is what an earlier run of
+    the program did.
     """
 
     program: tuple[str, ...]
@@ -62,6 +68,7 @@ class Request:
     redirected: bool = False
     command: str = ""
     stdin: StandardInput = field(default_factory=StandardInput)
+    used: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,11 @@ class Unprobed:
 
 @dataclass(frozen=True)
 class CacheRun:
-    """What a run did. `runs` counts how often the program ran, `ended` tells of the last time."""
+    """What a run did. `runs` counts how often the program ran, `ended` tells of the last time.
+
+    `others` are the caches that the program used beside the one that was asked for, `used` is what
+    its last run did.
+    """
 
     ended: ExitStatus
     interrupted: bool = False
@@ -89,32 +100,56 @@ class CacheRun:
     cleared: tuple[Cleared, ...] = ()
     dump: Path | None = None
     summary: DumpSummary = field(default_factory=DumpSummary)
+    others: tuple[Path, ...] = ()
+    used: Usage = field(default_factory=Usage)
 
 
 def run(request: Request, tell: Tell) -> CacheRun:
-    """Run a program, probed. Whatever becomes of it, the cache is as it was afterwards."""
+    """Run a program, probed. Whatever becomes of it, its caches are as they were afterwards."""
     program.require(request.program)
-    made = _make(request.directory)
+    made = make(request.directory)
     try:
         with (
             Signals() as signals,
-            writing(request.directory, tell) as cache,
-            tempfile.TemporaryDirectory(prefix="rewriter-trace-") as traces,
+            ExitStack() as locks,
+            tempfile.TemporaryDirectory(prefix="rewriter-run-") as place,
         ):
-            _require_plain(cache)
-            dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
+            caches = HeldCaches(locks, request.command, tell, lambda: not signals.received)
             try:
-                result = _Runner(request, dump, signals, tell, Path(traces)).run(cache)
-                result = replace(result, summary=_read(dump, result.placed, Path(traces), tell))
+                cache = caches.hold(request.directory)
+                dump = dump_directory(Path("cache"), request.dump, overwrite=request.overwrite)
+                folders = _Folders(dump, Path(place))
+                try:
+                    result = _Runner(request, caches, folders, signals, tell).run(cache)
+                    summary = _read(dump, result.placed, folders.traces, tell)
+                finally:
+                    kept = (dump / "manifest.json").is_file()
+                    if not kept:
+                        shutil.rmtree(dump)  # nothing was recorded: it is no dump
             finally:
-                kept = (dump / "manifest.json").is_file()
-                if not kept:
-                    shutil.rmtree(dump)  # nothing was recorded: it is no dump
+                caches.close()
     finally:
         if made:
             with contextlib.suppress(OSError):
                 request.directory.rmdir()
-    return replace(result, dump=dump if kept else None)
+    return replace(result, summary=summary, dump=dump if kept else None)
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """Where a run leaves its dump, and the directory that is there as long as it takes."""
+
+    dump: Path
+    place: Path
+
+    @property
+    def traces(self) -> Path:
+        """For the log of `TORCH_TRACE`."""
+        return self.place / "trace"
+
+    @property
+    def watch(self) -> Path:
+        return self.place / "watch"
 
 
 def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> DumpSummary:
@@ -137,40 +172,49 @@ def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> Dum
 
 class _Runner:
     def __init__(
-        self, request: Request, dump: Path, signals: Signals, tell: Tell, traces: Path
+        self, request: Request, caches: HeldCaches, folders: _Folders, signals: Signals, tell: Tell
     ) -> None:
-        self._traces = traces
         self._request = request
-        self._dump = dump
+        self._caches = caches
+        self._dump = folders.dump
+        self._traces = folders.traces
         self._signals = signals
         self._tell = tell
         self._runs = 0
         self._cleared: list[Cleared] = []
-        self._session = Session(
-            request.directory, request.command, go_on=lambda: not signals.received
-        )
+        folders.traces.mkdir()
+        folders.watch.mkdir()
+        self._watch = Watch(folders.watch, folders.traces)
+        # Of the caches that the program moved to, the wrappers that it used there.
+        self._found: set[Path] = set()
+        self._used = Usage()
 
     def run(self, cache: Cache) -> CacheRun:
-        try:
-            self._session.announce()
-            result = self._stages(cache)
-        finally:
-            last = self._session.close()
-        cleared = self._cleared if last is None else [*self._cleared, last]
-        return replace(result, runs=self._runs, cleared=tuple(cleared))
+        result = self._stages(cache)
+        others = [x for x in self._caches.directories[1:] if x != self._watch.kept]
+        return replace(
+            result,
+            runs=self._runs,
+            cleared=tuple(self._cleared),
+            others=tuple(others),
+            used=self._used,
+        )
 
     def _stages(self, cache: Cache) -> CacheRun:
+        if self._find(self._request.used):
+            cache = self._caches.scan()
         chosen = self._choose(cache)
         if not chosen.slots:
             # What the cache has not is not waited for: the name is wrong, or the cache.
-            _require_match(cache, self._request.choice)
+            require_match(cache, self._request.choice)
             self._tell("no such wrapper in the cache yet: the program runs once without probes")
             ended = self._start({"REWRITER_PROBE": "off"})
-            cache = scan(self._request.directory)
+            self._find(self._used)
+            cache = self._caches.scan()
             chosen = self._choose(cache)
             if not chosen.slots and ended.code == 0:
-                _require_match(cache, self._request.choice)
-                raise _nothing_compiled(self._request)
+                require_match(cache, self._request.choice)
+                raise self._nothing_compiled()
             if not chosen.slots or self._signals.received:
                 return CacheRun(ended, bool(self._signals.received))
         result, now = self._probed(chosen)
@@ -181,39 +225,79 @@ class _Runner:
             and not all(one.frozen for one in new)
             and not result.interrupted
         ):
-            self._tell(
-                f"the program compiled {counted(len(new), 'wrapper')} that had no probes: "
-                "it runs once more"
-            )
+            self._tell_again(new)
             for file in self._dump.iterdir():
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
             result, again = self._probed(self._choose(now))
             new = self._new(again, now)
         return replace(result, unprobed=new)
 
+    def _tell_again(self, new: Sequence[Unprobed]) -> None:
+        elsewhere = [one.slot for one in new if one.slot.path in self._found]
+        wrappers = counted(len(elsewhere) or len(new), "wrapper")
+        if elsewhere:
+            text = f"the program used {wrappers} of other caches, which had no probes: "
+        else:
+            text = f"the program compiled {wrappers} that had no probes: "
+        self._tell(text + "it runs once more")
+
+    def _find(self, used: Usage) -> bool:
+        """Hold the caches that a program moved to; whether there are any.
+
+        Of one that is gone by now, the copies of its wrappers stand in for them.
+        """
+        if self._request.pinned:
+            return False
+        found: set[Path] = set()
+        for directory in used.directories:
+            paths = {path for path in used.wrappers if path.parents[1] == directory}
+            if directory in self._caches.directories[:1]:
+                continue
+            copies = {self._watch.copy(path) for path in paths if not path.exists()}
+            found |= paths | copies
+        for directory in dict.fromkeys(path.parents[1] for path in sorted(found)):
+            if directory not in self._caches.directories and _holds_wrappers(directory, found):
+                self._caches.hold(directory)
+        self._found |= found
+        return bool(found)
+
+    def _nothing_compiled(self) -> RewriterError:
+        directory = self._request.directory
+        used = [
+            path
+            for path in self._used.directories
+            if path != directory and (not path.exists() or _holds_wrappers(path))
+        ]
+        return nothing_compiled(directory, self._request.choice, used)
+
     def _probed(self, chosen: Chosen) -> tuple[CacheRun, Cache]:
-        """Run the program with probes in some wrappers of the cache; the cache afterwards."""
+        """Run the program with probes in some wrappers of its caches; the caches afterwards."""
         request = self._request
         if len(chosen.slots) > _MANY:
             self._tell(
                 f"instrumenting {counted(len(chosen.slots), 'wrapper')}, which takes a while; "
                 "--wrapper, --since or --newest choose fewer"
             )
-        placed, refused = self._session.place(
+        placed, refused = self._caches.place(
             chosen.slots, request.selection, overwrite=request.overwrite
         )
         if not placed:
             raise refused[0].error
-        self._tell(f"probes in {counted(len(placed), 'wrapper')}")
+        self._watch.arm(placed)
+        self._tell(_probes_in(placed, request.directory, self._watch.kept))
         environment = {"REWRITER_DUMP": str(self._dump), "REWRITER_COMMAND": request.command}
         # A graph that is compiled now has the probes in it: it must not get to other machines.
         environment |= dict.fromkeys(_REMOTE, "0")
         if request.quiet:
             environment["REWRITER_QUIET"] = "1"
-        ended = self._start(environment)
-        self._cleared.append(self._session.restore())
+        try:
+            ended = self._start(environment)
+        finally:
+            self._watch.restore_placed()
+        self._cleared += self._caches.restore()
+        self._find(self._used)
         result = CacheRun(ended, bool(self._signals.received), 0, placed, refused, chosen.broken)
-        return result, scan(request.directory)
+        return result, self._caches.scan()
 
     def _start(self, added: dict[str, str]) -> ExitStatus:
         request = self._request
@@ -229,25 +313,41 @@ class _Runner:
             environment[VARIABLE] = str(request.directory)
         if request.blocking:
             environment |= blocking_environment()
+        environment |= self._watch.environment(environment)
         self._runs += 1
-        return program.run(
-            request.program,
-            environment,
-            self._signals,
-            self._tell,
-            request.stdin,
-            timeout=request.timeout,
-            quiet=request.redirected,
-        )
+        self._watch.reset()
+        try:
+            return program.run(
+                request.program,
+                environment,
+                self._signals,
+                self._tell,
+                request.stdin,
+                timeout=request.timeout,
+                quiet=request.redirected,
+            )
+        finally:
+            self._used = self._watch.usage()
 
     def _choose(self, cache: Cache) -> Chosen:
-        return choose(cache, self._request.choice, now=time.time())
+        """What was asked for, and in the caches that the program moved to is used there."""
+        slots = tuple(
+            slot
+            for slot in cache.slots
+            if slot.directory == self._request.directory or slot.path in self._found
+        )
+        return choose(replace(cache, slots=slots), self._request.choice, now=time.time())
 
     def _new(self, now: Cache, before: Cache) -> tuple[Unprobed, ...]:
         """The wrappers that are new in a cache, as far as they would have been chosen."""
-        known = {slot.name for slot in before.slots}
+        known = {slot.path for slot in before.slots}
         texts = {_without_addresses(slot) for slot in before.slots}
-        slots = tuple(slot for slot in now.slots if slot.name not in known)
+        slots = tuple(
+            slot
+            for slot in now.slots
+            if slot.path not in known
+            and (slot.directory == self._request.directory or slot.path in self._found)
+        )
         choice = replace(self._request.choice, newest=None, since=None)
         chosen = choose(replace(now, slots=slots), choice, now=time.time())
         return tuple(Unprobed(slot, _without_addresses(slot) in texts) for slot in chosen.slots)
@@ -259,76 +359,26 @@ def _without_addresses(slot: Slot) -> bytes:
     Its own text is all that a wrapper without such weights has in common with another one.
     """
     text, count = _ADDRESS.subn(rb"\1", slot.wrapper.plain.data)
-    return text if count else slot.name.encode()
+    return text if count else str(slot.path).encode()
 
 
-def _make(directory: Path) -> bool:
-    """Make the cache where there is none, to have it for ourselves; whether that was done."""
-    if directory.is_dir():
-        return False
+def _probes_in(placed: Sequence[Placed], directory: Path, kept: Path) -> str:
+    """How many wrappers have probes, and in which caches if there are others than `directory`."""
+    text = f"probes in {counted(len(placed), 'wrapper')}"
+    caches = Counter(one.slot.directory for one in placed)
+    if set(caches) == {directory}:
+        return text
+    rows = [
+        f"{number} in {'caches that are gone by now' if cache == kept else cache}"
+        for cache, number in caches.items()
+    ]
+    return f"{text}: {', '.join(rows)}"
+
+
+def _holds_wrappers(directory: Path, among: Collection[Path] | None = None) -> bool:
+    """Whether a directory has a wrapper, one `among` these: what was loaded may be kernels."""
     try:
-        directory.mkdir(parents=True)
-    except OSError as error:
-        raise RewriterError(
-            "no-cache",
-            f"{directory} is no cache of Inductor's, and cannot be made: {error.strerror}",
-            hint="Pass another directory with --dir.",
-        ) from error
-    return True
-
-
-def _require_plain(cache: Cache) -> None:
-    held = [slot for slot in cache.slots if slot.state in ("instrumented", "edited")]
-    if held:
-        raise RewriterError(
-            "cache-instrumented",
-            f"{counted(len(held), 'wrapper')} in {cache.directory} "
-            f"{'has' if len(held) == 1 else 'have'} probes already: "
-            + ", ".join(slot.name for slot in held[:3])
-            + (", …" if len(held) > 3 else ""),
-            hint="Take them out with `rewriter cache restore`, or run the program as it is.",
-        )
-
-
-def _require_match(cache: Cache, choice: Choice) -> None:
-    """Raise where wrappers are there and none has a name, or a kernel, that was asked for."""
-    by_name = replace(choice, since=None, newest=None)
-    if not cache.slots or by_name == Choice():
-        return
-    chosen = choose(cache, by_name, now=0)
-    if chosen.slots or chosen.broken:
-        return
-    there = choose(cache, replace(by_name, kernels=None), now=0).slots
-    if not there or choice.kernels is None:
-        message = f"no wrapper in {cache.directory} has a name like {', '.join(choice.globs)}"
-        hint = f"There are {', '.join(slot.short for slot in cache.slots[:_NAMED])}"
-        total = len(cache.slots)
-    else:
-        kernels = dict.fromkeys(x.kernel for slot in there for x in slot.wrapper.located.launches)
-        message = (
-            f"no wrapper in {cache.directory} launches a kernel like {', '.join(choice.kernels)}"
-        )
-        hint = f"There are {', '.join(list(kernels)[:_NAMED])}"
-        total = len(kernels)
-    hint += ", …" if total > _NAMED else ""
-    raise RewriterError(
-        "no-wrapper-matches",
-        message,
-        hint=f"{hint}.\n  `rewriter cache list` shows all. If the program was not compiled into "
-        "this cache yet, run it once without this choice.",
-    )
-
-
-def _nothing_compiled(request: Request) -> RewriterError:
-    if request.choice == Choice():
-        message = f"the program ran, and left no wrapper in {request.directory}"
-    else:
-        message = (
-            f"the program ran, and no wrapper in {request.directory} is one that was asked for"
-        )
-    return RewriterError(
-        "nothing-compiled",
-        message,
-        hint="It may compile nothing with Inductor, or set a cache directory of its own: pass that "
-        "with --dir. `rewriter cache list` shows what is there.",
-    )
+        slots = scan(directory).slots
+    except RewriterError:
+        return False
+    return any(among is None or slot.path in among for slot in slots)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rewriter.cache import journal, mutate
-from rewriter.cache.journal import Journal
 from rewriter.cache.lock import locked
-from rewriter.cache.mutate import Cleared, Placed, Refused
-from rewriter.cache.slots import Cache, Slot, rescan, scan
+from rewriter.cache.slots import Cache, scan
+from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
-from rewriter.instrumentation.types import Selection
 
 Tell = Callable[[str], None]
+
+_NAMED = 3  # wrappers in an error
 
 
 @contextmanager
@@ -37,45 +37,34 @@ def _recovered(directory: Path, tell: Tell) -> Cache:
     cache = scan(directory)
     if died is None:
         return cache
-    cleared = mutate.recover(cache, died)
-    tell(
-        f"restored {counted(len(cleared.restored), 'wrapper')} that an interrupted `cache run` left"
-    )
-    for name in cleared.left:
-        tell(f"warning: {name} was edited meanwhile, and was left as it is")
+    # This one last: its journal names the others.
+    for other in map(Path, died.others):
+        if journal.interrupted(other) is not None:
+            with locked(other):
+                _recover(other, tell, f" in {other}")
+    _recover(directory, tell)
     return scan(directory)
 
 
-class Session:
-    """Probes in a cache for as long as a program runs."""
+def _recover(directory: Path, tell: Tell, where: str = "") -> None:
+    if (died := journal.interrupted(directory)) is None:
+        return
+    cleared = mutate.recover(scan(directory), died)
+    restored = counted(len(cleared.restored), "wrapper")
+    tell(f"restored {restored} that an interrupted `cache run` left{where}")
+    for name in cleared.left:
+        tell(f"warning: {name} was edited meanwhile, and was left as it is")
 
-    def __init__(self, directory: Path, command: str, go_on: Callable[[], bool]) -> None:
-        self._directory = directory
-        self._journal = Journal(directory, command)
-        self._go_on = go_on
-        self._slots: tuple[Slot, ...] = ()
 
-    def announce(self) -> None:
-        """Say that a run is in progress."""
-        self._journal.write(())
-
-    def place(
-        self, slots: Iterable[Slot], selection: Selection, *, overwrite: bool
-    ) -> tuple[tuple[Placed, ...], tuple[Refused, ...]]:
-        """Put probes into wrappers."""
-        self._slots = tuple(slots)
-        self._journal.write(slot.name for slot in self._slots)
-        return mutate.instrument(self._slots, selection, overwrite=overwrite, go_on=self._go_on)
-
-    def restore(self) -> Cleared:
-        """Give the originals back, as far as there are any: the program may have removed some."""
-        now = [slot for before in self._slots if (slot := rescan(before)) is not None]
-        cleared = mutate.clear_up(self._directory, mutate.restore(now))
-        self._slots = ()
-        return cleared
-
-    def close(self) -> Cleared | None:
-        """Restore what is not yet, and end."""
-        cleared = self.restore() if self._slots else None
-        self._journal.remove()
-        return cleared
+def require_plain(cache: Cache) -> None:
+    """Raise `RewriterError` where a wrapper has probes that nobody takes out."""
+    held = [slot for slot in cache.slots if slot.state in ("instrumented", "edited")]
+    if held:
+        raise RewriterError(
+            "cache-instrumented",
+            f"{counted(len(held), 'wrapper')} in {cache.directory} "
+            f"{'has' if len(held) == 1 else 'have'} probes already: "
+            + ", ".join(slot.name for slot in held[:_NAMED])
+            + (", …" if len(held) > _NAMED else ""),
+            hint="Take them out with `rewriter cache restore`, or run the program as it is.",
+        )

@@ -51,6 +51,11 @@ class Slot:
         return short(self.path)
 
     @property
+    def directory(self) -> Path:
+        """The cache that it is in."""
+        return self.path.parents[1]
+
+    @property
     def probes(self) -> tuple[str, ...]:
         """The probes in it."""
         return self.wrapper.probes.probes if self.wrapper.probes else ()

@@ -54,7 +54,7 @@ class ProbedRun:
     @property
     def following(self) -> tuple[str, ...]:
         """For each verdict, the command that would tell more; empty if none would."""
-        template, selection = _template(self.request), self.request.selection
+        template, selection = _template(self.request, self.run), self.request.selection
         return tuple(next_command(template, verdict, selection) for verdict in self.verdicts)
 
 
@@ -66,7 +66,7 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
     if run.dump is None:
         return ProbedRun(request, run)
     try:
-        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, _template(request)))
+        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, _template(request, run)))
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
@@ -129,8 +129,8 @@ def _calls(ran: CacheRun) -> list[Line]:
         lines.append(f"{never}: {counted(len(idle), 'wrapper')}: {listed(idle)}")
     if idle and len(idle) == len(calls) and ran.ended.code == 0 and not chosen:
         lines.append(
-            "a program that sets a cache directory of its own, or force_disable_caches, reads none "
-            "of these"
+            "a program that sets force_disable_caches, or a cache of its own where it was not "
+            "watched, reads none of these"
         )
     lines.append(f"{counted(ran.summary.launches, 'launch')} recorded")
     return lines
@@ -178,12 +178,18 @@ def _finding(finding: Anomaly) -> str:
     return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 
-def _template(request: Request) -> str:
+def _template(request: Request, run: CacheRun) -> str:
     """The command that would tell more, for any wrapper and probes."""
     words = ["rewriter", "run"]
-    if request.pinned:
+    caches = {one.slot.directory for one in run.placed if run.summary.calls.get(one.slot.path.name)}
+    if not request.pinned and len(caches) == 1 and caches <= set(run.others):
+        words += ["--dir", str(*caches)]
+    elif request.pinned:
         words += ["--dir", str(request.directory)]
-    words += ["--wrapper", f"{WRAPPER}*", OPTIONS]
+    # A wrapper of several caches has to be looked for by running the program.
+    if len(caches) < 2 and not (caches - {request.directory, *run.others}):
+        words += ["--wrapper", f"{WRAPPER}*"]
+    words += [OPTIONS]
     words += ["--blocking"] * request.blocking
     if request.timeout is not None:
         words += ["--timeout", f"{request.timeout:g}"]

@@ -8,6 +8,7 @@ Dynamo's graph, AOTAutograd's graphs, and before each wrapper the graph that Ind
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,20 @@ def read(path: Path) -> dict[str, CompilationTrace]:
                 # It comes behind the wrapper that it is about.
                 by_digest[one.last] = replace(by_digest[one.last], mappings=mappings(text))
     return by_digest
+
+
+def wrapper_paths(path: Path) -> tuple[Path, ...]:
+    """Where the wrappers of a log are, or were, those from a cache of graphs among them. Raises
+    `OSError`."""
+    paths: dict[Path, None] = {}
+    for about, _ in _entries(path):
+        facts = about.get("inductor_output_code")
+        if isinstance(facts, dict):
+            # `file_path` is absolute, and is not there before torch 2.9.
+            name = str(facts.get("file_path") or facts.get("filename") or "")
+            if os.path.isabs(name):
+                paths[Path(name)] = None
+    return tuple(paths)
 
 
 def mappings(text: str) -> Json:

@@ -63,6 +63,7 @@ class RunningEntry(Entry, frozen=True, kw_only=True):
     started: Seconds
     wrappers: tuple[str, ...]
     command: str
+    others: Annotated[tuple[str, ...], Meta(description="Other caches that it put probes into")]
 
 
 class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-list"):
@@ -153,6 +154,7 @@ class CacheRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-
     """`rewriter run --json -- COMMAND`, which is `rewriter cache run --json`."""
 
     directory: str
+    others: Annotated[tuple[str, ...], Meta(description="Other caches that the program used")]
     program: tuple[str, ...]
     command: str
     ended: EndedStatus
@@ -219,6 +221,7 @@ def run_document(probed: ProbedRun) -> CacheRunDocument:
     request, run = probed.request, probed.run
     return CacheRunDocument(
         directory=str(request.directory),
+        others=tuple(map(str, run.others)),
         program=request.program,
         command=request.command,
         ended=ended_status(run.ended),

@@ -1,0 +1,90 @@
+"""The caches of one run of a program: held, probed and restored together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rewriter.cache import mutate
+from rewriter.cache.journal import Journal
+from rewriter.cache.mutate import Cleared, Placed, Refused
+from rewriter.cache.session import Tell, require_plain, writing
+from rewriter.cache.slots import Cache, Slot, rescan, scan
+from rewriter.instrumentation.types import Selection
+
+
+class HeldCaches:
+    """Caches that a run has locked, the first one being that of the request.
+
+    The journal of each says which of its wrappers have probes, and that of the first one which
+    other caches do: whoever finds it after a kill restores them all.
+    """
+
+    def __init__(self, stack: ExitStack, command: str, tell: Tell, go_on: Callable[[], bool]):
+        self._stack = stack
+        self._command = command
+        self._tell = tell
+        self._go_on = go_on
+        self._journals: dict[Path, Journal] = {}
+        self._slots: tuple[Slot, ...] = ()
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        return tuple(self._journals)
+
+    def hold(self, directory: Path) -> Cache:
+        """Lock one more cache, and say in it that a run is in progress; what is in it.
+
+        Raises `RewriterError` where another command holds it, or wrappers in it have probes.
+        """
+        cache = self._stack.enter_context(writing(directory, self._tell))
+        require_plain(cache)
+        self._journals[directory] = Journal(directory, self._command)
+        self._announce()
+        return cache
+
+    def scan(self) -> Cache:
+        """What is in all of them, as one: the newest wrapper comes first."""
+        caches = [scan(directory) for directory in self._journals]
+        first, others = caches[0], caches[1:]
+        slots = [slot for cache in caches for slot in cache.slots]
+        return replace(
+            first,
+            slots=tuple(sorted(slots, key=lambda slot: (-slot.modified, slot.name))),
+            kernels=first.kernels + sum(cache.kernels for cache in others),
+        )
+
+    def place(
+        self, slots: Iterable[Slot], selection: Selection, *, overwrite: bool
+    ) -> tuple[tuple[Placed, ...], tuple[Refused, ...]]:
+        """Put probes into wrappers."""
+        self._slots = tuple(slots)
+        self._announce()
+        return mutate.instrument(self._slots, selection, overwrite=overwrite, go_on=self._go_on)
+
+    def restore(self) -> tuple[Cleared, ...]:
+        """Give the originals back, as far as there are any: the program may have removed some."""
+        cleared = []
+        for directory in self._journals:
+            before = (slot for slot in self._slots if slot.directory == directory)
+            now = [slot for one in before if (slot := rescan(one)) is not None]
+            cleared.append(mutate.clear_up(directory, mutate.restore(now)))
+        self._slots = ()
+        return tuple(cleared)
+
+    def close(self) -> tuple[Cleared, ...]:
+        """Restore what is not yet, and end."""
+        cleared = self.restore() if self._slots else ()
+        # The first one last: it names the others.
+        for journal in reversed(self._journals.values()):
+            journal.remove()
+        return cleared
+
+    def _announce(self) -> None:
+        """Write the journals: before the first wrapper gets probes."""
+        others = [str(directory) for directory in self.directories[1:]]
+        for number, (directory, journal) in enumerate(self._journals.items()):
+            names = (slot.name for slot in self._slots if slot.directory == directory)
+            journal.write(names, others=() if number else others)

@@ -23,8 +23,11 @@ def open_directory(path: Path) -> Artifact | None:
     One that cannot be read is no error of the directory's: the result names it. Raises
     `RewriterError` where there is no wrapper.
     """
-    if not path.is_dir():
-        return None
+    return gather(path, *read_directory(path)) if path.is_dir() else None
+
+
+def read_directory(path: Path) -> tuple[list[Opened], list[tuple[str, str]]]:
+    """The wrappers in a directory and below, and the files that were not looked into."""
     opened: list[Opened] = []
     unread: list[tuple[str, str]] = []
     pages, logs = [], []
@@ -51,4 +54,4 @@ def open_directory(path: Path) -> Artifact | None:
     # TORCH_COMPILE_DEBUG leaves a log, too, of what is there as files.
     files = {one.restored.source for one in opened if isinstance(one, OpenWrapper)}
     opened += traced_wrappers.wrappers(path, [one for one in traced if one.text not in files])
-    return gather(path, opened, unread)
+    return opened, unread

@@ -18,8 +18,10 @@ from typing import Any
 from rewriter.core import limits
 
 INDEX = "vllm_compile_cache.py"
+MODEL = "model"  # of each rank, where vLLM compiles ahead of time
 _GRAPH = "computation_graph.py"
 _INDEX_BYTES = 16 << 20  # some hundred entries of 200 bytes
+
 # An artifact by its name alone: vLLM names it so wherever it writes one.
 _ARTIFACT = re.compile(
     r"artifact_(?:shape|compile_range)_(?P<sizes>\w+|\(\d+, \d+\))_subgraph_(?P<piece>\d+)"
@@ -52,11 +54,12 @@ class Piece:
     names: tuple[str, ...]
 
     @property
-    def folder(self) -> str:
-        """What the names of its wrappers begin with: `submod_2/1-8192`."""
+    def title(self) -> str:
+        """What the names of its wrappers begin with: `submod_2/1-8192`, `submod_2/1-8192+30`."""
         name, _, sizes = self.names[0].partition(" ")
         sizes = re.sub(r"\W+", "-", sizes).strip("-")
-        return f"{name}/{sizes}" if sizes else name
+        more = f"+{len(self.names) - 1}" if len(self.names) > 1 else ""
+        return (f"{name}/{sizes}" if sizes else name) + more
 
 
 def is_standalone(folder: Path) -> bool:

@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rewriter.artifact import saved_directory
-from rewriter.artifact.directory import open_directory
-from rewriter.artifact.saved_directory import INDEX, STANDALONE, VLLM, Piece
+from rewriter.artifact.contained_wrappers import open_container
+from rewriter.artifact.directory import open_directory, read_directory
+from rewriter.artifact.gathered import Opened, gather
+from rewriter.artifact.saved_directory import INDEX, MODEL, STANDALONE, VLLM
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import is_scratch
@@ -25,15 +27,20 @@ def open_saved_directory(path: Path) -> Artifact | None:
         return None
     if saved_directory.is_standalone(path):
         return replace(open_directory(path) or Artifact(path, ()), directory=STANDALONE)
-    indexes = [one for one in sorted(path.rglob(INDEX)) if not is_scratch(one.relative_to(path))]
-    return _of_vllm(path, indexes) if indexes else None
+    indexes, models = _below(path, INDEX), _below(path, f"rank_*/{MODEL}")
+    return _of_vllm(path, indexes, models) if indexes or models else None
 
 
-def _of_vllm(path: Path, indexes: list[Path]) -> Artifact:
-    artifact = open_directory(path)
-    assert artifact is not None
-    unread = list(artifact.unread)
-    names: dict[Path, str] = {}
+def _below(path: Path, pattern: str) -> list[Path]:
+    """The files of a name in a directory and below."""
+    files = sorted(path.rglob(pattern))
+    return [one for one in files if one.is_file() and not is_scratch(one.relative_to(path))]
+
+
+def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
+    """The wrappers of vLLM's, those in files and those in containers."""
+    opened, unread = read_directory(path)
+    titles = {model: model.parent.relative_to(path).as_posix() for model in models}
     for index in indexes:
         folder = index.parent.relative_to(path)
         try:
@@ -41,40 +48,50 @@ def _of_vllm(path: Path, indexes: list[Path]) -> Artifact:
         except (ValueError, RewriterError) as error:
             unread.append((str(index.relative_to(path)), f"an index that cannot be read: {error}"))
             continue
-        for piece in pieces:
-            names[piece.path] = (folder / _title(piece)).as_posix()
+        titles |= {piece.path: (folder / piece.title).as_posix() for piece in pieces}
+    contained: list[Artifact] = []
+    for place, title in titles.items():
+        name = place.relative_to(path).as_posix()
+        if place.is_dir() or place.suffix == ".py":
+            continue
+        try:
+            container = open_container(place)
+        except RewriterError as error:
+            opened.append((title, error))
+            continue
+        if container is None:
+            unread.append((name, "no artifact of torch's"))
+        else:
+            contained.append(container)
+    opened += [wrapper for one in contained for wrapper in one.wrappers]
     taken: Counter[str] = Counter()
-    wrappers = [_named(path, one, names, taken) for one in artifact.wrappers]
-    wrappers.sort(key=lambda one: _in_order(one.name))
-    return replace(artifact, wrappers=tuple(wrappers), unread=tuple(unread), directory=VLLM)
+    named = [_named(path, one, titles, taken) for one in opened]
+    named.sort(key=_in_order)
+    gathered = gather(path, named, unread)
+    return replace(gathered, directory=VLLM, contained=tuple(contained))
 
 
-def _in_order(name: str) -> list[tuple[int, str]]:
+def _in_order(opened: Opened) -> list[tuple[int, str]]:
     """What sorts `submod_2` before `submod_10`."""
+    name = opened.name if isinstance(opened, OpenWrapper) else opened[0]
     parts = re.split(r"(\d+)", name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _title(piece: Piece) -> str:
-    more = len(piece.names) - 1
-    return f"{piece.folder}+{more}" if more else piece.folder
-
-
-def _named(
-    path: Path, wrapper: OpenWrapper, names: dict[Path, str], taken: Counter[str]
-) -> OpenWrapper:
-    """A wrapper under the name of its piece; of what vLLM does not name, as it is."""
-    place = next(
-        (one for one in _upwards(path, wrapper) if one in names),
-        None,
-    )
+def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[str]) -> Opened:
+    """A wrapper under the title of what it belongs to; of what vLLM does not name, as it is."""
+    if not isinstance(opened, OpenWrapper):
+        return opened
+    place = next((one for one in _upwards(path, opened) if one in titles), None)
     if place is None:
-        return wrapper
-    stem = f"{names[place]}/{wrapper.graph}"
+        return opened
+    # In a container the pieces of a model have folders of their own.
+    inner = PurePosixPath(opened.name).parent if opened.stored else PurePosixPath()
+    stem = (PurePosixPath(titles[place]) / inner / opened.graph).as_posix()
     taken[stem] += 1
     number = f"_{taken[stem]}" if taken[stem] > 1 else ""
-    name = f"{stem}{number}{wrapper.path.suffix}"
-    return replace(wrapper, wrapper=replace(wrapper.wrapper, name=name))
+    name = f"{stem}{number}{opened.path.suffix}"
+    return replace(opened, wrapper=replace(opened.wrapper, name=name))
 
 
 def _upwards(path: Path, wrapper: OpenWrapper) -> Iterator[Path]:

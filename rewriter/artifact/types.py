@@ -139,7 +139,8 @@ class Artifact:
     `unread` are files of a directory that were not looked into, and what they are. `damaged` are
     the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
     wrappers, which are in the order of its models. `container` is a file of torch's that holds
-    the wrappers among other things.
+    the wrappers among other things. `directory` is one that is loaded as a whole, and `contained`
+    are the containers in it, whose wrappers are among those of the directory.
     """
 
     path: Path
@@ -148,6 +149,7 @@ class Artifact:
     package: Package | None = None
     damaged: tuple[tuple[str, RewriterError], ...] = ()
     directory: SavedDirectory | None = None
+    contained: tuple[Artifact, ...] = ()
     container: Container | None = None
 
     @property

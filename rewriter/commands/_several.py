@@ -17,6 +17,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.files import Replacement, replace_all, write_copy, write_folder
 from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
+from rewriter.instrumentation import containers
 
 _LEAVE_OUT = "Or leave this wrapper out: --wrapper takes the names of others, and patterns."
 
@@ -28,6 +29,20 @@ class Result:
     wrapper: OpenWrapper
     after: bytes
     plain: bytes
+
+    @property
+    def file(self) -> Path:
+        """The file that changes."""
+        wrapper = self.wrapper
+        return wrapper.path if wrapper.stored is None else wrapper.inside or wrapper.path
+
+    @property
+    def source(self) -> bytes:
+        return self.after
+
+    @property
+    def original(self) -> bytes:
+        return self.plain
 
 
 def applies(arguments: argparse.Namespace, artifact: Artifact) -> bool:
@@ -50,7 +65,8 @@ def require_target(arguments: argparse.Namespace, artifact: Artifact) -> None:
         artifact.require_sound()
     if arguments.output == "-":
         raise artifact.several("Standard output takes one: choose it with --wrapper.")
-    traced = next((one for one in artifact.wrappers if one.inside is not None), None)
+    inside = (one for one in artifact.wrappers if one.inside is not None and one.stored is None)
+    traced = next(inside, None)
     shown = arguments.check or arguments.diff
     if traced is not None and (arguments.in_place or not (arguments.output or shown)):
         raise RewriterError(
@@ -101,19 +117,19 @@ def deliver(
     if arguments.check or not (arguments.output or arguments.in_place):
         pass
     elif arguments.in_place:
-        outputs = [one.wrapper.path for one in results]
-        replaced = [
-            Replacement(one.wrapper.path, one.wrapper.source, one.after, one.plain)
-            for one in results
-        ]
+        outputs = [one.file for one in results]
+        replaced = _replacements(artifact, results)
         for one, cache in zip(results, caches, strict=True):
             replaced += _pairs.replacements(cache, one.after, one.plain)
-        backups = replace_all(replaced, overwrite=arguments.overwrite)[: len(results)]
+        kept = replace_all(replaced, overwrite=arguments.overwrite)
+        backup_of = {one.path: backup for one, backup in zip(replaced, kept, strict=True)}
+        backups = [backup_of[one.file] for one in results]
     else:
         folder = Path(arguments.output)
-        names = [_name(artifact, one.wrapper) for one in results]
+        names = [_name(artifact, one) for one in results]
         outputs = [folder / name for name in names]
-        files = [(name, one.after) for name, one in zip(names, results, strict=True)]
+        after = {one.path: one.after for one in _replacements(artifact, results)}
+        files = [(name, after[one.file]) for name, one in zip(names, results, strict=True)]
         for name, one, cache in zip(names, results, caches, strict=True):
             files += _operators(one.wrapper, name)
             beside = _pairs.files_beside(cache, Path(name), one.after)
@@ -159,11 +175,30 @@ def where(arguments: argparse.Namespace, delivered: Sequence[Delivered]) -> str:
     return f"{counted(len(delivered), 'wrapper')} in {arguments.output}"
 
 
-def _name(artifact: Artifact, wrapper: OpenWrapper) -> str:
+def _replacements(artifact: Artifact, results: Sequence[Result]) -> list[Replacement]:
+    """The files that change, each once: several wrappers may stand in one."""
+    groups: dict[Path, list[Result]] = {}
+    for one in results:
+        groups.setdefault(one.file, []).append(one)
+    inside = {one.path: one for one in artifact.contained}
+    replaced = []
+    for path, group in groups.items():
+        if container := inside.get(path):
+            assert container.container is not None
+            before = container.container.contents.data
+            after = containers.probed(container, [(one.wrapper, one) for one in group])
+            replaced.append(Replacement(path, before, after, containers.plain(container)))
+        else:
+            (one,) = group
+            replaced.append(Replacement(path, one.wrapper.source, one.after, one.plain))
+    return replaced
+
+
+def _name(artifact: Artifact, result: Result) -> str:
     """Where a result goes below the directory for all: of a copy, where it comes from."""
     if artifact.directory is None:
-        return wrapper.name
-    return wrapper.path.relative_to(artifact.path).as_posix()
+        return result.wrapper.name
+    return result.file.relative_to(artifact.path).as_posix()
 
 
 def _operators(wrapper: OpenWrapper, name: str) -> list[tuple[str, bytes]]:

@@ -11,12 +11,12 @@ import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rewriter.artifact.contained_wrappers import container_in
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.instrumentation import options_line
-from rewriter.instrumentation.types import Instrumented
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,17 @@ def original_key(wrapper: OpenWrapper) -> str:
     return (recorded[0].key if recorded else "") or wrapper.stored.key
 
 
-def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, Instrumented]]) -> bytes:
+class NewSource(Protocol):
+    """What becomes of a wrapper: its new source, and the one without probes."""
+
+    @property
+    def source(self) -> bytes: ...
+
+    @property
+    def original(self) -> bytes: ...
+
+
+def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]]) -> bytes:
     """A container with instrumented wrappers in place of those that they were made from.
 
     Raises `RewriterError` where taking the probes out again would not give the container back.

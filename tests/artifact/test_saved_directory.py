@@ -15,6 +15,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.saved_directory import pieces
 from rewriter.cli import main
 
+CONTAINERS = Path(__file__).parents[2] / "fixtures" / "containers"
 WRAPPER = get("cpu-torch2.13/mlp").path.read_bytes()
 OTHER = get("cpu-torch2.13/conv").path.read_bytes()
 KEY = "cb" + "a" * 50
@@ -207,3 +208,57 @@ def test_paths_of_an_index_lead_nowhere_else(tmp_path: Path) -> None:
     index(folder, {(None, 0, "inductor"): ("f", "../outside.py"), (None, 1, "i"): ("..", "/")})
     (one,) = pieces(folder / "vllm_compile_cache.py")
     assert one.names == ("subgraph_3",)
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    """A cache directory of vLLM's with an artifact in one file, and a model ahead of time."""
+    folder = tmp_path / "cache" / "hash" / "rank_0_0" / "backbone"
+    name = "artifact_compile_range_1_8192_subgraph_0"
+    index(folder, {((1, 8192), 0, "inductor_standalone"): (name, f"/old/{name}")})
+    shutil.copyfile(CONTAINERS / "standalone.bin", folder / name)
+    ahead = tmp_path / "cache" / "torch_aot_compile" / "hash" / "rank_0_0"
+    ahead.mkdir(parents=True)
+    shutil.copyfile(CONTAINERS / "vllm-model", ahead / "model")
+    return tmp_path / "cache"
+
+
+def test_artifacts_in_one_file(binary: Path, tmp_path: Path) -> None:
+    before = contents(binary)
+    assert names(binary) == [
+        "hash/rank_0_0/backbone/subgraph_0/1-8192/inference.py",
+        "torch_aot_compile/hash/rank_0_0/submod_0/1-8192/inference.py",
+    ]
+    probed, back = tmp_path / "probed", tmp_path / "back"
+    assert main(["instrument", str(binary), "-o", str(probed), "--probe", "print"]) == 0
+    assert names(probed) == names(binary)
+    after = contents(probed)
+    assert {name.rpartition("/")[2] for name in before if before[name] != after[name]} == {
+        "artifact_compile_range_1_8192_subgraph_0",
+        "model",
+    }
+    assert all(one.probes is not None for one in open_artifact(probed).wrappers)
+    assert main(["strip", str(probed), "-o", str(back)]) == 0
+    assert contents(back) == before
+
+
+def test_artifacts_in_one_file_in_place(binary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(binary)
+    assert main(["instrument", str(binary), "--in-place", "--probe", "print"]) == 0
+    assert "2 wrappers changed in place, 2 originals kept" in capsys.readouterr().err
+    kept = {name for name in contents(binary) if name.endswith(".orig")}
+    assert all(contents(binary)[name] == before[name.removesuffix(".orig")] for name in kept)
+    assert main(["diff", str(binary), str(binary)]) == 0
+    assert main(["strip", str(binary), "--in-place", "--wrapper", "*submod_0*"]) == 0
+    assert len(contents(binary)) == len(before) + 1
+    assert main(["strip", str(binary), "--in-place"]) == 0
+    assert contents(binary) == before
+
+
+def test_a_damaged_artifact_is_named(binary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = next(binary.rglob("model"))
+    model.write_bytes(model.read_bytes()[:-100])
+    assert main(["list", str(binary)]) == 0
+    assert "not read: torch_aot_compile/hash/rank_0_0" in capsys.readouterr().err
+    assert main(["instrument", str(binary), "--in-place"]) == 2
+    assert not list(binary.rglob("*.orig"))

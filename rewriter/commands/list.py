@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rewriter.artifact.locate_all import locate_all
 from rewriter.artifact.naming.names import of_artifact
@@ -15,7 +15,7 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
-from rewriter.dump.names import Names
+from rewriter.dump.names import Names, SourceLine, listed
 from rewriter.locate.types import Launch
 
 
@@ -25,11 +25,17 @@ def add(parser: Parser) -> None:
     add_model_option(parser)
     group = parser.group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object")
+    group.add_argument(
+        "--sources",
+        action="store_true",
+        help="quote the lines of the model, and the nodes of the graph that each launch computes",
+    )
     group.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
     parser.add_examples(
         ("the launches of a wrapper", "rewriter list output_code.py"),
         ("of all wrappers that a compilation left", "rewriter list torch_compile_debug"),
         ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
+        ("which lines of the model each launch computes", "rewriter list output_code.py --sources"),
         ("a package, for a script", "rewriter list model.pt2 --json"),
     )
     parser.set_defaults(act=act)
@@ -46,10 +52,13 @@ def act(arguments: argparse.Namespace) -> int:
         emit(list_document(artifact, names))
     else:
         for wrapper in artifact.wrappers:
+            known = names.get(wrapper.name, Names())
             if len(artifact.wrappers) > 1 or (wrapper.stored and wrapper.stored.submodules):
-                say(_head(wrapper), style="bold")
-            if wrapper.launches:
-                say(*_table(wrapper.launches, names.get(wrapper.name, Names())))
+                say(_head(wrapper, known), style="bold")
+            if wrapper.launches and arguments.sources:
+                say(*_sources(wrapper.launches, known))
+            elif wrapper.launches:
+                say(*_table(wrapper.launches, known))
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
         for call in unrecognised:
@@ -64,12 +73,26 @@ def act(arguments: argparse.Namespace) -> int:
     return DIFFERS if arguments.strict and unrecognised else OK
 
 
-def _head(wrapper: OpenWrapper) -> str:
+def _head(wrapper: OpenWrapper, names: Names) -> str:
     """What stands above the launches of one of several wrappers."""
-    about: list[str] = [] if wrapper.graph == "inference" else [wrapper.graph]
+    of = f" of {names.graph}" if names.graph else ""
+    about = [] if wrapper.graph == "inference" and not of else [f"{wrapper.graph}{of}"]
     if wrapper.stored is not None:
         about += wrapper.stored.submodules
-    return f"{wrapper.name}: {', '.join(about)}".rstrip()
+    other = {"forward": "backward", "backward": "forward"}.get(wrapper.graph)
+    partner = f"; its {other} is {names.partner}" if names.partner else ""
+    return f"{wrapper.name}: {', '.join(about)}{partner}".rstrip()
+
+
+def _sources(launches: tuple[Launch, ...], names: Names) -> Iterator[Line]:
+    """Each launch with the lines of the model, and the nodes of the graph, that it computes."""
+    for launch in launches:
+        yield f"#{launch.index} {launch.kernel} (line {launch.line})"
+        yield from (f"  {line}" for line in names.lines.get(launch.index, ()))
+        yield from (f"    {node}" for node in names.computes.get(launch.index, ()))
+        if launch.index not in names.lines:
+            nodes = " ".join(launch.source_nodes or names.nodes.get(launch.index, ()))
+            yield f"  no line of the model is known{nodes and f'; source nodes: {nodes}'}"
 
 
 def _graphs(artifact: Artifact) -> str:
@@ -83,7 +106,9 @@ def _graphs(artifact: Artifact) -> str:
 
 def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:
     given = {name: one.name for name, one in names.inputs.items() if one.name}
-    rows = [["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]]
+    lines = names.lines
+    head = ["#", "line", "kind", "kernel", "reads", "writes", "source nodes"]
+    rows = [[*head, *(["model"] if lines else [])]]
     for launch in launches:
         tensors = [argument for argument in launch.args if argument.type == "tensor"]
         rows.append(
@@ -95,9 +120,15 @@ def _table(launches: tuple[Launch, ...], names: Names) -> Sequence[Line]:
                 _names((a.name for a in tensors if a.role != "out"), given),
                 _names((a.name for a in tensors if a.role != "in"), given),
                 " ".join(launch.source_nodes or names.nodes.get(launch.index, ())),
+                *([_place(lines.get(launch.index, ()))] if lines else []),
             ]
         )
     return table(rows)
+
+
+def _place(lines: Sequence[SourceLine]) -> str:
+    """The lines of the model in few words, and the text of the first."""
+    return " ".join(filter(None, (listed(lines), lines[0].code))) if lines else ""
 
 
 def _names(names: Iterable[str], given: Mapping[str, str]) -> str:

@@ -34,8 +34,12 @@ class Document(Entry, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 _E = TypeVar("_E", bound=Entry)
 
 
-def entry(into: type[_E], value: object) -> _E:
-    """The attributes of a value that an entry has by the same names, at every depth."""
+def entry(into: type[_E], value: object, **more: object) -> _E:
+    """The attributes of a value that an entry has by the same names, at every depth; `more` are
+    those that the value lacks."""
+    if more:
+        rest = (name for name in into.__struct_fields__ if name not in more)
+        return convert(more | {x: getattr(value, x) for x in rest}, into, from_attributes=True)
     return convert(value, into, from_attributes=True)
 
 

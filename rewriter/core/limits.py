@@ -38,6 +38,8 @@ JSON_DEPTH = 100
 COMMAND_BYTES = 1 << 20
 # `<` without `>` in one statement of C++: each may open a template, and the parser tries them all.
 ANGLES = 2_000
+# One entry of a cache: a graph of thousands of nodes has 2 MB, its Triton kernels may have tens.
+ENTRY_BYTES = 256 << 20
 # One page of tlparse, or one line of a log: tags make the text of a wrapper ten times longer.
 PAGE_BYTES = 256 << 20
 

@@ -88,10 +88,21 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class WrapperNames(Struct, frozen=True, kw_only=True):
     """The model's names of one wrapper: source nodes of launches by their index, and of inputs the
-    name and where it is first used."""
+    name and where it is first used.
+
+    `lines` are those of the model that launches compute: file, number, function, text. `computes`
+    are the nodes of Inductor's graph, `graph` says which part of the model the wrapper is,
+    `partner` is the wrapper of the other direction, and `saved` says of inputs of a backward which
+    variable of its forward they are.
+    """
 
     source_nodes: dict[str, tuple[str, ...]] = {}
     inputs: dict[str, tuple[str, str]] = {}
+    lines: dict[str, tuple[tuple[str, Count, str, str], ...]] = {}
+    computes: dict[str, tuple[str, ...]] = {}
+    graph: str = ""
+    partner: str = ""
+    saved: dict[str, str] = {}
 
 
 class NamesFile(Struct, frozen=True, kw_only=True):

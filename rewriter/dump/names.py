@@ -6,12 +6,12 @@ first run traced, and are a file of their own, so that probes are the same with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rewriter.core import json_text, limits
 from rewriter.core.json_text import JsonError
@@ -20,6 +20,30 @@ if TYPE_CHECKING:
     from rewriter.dump.documents import WrapperNames
 
 FILE = "names.json"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of the model that a launch computes, or a part of it. `code` is its text."""
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+
+    @property
+    def short(self) -> str:
+        """Such as `model.py:12`."""
+        return f"{self.file_name}:{self.line}"
+
+    @property
+    def file_name(self) -> str:
+        return self.file.replace("\\", "/").rpartition("/")[2]
+
+    def __str__(self) -> str:
+        where = f" in {self.function}" if self.function else ""
+        return f"{self.short}{where}: {self.code}" if self.code else f"{self.short}{where}"
 
 
 @dataclass(frozen=True)
@@ -34,10 +58,34 @@ class Input:
 class Names:
     """`nodes` are the source nodes of launches by index: Dynamo's names, where it is not known
     which, the lines of the model (`model.py:12`), and without those the nodes of Inductor's graph.
-    `inputs` are by the names that the wrapper gives to them."""
+    `inputs` are by the names that the wrapper gives to them.
+
+    `lines` are the lines of the model that launches compute, `computes` the nodes of Inductor's
+    graph, such as `log = aten.log.default(addmm)`, both by the index of the launch. `graph` says
+    which part of the model the wrapper is: `model (model.py:9)`. `partner` is the name of the
+    wrapper of the other direction, where a model is trained. `saved` says of inputs of a backward
+    which variable of its forward they are.
+    """
 
     nodes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    lines: Mapping[int, tuple[SourceLine, ...]] = field(default_factory=dict)
+    computes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    graph: str = ""
+    partner: str = ""
+    saved: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return any((self.nodes, self.inputs, self.lines, self.computes, self.partner))
+
+
+def listed(lines: Iterable[SourceLine]) -> str:
+    """Where lines are, in few words: `model.py:9,10 loss.py:3`."""
+    numbers: dict[str, list[str]] = {}
+    for one in lines:
+        numbers.setdefault(one.file_name, []).append(str(one.line))
+    return " ".join(f"{name}:{','.join(dict.fromkeys(x))}" for name, x in numbers.items())
 
 
 def write(dump: Path, names: Mapping[str, Names]) -> None:
@@ -53,6 +101,14 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
             sha256: WrapperNames(
                 source_nodes={str(index): nodes for index, nodes in one.nodes.items()},
                 inputs={name: (given.name, given.at) for name, given in one.inputs.items()},
+                lines={
+                    str(index): tuple((x.file, x.line, x.function, x.code) for x in lines)
+                    for index, lines in one.lines.items()
+                },
+                computes={str(index): nodes for index, nodes in one.computes.items()},
+                graph=one.graph,
+                partner=one.partner,
+                saved=dict(one.saved),
             )
             for sha256, one in names.items()
         },
@@ -91,6 +147,15 @@ def _read(path: Path, changed: int) -> Mapping[str, Names]:
 
 def _names(one: WrapperNames) -> Names:
     return Names(
-        {int(index): nodes for index, nodes in one.source_nodes.items() if index.isdecimal()},
+        _by_launch(one.source_nodes),
         {name: Input(*given) for name, given in one.inputs.items()},
+        _by_launch({k: tuple(SourceLine(*x) for x in lines) for k, lines in one.lines.items()}),
+        _by_launch(one.computes),
+        one.graph,
+        one.partner,
+        one.saved,
     )
+
+
+def _by_launch(given: Mapping[str, _T]) -> dict[int, _T]:
+    return {int(index): value for index, value in given.items() if index.isdecimal()}

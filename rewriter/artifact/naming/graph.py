@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 MOST_BYTES = 32 << 20  # of a text that is read at all
 
 _INPUT = re.compile(r"(\w+): ?\"[^\"]*\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
-_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in [^,]*, code: (.*)$")
+_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
 _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
 _NODE = re.compile(r"^\s+(\w+)(?:: ?\"[^\"]*\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
@@ -32,6 +33,7 @@ class ModelLine:
     line: int
     code: str
     turn: int = 0
+    function: str = ""
 
     @property
     def short(self) -> str:
@@ -41,13 +43,14 @@ class ModelLine:
 @dataclass(frozen=True)
 class FxNode:
     """One operation. `reads` are the nodes and inputs in its arguments, `item` its index of a
-    tuple, if it is one."""
+    tuple, if it is one. `call` is its text, such as `aten.log.default(addmm)`."""
 
     name: str
     operator: str
     reads: tuple[str, ...]
     place: ModelLine | None = None
     item: int | None = None
+    call: str = ""
 
     @property
     def is_view(self) -> bool:
@@ -88,11 +91,12 @@ def parse(text: str) -> FxGraph | None:
     place: ModelLine | None = None
     turns: dict[tuple[str, int], int] = {}
     outputs: tuple[str, ...] = ()
-    for line in body.split("\n"):
+    lines = iter(body.split("\n"))
+    for line in lines:
         if match := _PLACE.match(line):
             key = match[1], int(match[2])
             turns[key] = turns.get(key, -1) + 1
-            place = ModelLine(*key, match[3], turns[key])
+            place = ModelLine(*key, match[4], turns[key], match[3])
         elif _UNKNOWN.match(line):
             place = None
         elif match := _NODE.match(line):
@@ -104,7 +108,11 @@ def parse(text: str) -> FxGraph | None:
             node = _node(name, value, place, inputs, nodes)
             nodes[name] = node
         elif line.lstrip().startswith("return "):
-            outputs = _returned(line.strip().removeprefix("return "))
+            text = line.strip().removeprefix("return ")
+            # AOTAutograd's graphs have a line for each, with what it is behind.
+            rest = lines if text == "(" else ()
+            members = takewhile(lambda line: line.strip() not in (")", ""), rest)
+            outputs = _returned(text + "".join(x.partition("#")[0].strip() for x in members))
             break
     return FxGraph(inputs, nodes, outputs)
 
@@ -119,15 +127,18 @@ def _node(
     def named(text: str) -> tuple[str, ...]:
         return tuple(x for x in dict.fromkeys(_WORD.findall(text)) if x in inputs or x in nodes)
 
+    call = value.removeprefix("torch.ops.")
     if match := _ITEM.fullmatch(value):
-        return FxNode(name, "getitem", named(value), place, int(match[1]))
+        return FxNode(name, "getitem", named(value), place, int(match[1]), call)
     called, bracket, arguments = value.partition("(")
     parts = called.split(".")
     if not bracket or not parts[-1].isidentifier():
-        return FxNode(name, "", named(value), place)  # `a + b`, as Dynamo's graphs have it
+        return FxNode(
+            name, "", named(value), place, call=call
+        )  # `a + b`, as Dynamo's graphs have it
     operator = parts[3] if called.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
     # The name of an operator may be that of a node, too.
-    return FxNode(name, operator, named(arguments), place)
+    return FxNode(name, operator, named(arguments), place, call=call)
 
 
 def _returned(text: str) -> tuple[str, ...]:

@@ -4,51 +4,82 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.attribution import attribute
-from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode, parse
+from rewriter.artifact.naming.graph import FxGraph, FxNode, parse
+from rewriter.artifact.naming.known import Compilations, logs_of
+from rewriter.artifact.naming.lines import lines_of
 from rewriter.artifact.naming.trace import CompilationTrace
-from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.types import Json
 from rewriter.dump.names import Input, Names
 from rewriter.locate.types import Located
 
-# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
-# as Inductor lowered it.
-_GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
-_MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 _PLAIN = re.compile(r"PlainAOTInput\(idx=(\d+)\)")
 _TARGET = re.compile(r"(?:Param|Buffer)AOTInput\(target='([^']*)'\)")
 _TANGENT = re.compile(r"TangentAOTInput\(output=PlainAOTOutput\(idx=(\d+)\)\)")
 _PART = re.compile(r"\['([^']*)'\]|\.(\w+)|\[(\d+)\]")
+_UNTOLD = frozenset({"", "forward", "__call__", "<module>"})
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
 
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
     """The names of each wrapper that something is known of, by the wrapper's name."""
-    logs = set(_logs(artifact))
-    traces: dict[str, CompilationTrace] = {}
-    for log in sorted(logs):
-        try:
-            traces |= trace.read(log)
-        except OSError:
-            continue  # the wrappers are there, and their names are not
-    by_wrapper = {}
-    for wrapper in artifact.wrappers:
-        about = traces.get(trace.digest(wrapper.restored.source)) or _beside(wrapper)
-        if about is not None:
-            names = of_wrapper(wrapper.located, about)
-            if names.nodes or names.inputs:
-                by_wrapper[wrapper.name] = names
-    return by_wrapper
+    return of_wrappers(artifact.wrappers, Compilations(logs_of(artifact)))
+
+
+def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
+    """The names of some wrappers, by the wrapper's name.
+
+    Of a forward and a backward of one compilation the names say so: where both are given, also
+    which values the one saves for the other.
+    """
+    known: dict[str, tuple[OpenWrapper, FxGraph | None]] = {}
+    by_wrapper: dict[str, Names] = {}
+    for wrapper in wrappers:
+        about = compilations.of_wrapper(wrapper)
+        if about is None:
+            continue
+        lowered = parse(about.lowered)
+        partner = compilations.partner(wrapper, wrappers)
+        names = replace(of_wrapper(wrapper.located, about), graph=title(lowered), partner=partner)
+        known[wrapper.path.name if wrapper.inside is None else wrapper.name] = wrapper, lowered
+        by_wrapper[wrapper.name] = names
+    for name, names in by_wrapper.items():
+        wrapper = next(one for one in wrappers if one.name == name)
+        if names.partner and wrapper.graph == "backward":
+            forward = known.get(names.partner)
+            graph = (
+                forward[1] if forward else parse(compilations.graph_text(wrapper, names.partner))
+            )
+            saved = _saved(*forward, names) if forward else {}
+            by_wrapper[name] = replace(names, graph=title(graph) or names.graph, saved=saved)
+    return {name: names for name, names in by_wrapper.items() if names}
+
+
+def title(graph: FxGraph | None) -> str:
+    """Which part of the model a graph is, by its first line: `model (model.py:9)`."""
+    nodes = graph.nodes.values() if graph is not None else ()
+    place = next((node.place for node in nodes if node.place is not None), None)
+    if place is None:
+        return ""
+    # Most modules have a function of that name.
+    return place.short if place.function in _UNTOLD else f"{place.function} ({place.short})"
+
+
+def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict[str, str]:
+    """The variables of a forward that its backward is given, by the names of its inputs."""
+    if graph is None or not wrapper.located.entries:
+        return {}
+    outputs = wrapper.located.entries[0].outputs
+    pairs = zip(graph.outputs, outputs, strict=False) if len(graph.outputs) == len(outputs) else ()
+    return {name: buffer for name, buffer in pairs if buffer and name in backward.inputs}
 
 
 def of_wrapper(located: Located, traced: CompilationTrace) -> Names:
-    """The names that a log or a debug directory gives to what is in a wrapper."""
+    """The names that a log, a debug directory or an entry gives to what is in a wrapper."""
     lowered = parse(traced.lowered)
     if lowered is None or not located.entries:
         return Names()
@@ -63,33 +94,9 @@ def of_wrapper(located: Located, traced: CompilationTrace) -> Names:
     return Names(
         {index: names for index, names in nodes.items() if names},
         _inputs(lowered, parse(traced.traced) or lowered, dynamo, traced.sources),
+        lines_of(located, lowered, computed, traced.line_map),
+        {index: _calls(lowered, names) for index, names in computed.items() if names},
     )
-
-
-def _logs(artifact: Artifact) -> Iterator[Path]:
-    for wrapper in artifact.wrappers:
-        if wrapper.inside is not None and trace_log.is_log(wrapper.inside):
-            yield wrapper.inside
-    if artifact.path.is_dir() and artifact.package is None:
-        yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
-
-
-def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
-    """What lies beside a wrapper in a debug directory."""
-    folder = wrapper.path.parent
-    text = next(filter(None, (_text(folder / name) for name in _GRAPHS)), "")
-    if not text:
-        return None
-    return CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
-
-
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _by_provenance(located: Located, mappings: Json) -> dict[int, tuple[str, ...]]:
@@ -143,6 +150,8 @@ class _ModelNames:
             return list(map(str, before))
         if node.place is None:
             return [node.name]
+        if not self._blocks:  # Dynamo's graph is not known
+            return [node.name]
         key = node.place.file, node.place.line
         blocks = self._blocks.get(key, {})
         if len(blocks) == 1:
@@ -153,6 +162,12 @@ class _ModelNames:
         else:
             return [node.place.short]
         return [name for name in operations if name not in self._called] or operations
+
+
+def _calls(graph: FxGraph, names: Iterable[str]) -> tuple[str, ...]:
+    """The text of nodes, such as `log = aten.log.default(addmm)`."""
+    known = (graph.nodes[name] for name in names if name in graph.nodes)
+    return tuple(f"{node.name} = {node.call}" if node.call else node.name for node in known)
 
 
 def _inputs(

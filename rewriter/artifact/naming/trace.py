@@ -11,9 +11,10 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from rewriter.artifact.entries.types import Frame
 from rewriter.artifact.graph_kind import graph_of
 from rewriter.artifact.naming.graph import MOST_BYTES
 from rewriter.artifact.trace.log import ENTRY
@@ -33,6 +34,7 @@ class CompilationTrace:
 
     `sources` are Dynamo's expressions for tensors, such as `L['self']._parameters['w']`; `lowered`
     is the graph that Inductor lowered, `traced` AOTAutograd's, `dynamo` the one of the model.
+    `line_map` is that of `CacheEntry`.
     """
 
     sources: tuple[str, ...] = ()
@@ -40,6 +42,14 @@ class CompilationTrace:
     traced: str = ""
     lowered: str = ""
     mappings: Json = field(default_factory=dict)
+    line_map: tuple[tuple[int, Frame], ...] = ()
+
+    def completed(self, other: CompilationTrace | None) -> CompilationTrace:
+        """This, with what only another one has."""
+        if other is None:
+            return self
+        pairs = ((x.name, getattr(self, x.name) or getattr(other, x.name)) for x in fields(self))
+        return CompilationTrace(**dict(pairs))
 
 
 @dataclass

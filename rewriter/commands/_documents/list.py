@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._documents.fields import WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
-from rewriter.dump.names import Names
+from rewriter.dump.names import Names, SourceLine
 from rewriter.locate.types import Launch
 
 
@@ -25,6 +25,15 @@ class ArgumentEntry(Entry, frozen=True, kw_only=True):
     buffer: Annotated[str, Meta(description="The variable that owns the memory")]
     role: Role
     type: Type
+
+
+class SourceLineEntry(Entry, frozen=True, kw_only=True):
+    """A line of the model."""
+
+    file: str
+    line: LineNumber
+    function: Annotated[str, Meta(description="The function that it stands in")]
+    code: Annotated[str, Meta(description="Its text")]
 
 
 class LaunchEntry(Entry, frozen=True, kw_only=True):
@@ -39,6 +48,13 @@ class LaunchEntry(Entry, frozen=True, kw_only=True):
     origins: tuple[str, ...]
     source_nodes: Annotated[
         tuple[str, ...], Meta(description="The operations of the model that it computes")
+    ]
+    lines: Annotated[
+        tuple[SourceLineEntry, ...], Meta(description="The lines of the model that it computes")
+    ]
+    computes: Annotated[
+        tuple[str, ...],
+        Meta(description="Nodes of Inductor's graph, such as: log = aten.log.default(addmm)"),
     ]
     wrapper: WrapperName
 
@@ -68,6 +84,12 @@ class WrapperEntry(Entry, frozen=True, kw_only=True):
     ]
     submodules: Annotated[
         tuple[str, ...], Meta(description="The parts of the model that run it, with their sizes")
+    ]
+    model: Annotated[
+        str, Meta(description="The part of the model that it is, by its first line; may be empty")
+    ]
+    partner: Annotated[
+        str, Meta(description="The wrapper of the other direction, if a model is trained; or empty")
     ]
 
 
@@ -103,7 +125,10 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
     return ListDocument(
         launches=tuple(launch_entry(one, names.get(one.wrapper)) for one in artifact.launches),
         unrecognised=tuple(entry(WrapperUnrecognisedEntry, call) for call in artifact.unrecognised),
-        wrappers=tuple(_wrapper_entry(wrapper) for wrapper in artifact.wrappers),
+        wrappers=tuple(
+            _wrapper_entry(wrapper, names.get(wrapper.name, Names()))
+            for wrapper in artifact.wrappers
+        ),
         inputs=tuple(
             InputEntry(wrapper=wrapper, input=name, name=given.name, at=given.at)
             for wrapper, known in names.items()
@@ -118,11 +143,21 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
 
 def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
     """A launch; what the source does not say of its operators, the names do."""
-    nodes = launch.source_nodes or (names or Names()).nodes.get(launch.index, ())
-    return entry(LaunchEntry, replace(launch, source_nodes=nodes))
+    known = names or Names()
+    nodes = launch.source_nodes or known.nodes.get(launch.index, ())
+    return entry(
+        LaunchEntry,
+        replace(launch, source_nodes=nodes),
+        lines=source_lines(known.lines.get(launch.index, ())),
+        computes=known.computes.get(launch.index, ()),
+    )
 
 
-def _wrapper_entry(wrapper: OpenWrapper) -> WrapperEntry:
+def source_lines(lines: Iterable[SourceLine]) -> tuple[SourceLineEntry, ...]:
+    return tuple(entry(SourceLineEntry, one) for one in lines)
+
+
+def _wrapper_entry(wrapper: OpenWrapper, names: Names) -> WrapperEntry:
     return WrapperEntry(
         wrapper=wrapper.name,
         graph=wrapper.graph,
@@ -130,4 +165,6 @@ def _wrapper_entry(wrapper: OpenWrapper) -> WrapperEntry:
         launches=len(wrapper.launches),
         key="" if wrapper.stored is None else wrapper.stored.key,
         submodules=() if wrapper.stored is None else wrapper.stored.submodules,
+        model=names.graph,
+        partner=names.partner,
     )

@@ -1,0 +1,104 @@
+"""Reads one entry of a cache. See `CompiledFxGraph` in torch/_inductor/output_code.py, and
+`GenericAOTAutogradResult` in torch/_functorch/_aot_autograd/aot_autograd_result.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rewriter.artifact.entries.types import AutogradEntry, CacheEntry, Frame
+from rewriter.core import pickle_values
+from rewriter.core.pickle_values import Made
+
+_GRAPH = "CompiledFxGraph"
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE)
+
+
+def read_graph(data: bytes) -> CacheEntry | None:
+    """The compiled graph in the pickle of an entry, `None` where there is none.
+
+    Raises `PickleError` where it is no pickle.
+    """
+    found = pickle_values.objects(pickle_values.read(data))
+    return next(filter(None, map(_graph, found)), None)
+
+
+def read_autograd(data: bytes) -> AutogradEntry | None:
+    """What an entry of AOTAutograd says, `None` where it is none. Raises `PickleError`."""
+    for one in pickle_values.objects(pickle_values.read(data)):
+        forward = one.get("compiled_fw")
+        if not isinstance(forward, Made):
+            continue
+        backward = one.get("compiled_bw")
+        graphs = [_graph(side.get("result")) for side in (forward, backward) if _is_made(side)]
+        return AutogradEntry(
+            _key(forward),
+            _key(backward),
+            _text(one.get("aot_forward_graph_str")),
+            _text(one.get("aot_backward_graph_str")),
+            tuple(graph for graph in graphs if graph is not None),
+        )
+    return None
+
+
+def _is_made(value: Any) -> bool:
+    return isinstance(value, Made)
+
+
+def _key(side: Any) -> str:
+    """The key of the graph of a direction: its own in the cache, or that of the wrapper in it."""
+    if not isinstance(side, Made):
+        return ""
+    graph = _graph(side.get("result"))
+    if graph is not None:
+        return graph.cache_key
+    # Since torch 2.8 with lines that say what the key is made of; before, the key alone.
+    info = side.get("fx_graph_cache_info") or side.get("fx_graph_cache_key")
+    key = info[0] if isinstance(info, (tuple, list)) and info else info
+    return _text(key)
+
+
+def _graph(one: Any) -> CacheEntry | None:
+    if not isinstance(one, Made) or not one.name.endswith(_GRAPH):
+        return None
+    key = one.get("cache_key")
+    if not isinstance(key, str):
+        return None
+    options = one.get("fx_kwargs")
+    backward = options.get("is_backward") if isinstance(options, dict) else None
+    return CacheEntry(
+        cache_key=key,
+        fx_key=_text(one.get("_fx_graph_cache_key")),
+        lowered=_text(one.get("inductor_post_grad_graph_str")),
+        runnable=_text(one.get("runnable_graph_str")),
+        line_map=_line_map(one.get("cache_linemap")),
+        guards=_text(one.get("guards_expr")),
+        is_backward=backward if isinstance(backward, bool) else None,
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _line_map(value: Any) -> tuple[tuple[int, Frame], ...]:
+    pairs = []
+    for pair in value if isinstance(value, list) else ():
+        if isinstance(pair, tuple) and len(pair) == 2:
+            line, trace = pair
+            if isinstance(line, int) and isinstance(trace, str) and (frame := innermost(trace)):
+                pairs.append((line, frame))
+    return tuple(sorted(pairs, key=lambda pair: pair[0]))
+
+
+def innermost(trace: str) -> Frame | None:
+    """The last frame of a stack trace that has the text of its line; torch leaves its own out.
+
+    >>> innermost('  File "/m.py", line 9, in f\\n    y = x.log()\\n        ^^^\\n')
+    Frame(file='/m.py', line=9, function='f', code='y = x.log()')
+    """
+    frames = _FRAME.findall(trace)
+    if not frames:
+        return None
+    file, line, function, code = frames[-1]
+    return Frame(file, int(line[:9]), function, code.strip())

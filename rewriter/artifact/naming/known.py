@@ -1,0 +1,136 @@
+"""What is known of the compilation of wrappers: from logs, from debug directories, and from the
+entries of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rewriter.artifact.entries.index import EntryIndex, cache_of
+from rewriter.artifact.entries.types import CacheEntry
+from rewriter.artifact.naming import trace
+from rewriter.artifact.naming.graph import MOST_BYTES
+from rewriter.artifact.naming.trace import CompilationTrace
+from rewriter.artifact.trace import log as trace_log
+from rewriter.artifact.types import Artifact, OpenWrapper
+
+# What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
+# as Inductor lowered it.
+_GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
+_MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
+
+
+class Compilations:
+    """What is known of the compilations of some wrappers, which are read once."""
+
+    def __init__(self, logs: Iterable[Path] = ()) -> None:
+        self._traces: dict[str, CompilationTrace] = {}
+        for log in sorted(set(logs)):
+            try:
+                self._traces |= trace.read(log)
+            except OSError:
+                continue  # the wrappers are there, and their names are not
+        self._indexes: dict[Path, EntryIndex] = {}
+
+    @property
+    def damaged(self) -> Iterator[tuple[Path, str]]:
+        """The entries that cannot be read, and why."""
+        for index in self._indexes.values():
+            yield from index.damaged.items()
+
+    def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
+        """What is known of a wrapper. A log is of this very program: what an entry says may be of
+        another one, of which the graph is the same, and counts after it."""
+        traced = self._traces.get(trace.digest(wrapper.restored.source))
+        if traced is not None and traced.lowered and traced.traced:
+            return traced
+        others = self._of_entry(wrapper) or _beside(wrapper)
+        return others if traced is None else traced.completed(others)
+
+    def partner(self, wrapper: OpenWrapper, among: Sequence[OpenWrapper]) -> str:
+        """The name of the file of the other direction, of a wrapper that a model is trained with;
+        empty where it is not known."""
+        if wrapper.graph == "inference":
+            return ""
+        if (found := self._entry(wrapper)) is not None:
+            index, entry = found
+            if (pair := index.autograd(entry)) is not None:
+                keys = [index.wrapper_of(key) for key in (pair.forward, pair.backward)]
+                other = next((key for key in keys if key and key != entry.cache_key), "")
+                return f"{other}{wrapper.path.suffix}" if other else ""
+        group = _group(wrapper)
+        same = [x for x in among if group and _group(x) == group and x.graph != "inference"]
+        kinds = [one.graph for one in same]
+        if sorted(kinds) != ["backward", "forward"]:
+            return ""
+        return next(x.name for x in same if x.graph != wrapper.graph)
+
+    def graph_text(self, wrapper: OpenWrapper, partner: str) -> str:
+        """The graph of the forward of a wrapper's pair, by an entry of its cache."""
+        if (found := self._entry(wrapper)) is None:
+            return ""
+        other = found[0].of_wrapper(Path(partner).stem)
+        return other.lowered if other is not None else ""
+
+    def guards(self, wrapper: OpenWrapper) -> str:
+        """The condition on its integers under which a wrapper is right, as its entry has it."""
+        found = self._entry(wrapper)
+        return found[1].guards if found is not None else ""
+
+    def _entry(self, wrapper: OpenWrapper) -> tuple[EntryIndex, CacheEntry] | None:
+        if wrapper.inside is not None or (cache := cache_of(wrapper.path)) is None:
+            return None
+        index = self._indexes.setdefault(cache, EntryIndex(cache))
+        entry = index.of_wrapper(wrapper.path.stem)
+        return None if entry is None else (index, entry)
+
+    def _of_entry(self, wrapper: OpenWrapper) -> CompilationTrace | None:
+        if (found := self._entry(wrapper)) is None:
+            return None
+        index, entry = found
+        traced = ""
+        # Of the inputs of an inference AOTAutograd's graph says nothing more.
+        if wrapper.graph != "inference" or not entry.lowered:
+            pair = index.autograd(entry)
+            if pair is not None:
+                is_backward = pair.backward in (entry.fx_key, entry.cache_key)
+                traced = pair.backward_graph if is_backward else pair.forward_graph
+        return CompilationTrace(
+            traced=traced, lowered=entry.lowered or traced, line_map=entry.line_map
+        )
+
+
+def logs_of(artifact: Artifact) -> Iterator[Path]:
+    """The logs that say something of the wrappers of an artifact."""
+    for wrapper in artifact.wrappers:
+        if wrapper.inside is not None and trace_log.is_log(wrapper.inside):
+            yield wrapper.inside
+    if artifact.path.is_dir() and artifact.package is None:
+        yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
+
+
+def _group(wrapper: OpenWrapper) -> str:
+    """What the directions of one compilation have in common, in a log or a debug directory."""
+    if wrapper.inside is not None:
+        return f"{wrapper.inside}:{wrapper.name.rpartition('/')[0]}"
+    # `model__0_forward_1.0` and `model__0_backward_3.1`: torch/_inductor/debug.py.
+    head, found, _ = wrapper.path.parent.name.rpartition(f"_{wrapper.graph}_")
+    return str(wrapper.path.parent.with_name(head)) if found and head else ""
+
+
+def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
+    """What lies beside a wrapper in a debug directory."""
+    folder = wrapper.path.parent
+    text = next(filter(None, (_text(folder / name) for name in _GRAPHS)), "")
+    if not text:
+        return None
+    return CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,201 @@
+"""The plain values in a pickle, without loading it: no class is looked up, nothing is called.
+
+What a pickle would call is a `Made` that remembers the name, the arguments and the state. Opcodes
+are read by `pickletools.genops` of the standard library.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_CONSTANTS = {
+    "NONE": None,
+    "NEWTRUE": True,
+    "NEWFALSE": False,
+}
+_EMPTY = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_GET = frozenset({"GET", "BINGET", "LONG_BINGET"})
+_PUT = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+_IGNORED = frozenset({"PROTO", "FRAME", "STOP", "READONLY_BUFFER"})
+
+
+class PickleError(Exception):
+    """Data that is no pickle, or one that does not add up."""
+
+
+@dataclass(eq=False)
+class Made:
+    """What loading would have made by a call. `name` is that of what is called, `state` what it
+    would be given afterwards, `items` what would be put into it."""
+
+    name: str
+    arguments: Any = ()
+    state: Any = None
+    items: list[Any] = field(default_factory=list)
+
+    def get(self, key: str) -> Any:
+        """An attribute by its state; `None` where it has none of that name."""
+        state = self.state
+        if isinstance(state, tuple) and len(state) == 2:  # those of slots come second
+            state = {**_dict(state[0]), **_dict(state[1])}
+        return _dict(state).get(key)
+
+
+def read(data: bytes) -> Any:
+    """The value of the first pickle in `data`: lists, tuples, dictionaries, strings, bytes, numbers
+    and `Made`. Sets are lists. Raises `PickleError`."""
+    machine = _Machine()
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            machine.run(opcode.name, argument)
+    except PickleError:
+        raise
+    except (ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
+        raise PickleError(f"{type(error).__name__}: {error}") from error
+    if len(machine.stack) != 1:
+        raise PickleError(f"it ends with {len(machine.stack)} values")
+    return machine.stack[0]
+
+
+def objects(value: Any) -> Iterator[Made]:
+    """Every `Made` in a value, the outer one first; each once."""
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        one = left.pop()
+        if not isinstance(one, (Made, list, tuple, dict)) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Made):
+            yield one
+            left += [one.items, one.state, one.arguments]
+        else:
+            left += reversed(list(one.values() if isinstance(one, dict) else one))
+
+
+def _dict(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class _Machine:
+    """The stack and the memo of a pickle."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self._below: list[list[Any]] = []  # the stacks under the marks
+        self._memo: dict[int, Any] = {}
+
+    def run(self, name: str, argument: Any) -> None:
+        """One opcode, by its name in `pickletools`."""
+        if name == "MEMOIZE":
+            self._memo[len(self._memo)] = self.stack[-1]
+        elif name in _GET:
+            self.stack.append(self._memo[int(argument)])
+        elif name in _PUT:
+            self._memo[int(argument)] = self.stack[-1]
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            self.stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            self._below.append(self.stack)
+            self.stack = []
+        elif name in _TUPLES:
+            self.stack.append(tuple(self._take(_TUPLES[name])))
+        elif name in ("TUPLE", "LIST", "DICT", "FROZENSET"):
+            given = self._marked()
+            self.stack.append(
+                tuple(given) if name == "TUPLE" else _pairs(given) if name == "DICT" else given
+            )
+        elif name in ("APPEND", "APPENDS", "ADDITEMS"):
+            self._extend(self._take(1) if name == "APPEND" else self._marked())
+        elif name in ("SETITEM", "SETITEMS"):
+            self._update(self._take(2) if name == "SETITEM" else self._marked())
+        elif name in ("POP", "DUP", "POP_MARK"):
+            self._shuffle(name)
+        elif name not in _IGNORED and not self._calls(name, argument):
+            if argument is None:
+                raise PickleError(f"the opcode {name}")
+            self.stack.append(argument)
+
+    def _calls(self, name: str, argument: Any) -> bool:
+        """An opcode by which a pickle names something or calls it; whether it is one."""
+        if name in ("GLOBAL", "EXT1", "EXT2", "EXT4", "PERSID"):
+            self.stack.append(Made(".".join(str(argument).split(" "))))
+        elif name == "NEXT_BUFFER":
+            self.stack.append(Made("buffer"))
+        elif name == "BINPERSID":
+            self.stack.append(Made("persistent", tuple(self._take(1))))
+        elif name == "STACK_GLOBAL":
+            self.stack.append(Made(".".join(map(str, self._take(2)))))
+        elif name in ("REDUCE", "NEWOBJ"):
+            self.stack.append(_made(*self._take(2)))
+        elif name == "NEWOBJ_EX":
+            what, arguments, _ = self._take(3)
+            self.stack.append(_made(what, arguments))
+        elif name == "OBJ":
+            what, *given = self._marked()
+            self.stack.append(_made(what, tuple(given)))
+        elif name == "INST":
+            self.stack.append(Made(".".join(str(argument).split(" ")), tuple(self._marked())))
+        elif name == "BUILD":
+            (state,) = self._take(1)
+            if isinstance(self.stack[-1], Made):
+                self.stack[-1].state = state
+        else:
+            return False
+        return True
+
+    def _shuffle(self, name: str) -> None:
+        if name == "DUP":
+            self.stack.append(self.stack[-1])
+        elif name == "POP_MARK" or not self.stack:
+            self._marked()
+        else:
+            self.stack.pop()
+
+    def _take(self, count: int) -> list[Any]:
+        if len(self.stack) < count:
+            raise PickleError("it takes more values than there are")
+        taken = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return taken
+
+    def _marked(self) -> list[Any]:
+        """What stands on the last mark."""
+        if not self._below:
+            raise PickleError("it has no mark for what it takes")
+        taken, self.stack = self.stack, self._below.pop()
+        return taken
+
+    def _extend(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, Made):
+            target = target.items
+        if not isinstance(target, list):
+            raise PickleError("it appends to what is no list")
+        target.extend(values)
+
+    def _update(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, Made):
+            target.items += values
+        elif isinstance(target, dict):
+            target.update(_pairs(values))
+        else:
+            raise PickleError("it sets items of what is no dictionary")
+
+
+def _made(what: Any, arguments: Any) -> Made:
+    return Made(what.name if isinstance(what, Made) else "", arguments)
+
+
+def _pairs(values: list[Any]) -> dict[Any, Any]:
+    """The dictionary of keys and values in turn, as far as keys are plain."""
+    pairs = zip(values[::2], values[1::2], strict=True)
+    plain = (str, int, float, bytes, type(None))
+    return {key: value for key, value in pairs if isinstance(key, plain)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rewriter.comparison.dumps.types import DIFFERS, LaunchComparison, TensorComparison
 from rewriter.core.terminal import level_style, say, table
 from rewriter.core.text import figure
+from rewriter.diagnosis.verdict_text import model_lines
 from rewriter.dump.rows import ScalarRow, TensorRow
 
 _SHOWN = 20  # rows of a list, unless all are asked for
@@ -45,6 +46,8 @@ def show_culprit(launch: LaunchComparison) -> None:
         say(f"  in B: {launch.b}")
     if launch.place.source_nodes:
         say(f"  source nodes: {' '.join(launch.place.source_nodes)}")
+    for line in model_lines(launch.place.lines):
+        say(f"  at {line}")
     for reason in launch.reasons:
         say(f"  {reason}")
     if launch.unmatched:

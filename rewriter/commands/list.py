@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rewriter.artifact.locate_all import locate_all
-from rewriter.artifact.naming.names import of_artifact
+from rewriter.artifact.naming.known import Compilations, logs_of
+from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
@@ -45,7 +46,8 @@ def act(arguments: argparse.Namespace) -> int:
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
-    names = of_artifact(artifact)
+    compilations = Compilations(logs_of(artifact))
+    names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:
         from rewriter.commands._documents.list import list_document
 
@@ -67,6 +69,8 @@ def act(arguments: argparse.Namespace) -> int:
             message(f"not read: {name}: {what}")
         for name, error in artifact.damaged:
             message(f"not read: {name}: {error.message}")
+        for file, why in compilations.damaged:
+            message(f"not read: {file}: {why}")
         message(
             f"{len(launches)} launches, {len(unrecognised)} unrecognised calls{_graphs(artifact)}"
         )

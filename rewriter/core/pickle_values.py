@@ -1,7 +1,8 @@
 """The plain values in a pickle, without loading it: no class is looked up, nothing is called.
 
 What a pickle would call is a `Made` that remembers the name, the arguments and the state. Opcodes
-are read by `pickletools.genops` of the standard library.
+are read by `pickletools.genops` of the standard library. For what is put into another pickle,
+`pickle_reader.py` says where things stand; here is what they are, lists and numbers, too.
 """
 
 from __future__ import annotations

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from rewriter.core.documents import Count, Entry, Row, as_json
+from rewriter.core.documents import Count, Entry, LineNumber, Row, as_json, entry
 from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import Held, Producer, Verdict, VerdictArgument, VerdictState
 from rewriter.dump.documents import EndedStatus
+from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ValueRow, to_json
+
+
+class SourceLineEntry(Entry, frozen=True, kw_only=True):
+    """A line of the model."""
+
+    file: str
+    line: LineNumber
+    function: Annotated[str, Meta(description="The function that it stands in")]
+    code: Annotated[str, Meta(description="Its text")]
 
 
 class ProducerEntry(Entry, frozen=True, kw_only=True):
@@ -81,6 +92,20 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
         ProducerEntry | None, Meta(description="The launch that made the first NaN of them")
     ]
     notes: tuple[str, ...]
+    lines: Annotated[
+        tuple[SourceLineEntry, ...],
+        Meta(description="The lines of the model that the launch computes"),
+    ]
+    computes: Annotated[
+        tuple[str, ...],
+        Meta(description="Nodes of Inductor's graph, such as: log = aten.log.default(addmm)"),
+    ]
+    model: Annotated[
+        str, Meta(description="The part of the model that the wrapper is, by its first line")
+    ]
+    partner: Annotated[
+        str, Meta(description="The wrapper of the other direction, if a model is trained")
+    ]
 
 
 def verdict_entry(verdict: Verdict) -> VerdictEntry:
@@ -109,7 +134,15 @@ def verdict_entry(verdict: Verdict) -> VerdictEntry:
         cause=None if verdict.cause is None else _producer(verdict.cause),
         effect=None if verdict.effect is None else _producer(verdict.effect),
         notes=verdict.notes,
+        lines=source_lines(verdict.lines),
+        computes=verdict.computes,
+        model=verdict.graph,
+        partner=verdict.partner,
     )
+
+
+def source_lines(lines: Iterable[SourceLine]) -> tuple[SourceLineEntry, ...]:
+    return tuple(entry(SourceLineEntry, one) for one in lines)
 
 
 def _producer(producer: Producer) -> ProducerEntry:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow
 
@@ -124,7 +125,9 @@ class Verdict:
     nothing waited for it. `unannounced` is true where nothing is recorded before launches, so that
     the one that was running may be the next. `ended` is `None` where it is not about how the
     program ended, but about what is not finite: `held` is that, `cause` who made the infinities
-    that NaN come from, `effect` who made NaN of the infinities.
+    that NaN come from, `effect` who made NaN of the infinities. `lines` are those of the model that
+    the launch computes, `computes` nodes of Inductor's graph; `graph` is the part of the model that
+    the wrapper is, `partner` the wrapper of the other direction.
     """
 
     rank: int
@@ -153,6 +156,10 @@ class Verdict:
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
     effect: Producer | None = None
+    lines: tuple[SourceLine, ...] = ()
+    computes: tuple[str, ...] = ()
+    graph: str = ""
+    partner: str = ""
 
     @classmethod
     def of(
@@ -181,6 +188,10 @@ class Verdict:
             source_nodes=launch.source_nodes,
             origins=launch.origins,
             probes=dump.manifest.probes or (),
+            lines=launch.lines,
+            computes=launch.computes,
+            graph=run.names.graph,
+            partner=run.names.partner,
         )
 
     @property

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rewriter.core.terminal import escape
 from rewriter.diagnosis.history import Earlier, ordinal
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
+from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 
 _SHOWN = ("min", "max", "mean", "nan", "inf")
+_LINES = 4  # of the model
 _CALLS = 5  # earlier calls that are listed
 
 
@@ -20,6 +22,7 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
         operators = f" ({origins})" if origins else ""
         lines.append(f"  from {nodes or 'no source node'}{operators}")
+    lines += [f"  at {line}" for line in model_lines(verdict.lines)]
     shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
     for argument in shown:
         name = f"{argument.name} ({argument.model})" if argument.model else argument.name
@@ -41,6 +44,14 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         lines.append(f"  next: {next_command}")
         lines.append(f"        ({verdict.wants[1]})")
     return "\n".join(map(escape, lines))
+
+
+def model_lines(lines: Sequence[SourceLine]) -> list[str]:
+    """Lines of the model, the first of many."""
+    shown = [str(line) for line in lines[:_LINES]]
+    if len(lines) > _LINES:
+        shown[-1] += f" (and {len(lines) - _LINES} more lines)"
+    return shown
 
 
 def where(verdict: Verdict) -> list[str]:

@@ -16,6 +16,7 @@ from itertools import chain
 from rewriter.core.align import Keys
 from rewriter.core.types import Role
 from rewriter.dump.documents import LaunchRow
+from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import RunDump, RunStep, label
 from rewriter.dump.rows import EventRow, TensorRow, ValueRow, as_read, renamed
 from rewriter.locate.names import canonical, launch_keys
@@ -32,6 +33,7 @@ class RecordedLaunch:
 
     `launch` is its index in the wrapper, `None` for what is no launch: the inputs of the call,
     which are its first step, and its outputs, the last one. `kernel` is then empty, or `OUTPUTS`.
+    `lines` are those of the model that it computes, `computes` nodes of Inductor's graph.
     """
 
     run: str
@@ -44,6 +46,8 @@ class RecordedLaunch:
     line: int
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
+    lines: tuple[SourceLine, ...] = ()
+    computes: tuple[str, ...] = ()
 
     @property
     def is_inputs(self) -> bool:
@@ -58,6 +62,7 @@ class RecordedLaunch:
 def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
     """A step of a run, with what the table of launches says of it."""
     facts = run.launch_row(step.launch)
+    index = -1 if step.launch is None else step.launch
     return RecordedLaunch(
         run.name,
         step.position,
@@ -69,6 +74,8 @@ def recorded(run: RunDump, step: RunStep) -> RecordedLaunch:
         facts.line,
         facts.source_nodes,
         facts.origins,
+        run.names.lines.get(index, ()),
+        run.names.computes.get(index, ()),
     )
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rewriter.artifact.naming.names import of_artifact
+from rewriter.artifact.naming.trace import digest
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
 from rewriter.core.types import Json
+from rewriter.dump import names as dumped
 from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.rows import to_json
@@ -226,7 +229,18 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
     name = request.artifact.path if request.artifact.package else wrapper.path
     dump = dump_directory(name, request.dump, overwrite=request.overwrite)
     (dump / wrapper.path.name).write_bytes(source)
+    _write_names(request, dump)
     return _Prepared(file, dump)
+
+
+def _write_names(request: RunRequest, dump: Path) -> None:
+    """Add to a dump what the wrapper's kernels are called in the model, where that is known."""
+    if request.artifact.package is not None:
+        return
+    artifact = replace(request.artifact, wrappers=(request.wrapper,))
+    names = of_artifact(artifact).get(request.wrapper.name)
+    if names is not None:
+        dumped.write(dump, {digest(request.wrapper.restored.source): names})
 
 
 def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:

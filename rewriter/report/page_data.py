@@ -37,6 +37,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "nodes": TEXT,
         "origins": TEXT,
         "source": VALUE,
+        "model": TEXTS,
+        "computes": TEXTS,
     },
     "reading": {
         "label": VALUE,
@@ -138,7 +140,7 @@ class Tables:
             if how == TEXT:
                 value = self.strings[value]
             elif how == TEXTS:
-                value = [self.strings[one] for one in value]
+                value = tuple(self.strings[one] for one in value)
             made.append(value)
         assert len(made) == len(values), f"{kind} has other fields than {list(values)}"
         return made
@@ -159,6 +161,8 @@ def compact(run: ReportedRun, tables: Tables) -> list[Any]:
             nodes=", ".join(place.source_nodes),
             origins=", ".join(place.origins),
             source=tables.sources[launch.source],
+            model=tuple(map(str, place.lines)),
+            computes=place.computes,
         )
         difference = launch.difference
         how = {} if difference is None else {"difference": _difference(difference, tables)}

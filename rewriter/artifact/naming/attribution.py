@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rewriter.artifact.naming.graph import FxGraph
+from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import EntryPoint, Launch
 
@@ -22,13 +22,32 @@ def attribute(
     launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
     """The nodes of the graph that launches compute, by index, in the order of the graph."""
-    return _Attribution(launches, entry, graph).nodes()
+    return _Attribution([x for x in launches if not x.repeats], entry, graph).nodes()
+
+
+def attribute_inside(
+    launches: Sequence[Launch], scope: str, graph: FxGraph
+) -> Mapping[int, tuple[str, ...]]:
+    """The nodes of a graph inside of another that the launches of its function compute.
+
+    What the function returns is not known: of one launch that is left over, the nodes that are left
+    over are those that it computes.
+    """
+    inside = [one for one in launches if one.scope == scope]
+    entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
+    computed = dict(_Attribution(inside, entry, graph).nodes())
+    left = [one.index for one in inside if one.index not in computed]
+    if len(left) == 1:
+        known = {name for names in computed.values() for name in names}
+        rest = (x for x in graph.nodes.values() if x.name not in known and x.operator)
+        computed[left[0]] = tuple(x.name for x in rest if not x.is_view and x.item is None)
+    return {index: names for index, names in computed.items() if names}
 
 
 class _Attribution:
     def __init__(self, launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph) -> None:
         self._graph = graph
-        self._launches = [one for one in launches if not one.repeats]
+        self._launches = launches
         self._order = {name: number for number, name in enumerate(graph.nodes)}
         self._reads: dict[int, list[_Value]] = {}
         self._writes: dict[int, list[_Value]] = {}
@@ -71,13 +90,29 @@ class _Attribution:
                 known = {self._held.get(value) for value in self._reads[launch.index]}
                 if not known - {None} <= bases:
                     continue
-                unknown = [x for x in self._reads[launch.index] if x not in self._held]
-                if len(unknown) == 1 and len(rest := bases - known) == 1:
-                    self._held[unknown[0]] = rest.pop()
+                self._hold_read(launch.index, node, bases - known)
                 taken[launch.index] = node.name
                 self._hold(launch.index, node.name)
                 break
         return taken
+
+    def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
+        """What a call reads: the arguments of its node. `rest` are those that nothing is known of.
+
+        They have the same order, but of an operator that is called in another way: what is known
+        of them has to agree.
+        """
+        values, given = self._reads[launch], [self._graph.base(name) for name in node.reads]
+        pairs = list(zip(values, given, strict=False))
+        if len(values) == len(given) == len(set(values)) and all(
+            self._held.get(value, name) == name for value, name in pairs
+        ):
+            for value, name in pairs:
+                self._held.setdefault(value, name)
+            return
+        unknown = [x for x in values if x not in self._held]
+        if len(unknown) == 1 and len(rest) == 1:
+            self._held[unknown[0]] = rest.pop()
 
     def _hold(self, launch: int, node: str) -> None:
         """What a call writes: its node, or the items of it."""

@@ -13,6 +13,7 @@ from itertools import takewhile
 
 MOST_BYTES = 32 << 20  # of a text that is read at all
 
+_CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"[^\"]*\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
@@ -77,8 +78,18 @@ class FxGraph:
         return next((place for place in users if place is not None), None)
 
 
+def subgraphs(text: str) -> dict[str, FxGraph]:
+    """The graphs inside of a graph, by name: the branches of a condition, the body of a loop."""
+    heads = list(_CLASS.finditer(text))[1:] if len(text) <= MOST_BYTES else []
+    ends = [*(one.start() for one in heads[1:]), len(text)]
+    parsed = {
+        head[1]: parse(text[head.start() : end]) for head, end in zip(heads, ends, strict=False)
+    }
+    return {name: graph for name, graph in parsed.items() if graph is not None}
+
+
 def parse(text: str) -> FxGraph | None:
-    """Read a graph; `None` where the text is none."""
+    """Read a graph, without those inside of it; `None` where the text is none."""
     start = text.find("def forward(")
     if start < 0 or len(text) > MOST_BYTES:
         return None

@@ -8,46 +8,65 @@ where its launch stands: a C++ kernel is called later, and what it writes is all
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from rewriter.artifact.entries.types import Frame
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.names import SourceLine
 from rewriter.locate.types import Launch, Located
 
-
-def lines_of(
-    located: Located,
-    graph: FxGraph,
-    computed: Mapping[int, Sequence[str]],
-    line_map: Sequence[tuple[int, Frame]],
-) -> dict[int, tuple[SourceLine, ...]]:
-    """The lines of the model of launches, by index, in the order of the graph."""
-    lines = {}
-    starts = [line for line, _ in line_map]
-    for launch in located.launches:
-        found = _of_nodes(graph, computed.get(launch.index, ()))
-        if not found and starts:
-            found = _of_map(launch, starts, line_map)
-        if found:
-            lines[launch.index] = found
-    return lines
+# `buf0 = empty_strided_cpu(`, `RAIIAtenTensorHandle buf0(buf0_handle);`, `auto buf1 = std::move(`.
+_ASSIGNED = re.compile(rb"[ \t]+(?:auto |RAIIAtenTensorHandle )?(\w+)(?: = |\(\w+_handle\);)")
 
 
-def _of_nodes(graph: FxGraph, names: Sequence[str]) -> tuple[SourceLine, ...]:
+def lines_of_nodes(graph: FxGraph, names: Iterable[str]) -> tuple[SourceLine, ...]:
+    """The lines of some nodes, in their order."""
     known = (graph.nodes.get(name) for name in names)
     places = (node.place for node in known if node is not None and node.place is not None)
     lines = (SourceLine(one.file, one.line, one.function, one.code) for one in places)
     return tuple(dict.fromkeys(lines))
 
 
-def _of_map(
-    launch: Launch, starts: Sequence[int], line_map: Sequence[tuple[int, Frame]]
-) -> tuple[SourceLine, ...]:
-    if launch.kind == "cpp":
-        return ()
-    at = bisect.bisect_right(starts, launch.line) - 1
-    if at < 0:
-        return ()
-    frame = line_map[at][1]
-    return (SourceLine(frame.file, frame.line, frame.function, frame.code),)
+def lines_of_map(
+    located: Located, line_map: Sequence[tuple[int, Frame]], source: bytes
+) -> dict[int, tuple[SourceLine, ...]]:
+    """The lines of launches by torch's map of the lines of a wrapper."""
+    if not line_map or not source:
+        return {}
+    starts = [line for line, _ in line_map]
+    assigned = _assignments(source)
+    scopes = {entry.name for entry in located.entries}
+    lines = {}
+    for launch in located.launches:
+        if launch.scope not in scopes:  # torch's map is of the entry
+            continue
+        frames = []
+        for line in _begins(launch, assigned):
+            at = bisect.bisect_right(starts, line) - 1
+            frames += [line_map[at][1]] if at >= 0 else []
+        if frames:
+            found = (SourceLine(x.file, x.line, x.function, x.code) for x in frames)
+            lines[launch.index] = tuple(dict.fromkeys(found))
+    return lines
+
+
+def _begins(launch: Launch, assigned: dict[str, list[int]]) -> Iterator[int]:
+    """The lines of the wrapper where the code of the nodes begins that a launch computes."""
+    if launch.kind != "cpp":
+        yield launch.line
+        return
+    for argument in launch.args:
+        if argument.type == "tensor" and argument.role != "in":
+            lines = assigned.get(argument.buffer, [])
+            if at := bisect.bisect_left(lines, launch.line):
+                yield lines[at - 1]
+
+
+def _assignments(source: bytes) -> dict[str, list[int]]:
+    """The lines that give a variable its value, ascending."""
+    lines: dict[str, list[int]] = {}
+    for number, text in enumerate(source.split(b"\n"), 1):
+        if match := _ASSIGNED.match(text):
+            lines.setdefault(match[1].decode(), []).append(number)
+    return lines

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rewriter.artifact.naming.attribution import attribute
-from rewriter.artifact.naming.graph import FxGraph, FxNode, parse
+from rewriter.artifact.naming.attribution import attribute, attribute_inside
+from rewriter.artifact.naming.graph import FxGraph, FxNode, parse, subgraphs
 from rewriter.artifact.naming.known import Compilations, logs_of
-from rewriter.artifact.naming.lines import lines_of
+from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
 from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.types import Json
@@ -44,7 +44,11 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
             continue
         lowered = parse(about.lowered)
         partner = compilations.partner(wrapper, wrappers)
-        names = replace(of_wrapper(wrapper.located, about), graph=title(lowered), partner=partner)
+        names = replace(
+            of_wrapper(wrapper.located, about, wrapper.plain.data),
+            graph=title(lowered),
+            partner=partner,
+        )
         known[wrapper.path.name if wrapper.inside is None else wrapper.name] = wrapper, lowered
         by_wrapper[wrapper.name] = names
     for name, names in by_wrapper.items():
@@ -78,8 +82,11 @@ def _saved(wrapper: OpenWrapper, graph: FxGraph | None, backward: Names) -> dict
     return {name: buffer for name, buffer in pairs if buffer and name in backward.inputs}
 
 
-def of_wrapper(located: Located, traced: CompilationTrace) -> Names:
-    """The names that a log, a debug directory or an entry gives to what is in a wrapper."""
+def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") -> Names:
+    """The names that a log, a debug directory or an entry gives to what is in a wrapper.
+
+    `source` is its text without probes, which torch's map of lines is about.
+    """
     lowered = parse(traced.lowered)
     if lowered is None or not located.entries:
         return Names()
@@ -91,11 +98,19 @@ def of_wrapper(located: Located, traced: CompilationTrace) -> Names:
         **_by_provenance(located, traced.mappings),
     }
     nodes = {index: model.of(names) for index, names in computed.items()}
+    graphs = dict.fromkeys(computed, lowered)
+    for scope, inner in subgraphs(traced.lowered).items():
+        inside = attribute_inside(located.launches, scope, inner)
+        computed |= inside
+        nodes |= inside
+        graphs |= dict.fromkeys(inside, inner)
+    lines = {index: lines_of_nodes(graphs[index], names) for index, names in computed.items()}
+    mapped = lines_of_map(located, traced.line_map, source)
     return Names(
         {index: names for index, names in nodes.items() if names},
         _inputs(lowered, parse(traced.traced) or lowered, dynamo, traced.sources),
-        lines_of(located, lowered, computed, traced.line_map),
-        {index: _calls(lowered, names) for index, names in computed.items() if names},
+        {**mapped, **{index: found for index, found in lines.items() if found}},
+        {index: _calls(graphs[index], names) for index, names in computed.items() if names},
     )
 
 

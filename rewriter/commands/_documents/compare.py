@@ -20,6 +20,7 @@ from rewriter.comparison.dumps.types import (
 )
 from rewriter.core.documents import Count, Entry, Number, entry
 from rewriter.core.types import Json
+from rewriter.diagnosis.documents import SourceLineEntry
 from rewriter.dump import rows
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.rows import RowPhase, ValueRow
@@ -110,6 +111,10 @@ class PlaceEntry(Entry, frozen=True, kw_only=True):
     line: Count
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
+    lines: Annotated[
+        tuple[SourceLineEntry, ...], Meta(description="The lines of the model that it computes")
+    ]
+    computes: Annotated[tuple[str, ...], Meta(description="Nodes of Inductor's graph")]
 
 
 class ExtremeEntry(Entry, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -13,7 +13,8 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands._documents.fields import WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
-from rewriter.dump.names import Names, SourceLine
+from rewriter.diagnosis.documents import SourceLineEntry, source_lines
+from rewriter.dump.names import Names
 from rewriter.locate.types import Launch
 
 
@@ -25,15 +26,6 @@ class ArgumentEntry(Entry, frozen=True, kw_only=True):
     buffer: Annotated[str, Meta(description="The variable that owns the memory")]
     role: Role
     type: Type
-
-
-class SourceLineEntry(Entry, frozen=True, kw_only=True):
-    """A line of the model."""
-
-    file: str
-    line: LineNumber
-    function: Annotated[str, Meta(description="The function that it stands in")]
-    code: Annotated[str, Meta(description="Its text")]
 
 
 class LaunchEntry(Entry, frozen=True, kw_only=True):
@@ -151,10 +143,6 @@ def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:
         lines=source_lines(known.lines.get(launch.index, ())),
         computes=known.computes.get(launch.index, ()),
     )
-
-
-def source_lines(lines: Iterable[SourceLine]) -> tuple[SourceLineEntry, ...]:
-    return tuple(entry(SourceLineEntry, one) for one in lines)
 
 
 def _wrapper_entry(wrapper: OpenWrapper, names: Names) -> WrapperEntry:

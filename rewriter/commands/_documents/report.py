@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from rewriter.core.documents import Count, Document, Entry, Number
 from rewriter.core.types import Role
-from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
+from rewriter.diagnosis.documents import SourceLineEntry, VerdictEntry, source_lines, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.rows import RowPhase
 from rewriter.report import types as report
@@ -102,6 +102,10 @@ class ReportLaunchEntry(Entry, frozen=True, kw_only=True):
     line: Count
     source_nodes: tuple[str, ...]
     origins: tuple[str, ...]
+    lines: Annotated[
+        tuple[SourceLineEntry, ...], Meta(description="The lines of the model that it computes")
+    ]
+    computes: Annotated[tuple[str, ...], Meta(description="Nodes of Inductor's graph")]
     unfinished: Annotated[
         bool, Meta(description="The record ends here, before what the launch wrote")
     ]
@@ -193,6 +197,8 @@ def _launch(launch: report.ReportedLaunch) -> ReportLaunchEntry:
         line=place.line,
         source_nodes=place.source_nodes,
         origins=place.origins,
+        lines=source_lines(place.lines),
+        computes=place.computes,
         unfinished=launch.unfinished,
         values=tuple(map(_reading, launch.values)),
     )

@@ -266,6 +266,8 @@
     fact("Kind", launch.kind);
     fact("Source nodes", launch.nodes);
     fact("Original ATen", launch.origins);
+    for (const line of launch.model) fact("Model", line);
+    fact("Computes", launch.computes.join("; "));
     if (launch.difference) {
       fact("In dump B", launch.difference.other);
       fact("Inputs", launch.difference.inputs);

@@ -1,0 +1,204 @@
+"""What the entries of a cache say of the wrappers in it: `fixtures/entries`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import rewriter
+from rewriter.artifact.entries.index import EntryIndex, cache_of
+from rewriter.artifact.entries.reading import innermost, read_autograd, read_graph
+from rewriter.artifact.entries.types import Frame
+from rewriter.artifact.naming.names import of_artifact
+from rewriter.cli import main
+from rewriter.core.pickle_values import PickleError
+
+ARCHIVES = Path(__file__).parents[2] / "fixtures" / "entries"
+KINDS = ("python", "cpp_wrapper")
+HEAD = ["line", "kind", "kernel", "reads", "writes", "source", "nodes", "model"]
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of each kind, as torch left it."""
+    folder = tmp_path_factory.mktemp("caches")
+    for kind in KINDS:
+        (archive,) = ARCHIVES.glob(f"*-{kind}.tar.xz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder / kind, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def forward(caches: Path) -> Path:
+    """The forward of the transformer."""
+    artifact = rewriter.open(caches / "python").choose(["forward"])
+    return max((x.path for x in artifact.wrappers), key=lambda path: path.stat().st_size)
+
+
+def test_an_entry_is_read(forward: Path) -> None:
+    cache = cache_of(forward)
+    assert cache is not None
+    entry = EntryIndex(cache).of_wrapper(forward.stem)
+    assert entry is not None
+    assert entry.cache_key == forward.stem
+    assert entry.lowered.startswith("class GraphModule(torch.nn.Module):")
+    assert "# File: /tmp/models/models.py:" in entry.lowered
+    assert "def forward(self, primals_" in entry.runnable
+    assert entry.is_backward is False
+    line, frame = entry.line_map[0]
+    assert line > 1
+    assert (frame.file, frame.function) == ("/tmp/models/models.py", "forward")
+
+
+def test_forward_and_backward_are_joined(caches: Path) -> None:
+    artifact = rewriter.open(caches / "python")
+    names = of_artifact(artifact)
+    pairs = {
+        one.path.name: names[one.name].partner
+        for one in artifact.wrappers
+        if one.graph != "inference"
+    }
+    assert pairs
+    assert all(pairs[other] == one for one, other in pairs.items())
+    for one in artifact.wrappers:
+        if one.graph == "backward":
+            about = names[one.name]
+            partner = next(x for x in artifact.wrappers if x.path.name == about.partner)
+            assert about.graph == names[partner.name].graph
+            outputs = partner.located.entries[0].outputs
+            assert set(about.saved) <= set(one.located.entries[0].inputs)
+            assert about.saved
+            assert set(about.saved.values()) <= set(outputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_share_of_launches_with_lines_of_the_model(caches: Path, kind: str) -> None:
+    """All that torch names lines for. Without entries there are none: torch keeps no entry of
+    conditions, loops and frozen weights, and names no line of a module that is compiled alone."""
+    artifact = rewriter.open(caches / kind)
+    names = of_artifact(artifact)
+    with_entry = [one for one in artifact.wrappers if one.name in names]
+    traced = [x for x in with_entry if names[x.name].graph]
+    launches = [(names[x.name], launch.index) for x in traced for launch in x.launches]
+    known = sum(index in about.lines for about, index in launches)
+    assert known / len(launches) >= 0.95
+    assert known / len(artifact.launches) >= 0.7
+    shutil.rmtree(caches / kind / "fxgraph", ignore_errors=False)
+    try:
+        assert not of_artifact(rewriter.open(caches / kind))
+    finally:
+        (archive,) = ARCHIVES.glob(f"*-{kind}.tar.xz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(caches / kind, filter="data")
+
+
+def test_list_shows_lines_and_partners(forward: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", str(forward), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (about,) = document["wrappers"]
+    assert about["model"].startswith("models.py:")
+    assert about["partner"].endswith(".py")
+    assert (forward.parent.parent / about["partner"][1:3] / about["partner"]).is_file()
+    first = document["launches"][0]
+    assert first["lines"][0]["file"] == "/tmp/models/models.py"
+    assert first["lines"][0]["code"]
+    assert all(" = " in node for node in first["computes"])
+    assert main(["list", str(forward)]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert head.split() == ["#", *HEAD]
+    assert main(["list", str(forward), "--sources"]) == 0
+    text = capsys.readouterr().out
+    assert f"  models.py:{first['lines'][0]['line']} in " in text
+    assert f"    {first['computes'][0]}\n" in text
+
+
+def test_a_wrapper_elsewhere_has_no_entry(forward: Path, tmp_path: Path) -> None:
+    copy = tmp_path / forward.name
+    shutil.copy(forward, copy)
+    assert cache_of(copy) is None
+    assert not of_artifact(rewriter.open(copy))
+
+
+def test_damaged_entries_leave_launches_unnamed(
+    forward: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = tmp_path / "cache"
+    shutil.copytree(forward.parent.parent, cache)
+    name = str(forward.relative_to(forward.parent.parent))
+    for file in (cache / "fxgraph").glob("*/*/*"):
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2])
+    assert main(["list", str(cache / name)]) == 0
+    shown = capsys.readouterr()
+    assert "model" not in shown.out.splitlines()[0].split()
+    assert "not read: " in shown.err
+    for file in (cache / "fxgraph").glob("*/*/*"):
+        file.unlink()
+    assert main(["list", str(cache / name)]) == 0
+
+
+def test_an_entry_is_not_loaded(forward: Path, tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> object:
+            return (Path.touch, (tmp_path / "called",))
+
+    key = forward.stem
+    cache = tmp_path / "cache"
+    (cache / key[1:3]).mkdir(parents=True)
+    shutil.copy(forward, cache / key[1:3])
+    (cache / "fxgraph" / "aa" / "faa").mkdir(parents=True)
+    content = pickle.dumps({"cache_key": key, "more": Hostile()}, protocol=4)
+    (cache / "fxgraph" / "aa" / "faa" / "entry").write_bytes(content)
+    assert not of_artifact(rewriter.open(cache / key[1:3] / forward.name))
+    assert read_graph(content) is None
+    assert read_autograd(content) is None
+    assert not (tmp_path / "called").exists()
+    with pytest.raises(PickleError):
+        read_graph(content[:-3])
+
+
+@pytest.mark.parametrize(
+    ("trace", "frame"),
+    [
+        ("", None),
+        ("text", None),
+        (
+            '  File "/a.py", line 3, in f\n    x = g(y)\n  File "/b.py", line 7, in g\n'
+            "    return y.log()\n           ^^^^^^^\n",
+            Frame("/b.py", 7, "g", "return y.log()"),
+        ),
+    ],
+)
+def test_the_innermost_frame(trace: str, frame: Frame | None) -> None:
+    assert innermost(trace) == frame
+
+
+def test_a_large_cache_is_searched_by_the_beginnings_of_its_entries(
+    forward: Path, tmp_path: Path
+) -> None:
+    """One wrapper is looked for: of 300 other entries the first bytes are read, and no more."""
+    cache = tmp_path / "cache"
+    shutil.copytree(forward.parent.parent, cache)
+    (source,) = list((cache / "fxgraph").glob("*/*/*"))[:1]
+    for number in range(300):
+        folder = cache / "fxgraph" / "zz" / f"f{number}"
+        folder.mkdir(parents=True)
+        (folder / "entry").hardlink_to(source)
+    index = EntryIndex(cache)
+    read: list[Path] = []
+    plain = index._bytes
+
+    def counted(file: Path) -> bytes | None:
+        read.append(file)
+        return plain(file)
+
+    index._bytes = counted  # type: ignore[method-assign]
+    entry = index.of_wrapper(forward.stem)
+    assert entry is not None
+    assert len(read) == 1

@@ -1,0 +1,119 @@
+"""Values of pickles, read without loading them."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import pickletools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rewriter.core import pickle_values
+from rewriter.core.pickle_values import Made, PickleError, objects, read
+
+
+class Thing:
+    """Something with a state."""
+
+    def __init__(self, **state: Any) -> None:
+        self.__dict__.update(state)
+
+
+class Hostile:
+    """What would write a file if anybody loaded it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self._file,))
+
+
+PLAIN = [
+    None,
+    True,
+    -(2**70),
+    1.5,
+    "text ü",
+    b"bytes",
+    [1, [2, "x"], (3, (4,), ())],
+    {"a": [1], "b": {"c": None}},
+    ("same", "same", ["same"]),
+    list(range(3000)),
+]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
+def test_plain_values_are_what_loading_gives(value: Any, protocol: int) -> None:
+    if isinstance(value, bytes) and protocol < 3:
+        pytest.skip("a call of codecs.encode")
+    assert read(pickle.dumps(value, protocol)) == value
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_object_is_its_name_and_state(protocol: int) -> None:
+    inner = Thing(key="k", count=collections.Counter(a=2))
+    value = read(pickle.dumps([Thing(inner=inner, again=inner)], protocol))
+    outer = value[0]
+    assert isinstance(outer, Made)
+    assert outer.get("inner") is outer.get("again")
+    assert outer.get("inner").get("key") == "k"
+    assert outer.get("missing") is None
+    names = [one.name.rpartition(".")[2] for one in objects(value)]
+    if protocol >= 2:
+        assert names[:2] == ["Thing", "Thing"]
+
+
+def test_nothing_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "called"
+    made = read(pickle.dumps(Hostile(file)))
+    assert made.name.endswith("touch")
+    assert not file.exists()
+
+
+def test_a_list_in_itself_ends() -> None:
+    value: list[Any] = []
+    value.append(value)
+    assert list(objects(read(pickle.dumps(value)))) == []
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"hello\nworld",
+    "cut": pickle.dumps(PLAIN)[:-40],
+    "no mark": b"\x80\x04t.",
+    "no value": b"\x80\x04\x94.",
+    "no memo": b"\x80\x04h\x07.",
+    "long length": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fx.",
+    "odd items": b"\x80\x04}(\x8c\x01au.",
+    "append to a number": b"\x80\x04K\x01K\x02a.",
+    "two values": b"\x80\x04K\x01K\x02.",
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_pickle(data: bytes) -> None:
+    with pytest.raises(PickleError):
+        read(data)
+
+
+def test_damage_anywhere_is_an_error_or_a_value() -> None:
+    data = pickle.dumps({"key": [Thing(a="text", b=[1, (2, 3)])], "more": "x" * 300})
+    chance = random.Random(0)
+    for _ in range(600):
+        changed = bytearray(data)
+        changed[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            list(objects(read(bytes(changed))))
+        except PickleError:
+            continue
+
+
+def test_every_opcode_is_known() -> None:
+    """A new protocol would bring opcodes that must not be taken for values."""
+    assert max(one.proto for one in pickletools.opcodes) == 5
+    assert pickle_values.read(pickle.dumps(bytearray(b"x"), 5)) == b"x"

@@ -91,7 +91,12 @@ def test_a_debug_directory_holds_its_wrappers_and_nothing_else(
     assert main(["list", str(DEBUG)]) == OK
     said = capsys.readouterr()
     heads = [line for line in said.out.splitlines() if "output_code.py" in line]
-    assert [head.rpartition(": ")[2] for head in heads] == ["backward", "forward"] * 2
+    kinds = [head.partition(": ")[2].partition("; ") for head in heads]
+    assert [kind for kind, _, _ in kinds] == ["backward", "forward"] * 2
+    names = [head.partition(": ")[0] for head in heads]
+    # Each names the other one of its compilation.
+    others = [names[number ^ 1] for number in range(4)]
+    assert [partner.rpartition(" is ")[2] for _, _, partner in kinds] == others
     assert "16 launches, 0 unrecognised calls; graphs: 2 forward, 2 backward" in said.err
     assert main(["list", str(DEBUG), "--json"]) == OK
     content = json.loads(capsys.readouterr().out)

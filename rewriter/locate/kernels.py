@@ -3,7 +3,8 @@
 Triton: names and types in `triton_meta`, what is written in `mutated_arg_names` and in the names
 that Inductor gives (`in_ptr0`, `out_ptr0`, `in_out_ptr0`), and, for kernels that people wrote, in
 the stores of the source itself. C++: `const` and the same names. See torch/_inductor/codegen/
-triton.py, cpp.py and common.py (`KernelArgs`).
+triton.py, cpp.py and common.py (`KernelArgs`). Metal: the address space. Kernels written in Python
+(Pallas, CuTe DSL, NVIDIA's universal GEMM, FlyDSL): the parameters of the function that is called.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from rewriter.core.types import Role, Type
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter that a launch passes, in order."""
+    """One parameter that a launch passes, in order; `None` where its source does not tell."""
 
     name: str
-    role: Role
-    type: Type
+    role: Role | None
+    type: Type | None
 
 
 def triton(text: str) -> tuple[Parameter, ...] | None:
@@ -168,7 +169,71 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         yield node.target.id, node.value
 
 
+def stored(function: ast.FunctionDef) -> set[str]:
+    """The parameters of a function in Triton that it stores to."""
+    return _accesses(function)[1]
+
+
+# What a kernel is called through: `def pallas_fused_add_1a2b3c4d_main(…, stream=None):`.
+_MAIN = "_main"
+# Inputs of templates that they write: torch/_inductor/kernel/flex/flex_flash_attention.py.
+_WRITTEN_INPUTS = frozenset({"arg_LOGSUMEXP", "arg_DK", "arg_DV"})
+
+
+def python_main(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a kernel that is written in Python; `None` where `text` holds none.
+
+    Inputs of a template are `arg_A`; `out_ptr0_alias` of Pallas is `out_ptr0`, which follows.
+    """
+    try:
+        tree = python_syntax.parse(text)
+    except (SyntaxError, python_syntax.TooDeepError):
+        return None
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name.endswith(_MAIN):
+            given = (one.arg for one in function.args.args if one.arg != "stream")
+            return tuple(map(_python_parameter, given))
+    return None
+
+
+def _python_parameter(name: str) -> Parameter:
+    if name in _WRITTEN_INPUTS:
+        return Parameter(name, "out", "tensor")
+    if name.startswith("workspace"):
+        return Parameter(name, "inout", "tensor")
+    if name.startswith("arg_"):
+        return Parameter(name, "in", "tensor")
+    role = role_by_name(name)
+    # Sizes have names of their own. NVIDIA's GEMM has the names of buffers for what it reads.
+    return Parameter(name, role or "in", "tensor" if role else None)
+
+
+_METAL_FUNCTION = re.compile(r"kernel void \w+\(")
+_METAL_BODY = re.compile(r"\)\s*\{")
+
+
+def metal(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of the Metal kernel that `text` defines; `None` where it defines none."""
+    span = next(spans(_METAL_FUNCTION, _METAL_BODY, text), None)
+    if span is None:
+        return None
+    parameters = []
+    for written in text[span[0].end() : span[1].start()].split(","):
+        name = last_word(written)
+        # Positions in the grid and the buffer for errors come from the device.
+        if not name or "[[" in written or name == "error_buf":
+            continue
+        if "*" not in written:
+            parameters.append(Parameter(name, "in", "scalar"))
+        else:
+            role: Role = "in" if written.split()[0] == "constant" else "out"
+            parameters.append(Parameter(name, role_by_name(name) or role, "tensor"))
+    return tuple(parameters)
+
+
 _CPP_FUNCTION = re.compile(r"(?:void|int)\s+(?P<name>\w+)\s*\(")
+# A template that is fused with nothing: `cutlass_1a2b3c4d`.
+_HASHED = re.compile(r"[a-z]+_[0-9a-f]{8}")
 _CLOSED = re.compile(r"\)")
 _ADDED_TO = re.compile(r"atomic_add\(&(\w+)\[")
 
@@ -179,7 +244,9 @@ def cpp(text: str) -> tuple[Parameter, ...] | None:
         (
             text[head.end() : end.start()]
             for head, end in spans(_CPP_FUNCTION, _CLOSED, text)
-            if head["name"] == "kernel" or "_fused" in head["name"][1:]
+            if head["name"] == "kernel"
+            or "_fused" in head["name"][1:]
+            or _HASHED.fullmatch(head["name"])
         ),
         None,
     )

@@ -6,4 +6,16 @@ programs without that file, so they are here once more; a test compares the two.
 
 from __future__ import annotations
 
-GPU_KINDS = frozenset({"triton", "triton_user", "triton_template", "combo", "multi_kernel", "cuda"})
+GPU_KINDS = frozenset(
+    {
+        "triton",
+        "triton_user",
+        "triton_template",
+        "combo",
+        "multi_kernel",
+        "cuda",
+        "nv_universal_gemm",
+        "flydsl",
+        "metal",
+    }
+)

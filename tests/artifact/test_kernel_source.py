@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from rewriter.artifact.opening import open_artifact
 
 pytestmark = pytest.mark.properties
 
-GENERATED = ("triton", "triton_user", "triton_template", "combo", "cpp", "cuda")
+GENERATED = (
+    *("triton", "triton_user", "triton_template", "combo", "cpp", "cuda"),
+    *("pallas", "halide", "metal", "flydsl"),
+)
 
 
 def extra(fixture: Fixture) -> dict[str, bytes]:
@@ -30,7 +34,7 @@ def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
         return
     assert launched <= sources.keys()
     for name in launched:
-        assert "tl." in sources[name] or "extern" in sources[name]
+        assert re.search(r"\btl\.|extern|\bkernel void\b|_main\(|import halide", sources[name])
 
 
 def test_the_last_definition_counts(tmp_path: Path) -> None:

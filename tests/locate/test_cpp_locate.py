@@ -88,6 +88,8 @@ KINDS_OF = {
     "cuda-torch2.15/mlp cpp_wrapper": {"extern_out": 2, "triton": 2},
     "cuda-torch2.6/gpt cpp_wrapper": {"extern_out": 12, "triton": 17},
     "cuda-torch2.6/mlp cpp_wrapper": {"extern_out": 2, "triton": 2},
+    "mps-torch2.15/inplace cpp_wrapper": {"extern_out": 1, "metal": 2},
+    "mps-torch2.15/mlp cpp_wrapper": {"extern_out": 1, "metal": 2},
     "cpu-torch2.13/buffers aoti": {"cpp": 2, "extern_out": 1},
     "cpu-torch2.13/complex_numbers aoti": {"cpp": 1, "fallback": 4},
     "cpu-torch2.13/cond aoti": {"cpp": 3, "extern_out": 1},
@@ -139,6 +141,7 @@ KINDS_OF = {
     "cuda-torch2.11/scatter aoti": {"triton": 6},
     "cuda-torch2.11/unbacked aoti": {"fallback": 1, "triton": 3},
     "cuda-torch2.11/while aoti": {"triton": 4},
+    "mps-torch2.15/mlp aoti": {"extern_out": 1, "metal": 2},
 }
 
 # What is asked for; each is to be stripped exactly.
@@ -496,7 +499,7 @@ _LITERAL = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/
 _LAUNCH = re.compile(
     r"\b(?:call_\w+|cpp_fused\w*|launchKernel|callBoxed|PyObject_CallObject"
     r"|aoti_torch_(?:proxy_executor_call_function|call_dispatcher|index_put_out)"
-    r"|aoti_torch_(?:cpu|cuda)_(?!view_dtype)\w+)\("
+    r"|aoti_torch_(?:cpu|cuda)_(?!view_dtype)\w+|aoti_torch_mps_(?:mm_out|run_command_block))\("
 )
 
 
@@ -608,6 +611,7 @@ def test_every_fixture_is_in_the_table() -> None:
     assert {fixture.folder for fixture in CPP_FIXTURES} == {
         *(f"cpu-torch{version}" for version in ("2.6", "2.8", "2.13", "2.15")),
         *(f"cuda-torch{version}" for version in ("2.6", "2.11", "2.15")),
+        "mps-torch2.15",
     }
 
 

@@ -43,6 +43,7 @@ def _triton(name: str, head: str) -> str:
 # What makes each kernel that the examples name; a name that is not here is one that the file does
 # not define.
 DEFINITIONS = {
+    "helion_add_0": "\ndef helion_add_0(x, y):\n    return x + y\n",
     "triton_poi_fused_0": _triton("triton_poi_fused_0", f"@triton_heuristics.pointwise({_META})"),
     "triton_for_fused_0": _triton(
         "triton_for_fused_0",

@@ -58,6 +58,38 @@ extern "C"  void  kernel({parameters})
 """
 
 
+def dsl(language: str, name: str, parameters: str) -> str:
+    """A kernel in a language that Python holds."""
+    return f"""
+{name} = async_compile.{language}('{name}', r'''
+import torch
+def {name}_kernel(refs):
+    pass
+
+def {name}_main({", ".join(parameters.split())}):
+    pass
+''')
+"""
+
+
+def metal(before: str, after: str) -> str:
+    """A Metal kernel, as an argument of what compiles it."""
+    return f"""
+{before}'''
+    kernel void generated_kernel(
+        device float* out_ptr0,
+        constant float* in_ptr0,
+        device float* in_out_ptr0,
+        constant long& ks0,
+        uint2 thread_pos [[thread_position_in_grid]],
+        device c10::metal::ErrorMessages* error_buf [[buffer(4)]]
+    ) {{
+        out_ptr0[0] = in_ptr0[0];
+    }}
+'''{after}
+"""
+
+
 KERNELS = "".join(
     [
         triton("poi", "in_ptr0 out_ptr0 xnumel"),
@@ -81,6 +113,29 @@ KERNELS = "".join(
         cpp("cpp_fused_add_0", "const float* in_ptr0, float* out_ptr0"),
         cpp("cpp_fused_inplace_1", "float* in_out_ptr0, const float* in_ptr0"),
         cpp("cpp_fused_size_2", "const float* in_ptr0, float* out_ptr0, const int64_t ks0"),
+        "\nxpu_fused_0 = async_compile.xpu(r'''\n"
+        "int xpu_fused_0(const void* X, const void* W, void* Y, void* workspace)''', 'so')\n",
+        "\ncutlass_1a2b3c4d = async_compile.xpu(r'''\n"
+        "int cutlass_1a2b3c4d(const void* X, const void* W, void* Y, void* workspace)''', 'so')\n",
+        dsl("pallas", "pallas_fused_add_1a2b3c4d", "out_ptr0_alias in_ptr0 out_ptr0 stream=None"),
+        dsl("pallas", "pallas_1a2b3c4d", "in_out_ptr0 in_ptr0 ks0 stream=None"),
+        dsl("cutedsl", "cutedsl_1a2b3c4d", "arg_Q arg_LOGSUMEXP out_ptr0 stream"),
+        dsl("flydsl", "flydsl_1a2b3c4d", "arg_A arg_B out_ptr0 stream"),
+        dsl("nv_universal_gemm", "nv_1a2b3c4d", "in_ptr0 buf7 out_ptr0 workspace stream=None"),
+        "\nhalide_kernel_0 = async_compile.halide(HalideMeta(argtypes=["
+        "HalideInputSpec(ctype='float*', name='in_ptr0', shape=['8L'], alias_of=None), "
+        "HalideInputSpec(ctype='float*', name='in_ptr0_view1', shape=['2L'], alias_of='in_ptr0'), "
+        "HalideInputSpec(ctype='long', name='ks0', shape=None, alias_of=None), "
+        "HalideInputSpec(ctype='float*', name='out_ptr0', shape=['8L'], alias_of=None)], "
+        "target='host'), '''\nimport halide as hl\n''')\n",
+        metal("generated_kernel_0 = async_compile.metal('generated_kernel_0', ", ", ['utils'])"),
+        metal("mps_lib_0 = compile_mps_shader(", ")"),
+        "\n@triton.jit\ndef _helion_add(x, y, out, _BLOCK: tl.constexpr):\n"
+        "    tl.store(out + 0, tl.load(x) + tl.load(y))\n"
+        "\ndef helion_add_0(x, y):\n    out = torch.empty_like(x)\n"
+        "    _launcher(_helion_add, (1,), x, y, out, 32)\n    return out\n"
+        "\ndef helion_inc_1(x, y):\n    _launcher(_helion_add, (1,), x, y, x, 32)\n    y[0] = 1\n"
+        "\ndef get_raw_stream(_):\n    return 0\n",
         "\ncuda_fused_0 = async_compile.cuda(r'''\n"
         "int cuda_fused_0(const void* X, const void* W, void* Y, void* workspace)''', 'so')\n",
     ]

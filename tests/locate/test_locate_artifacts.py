@@ -22,6 +22,10 @@ all_fixtures = pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 
 # How many launches of which kind each wrapper has.
 KINDS_OF = {
+    "cpu-halide-torch2.15/inplace": {"extern_out": 1, "halide": 2},
+    "cpu-halide-torch2.15/mlp": {"extern_out": 1, "halide": 2},
+    "cpu-pallas-torch2.15/inplace": {"extern_out": 1, "pallas": 2},
+    "cpu-pallas-torch2.15/mlp": {"extern_out": 1, "pallas": 2},
     "cpu-torch2.13/complex_numbers": {"cpp": 1, "fallback": 4},
     "cpu-torch2.13/cond": {"cpp": 3, "extern_out": 1},
     "cpu-torch2.13/conv": {"cpp": 2, "extern_alloc": 1},
@@ -41,11 +45,14 @@ KINDS_OF = {
     "cpu-torch2.13/while_loop": {"cpp": 3},
     "cpu-torch2.15/cond": {"cpp": 3, "extern_out": 1},
     "cpu-torch2.15/customop": {"cpp": 3, "custom_op": 2},
+    "cpu-torch2.15/external": {"external": 2, "triton": 2},
     "cpu-torch2.15/mlp": {"cpp": 2, "extern_out": 2, "fallback": 1},
     "cpu-torch2.6/customop": {"cpp": 3, "custom_op": 2},
     "cpu-torch2.6/mlp": {"cpp": 2, "extern_out": 2, "fallback": 1},
     "cpu-torch2.8/customop": {"cpp": 3, "custom_op": 2},
     "cpu-torch2.8/mlp": {"cpp": 2, "extern_out": 2, "fallback": 1},
+    "cuda-halide-torch2.15/mlp": {"extern_out": 1, "halide": 2},
+    "cuda-pallas-torch2.15/mlp": {"extern_out": 1, "pallas": 2},
     "cuda-torch2.11/autotune": {"triton_template": 2},
     "cuda-torch2.11/combo": {"combo": 1, "triton": 1},
     "cuda-torch2.11/cond": {"extern_out": 1, "triton": 3},
@@ -64,12 +71,18 @@ KINDS_OF = {
     "cuda-torch2.11/unbacked": {"fallback": 1, "triton": 3},
     "cuda-torch2.11/usertriton": {"triton": 3, "triton_user": 2},
     "cuda-torch2.11/while": {"triton": 4},
+    "cuda-torch2.15/cutedsl": {"cuda": 1, "triton": 2},
+    "cuda-torch2.15/flydsl": {"flydsl": 1, "triton": 2},
     "cuda-torch2.15/gpt": {"extern_out": 12, "triton": 17},
+    "cuda-torch2.15/mempool": {"extern_out": 1, "triton": 2},
     "cuda-torch2.15/mlp": {"extern_out": 2, "triton": 2},
+    "cuda-torch2.15/streams": {"extern_out": 1, "triton": 3},
     "cuda-torch2.6/gpt": {"extern_out": 12, "triton": 17},
     "cuda-torch2.6/mlp": {"extern_out": 2, "triton": 2},
     "cuda-torch2.8/gpt": {"extern_out": 12, "triton": 17},
     "cuda-torch2.8/mlp": {"extern_out": 2, "triton": 2},
+    "mps-torch2.15/inplace": {"extern_out": 1, "metal": 2},
+    "mps-torch2.15/mlp": {"extern_out": 1, "metal": 2},
 }
 
 # Launches as `shown` writes them: where, kind, kernel; arguments; source nodes <- original ATen.
@@ -440,13 +453,18 @@ def _golden() -> Iterator[tuple[str, int, list[str]]]:
 
 def calls_by_text(fixture: Fixture) -> list[int]:
     """Lines of the calls that look like launches, told by nothing but their first words."""
-    prefixes = ("extern_kernels.", "torch.ops.", "aten.", "cpp_fused")
+    prefixes = (
+        *("extern_kernels.", "torch.ops.", "aten.", "cpp_fused"),
+        *("generated_kernel_", "halide_kernel_", "triton_unk_"),
+    )
     found = []
     for function in ast.walk(ast.parse(fixture.data)):
         if isinstance(function, ast.FunctionDef) and "args" in [a.arg for a in function.args.args]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Call):
                     callee = ast.unparse(node.func)
+                    if callee.startswith("torch.ops.streams."):
+                        continue
                     if callee.endswith(".run") or callee.startswith(prefixes):
                         found.append(node.lineno)
     return sorted(found)

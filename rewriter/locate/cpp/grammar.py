@@ -20,7 +20,7 @@ from rewriter.locate.declarations import folder, invalid
 from rewriter.locate.grammar import Grammar, Shape, common_fields, compile_glob, read_folder
 from rewriter.locate.vocabulary import check_kind, expand
 
-ROLES = ("signature", "shim", "proxy", "block")
+ROLES = ("signature", "shim", "proxy", "block", "encoder")
 
 # What a known call does to the data flow. The first group that a callee is in counts.
 GROUPS = (

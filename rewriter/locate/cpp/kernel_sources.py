@@ -31,6 +31,9 @@ _TRITON = re.compile(
 _VARIABLE = re.compile(rb"^(?P<name>\w+)\s*=\s*(?=async_compile\.triton\()", re.MULTILINE)
 _STRING = re.compile(rb'\b(?P<name>\w+)_source\s*=\s*R"TRITON\(')
 _STRING_END = re.compile(rb'\)TRITON"')
+# `const char* mps_lib_0_source = (R"MTL(`, by torch/_inductor/codegen/mps.py.
+_METAL = re.compile(rb'\b(?P<name>\w+)_source\s*=\s*\(?R"MTL\(')
+_METAL_END = re.compile(rb'\)MTL"')
 # `static inline void call_triton_poi_fused_0(const in_ptr0_type_& in_ptr0, …) {`
 _LAUNCHER = re.compile(rb"\bvoid\s+call_(?P<name>\w+)\s*\(")
 _LAUNCHER_BODY = re.compile(rb"\)\s*\{|(?P<stop>[{};])")
@@ -75,6 +78,7 @@ def kernels(source: Source) -> Iterator[KernelSource]:
     """The kernels in the order of the file; of two with one name the first is what is launched."""
     yield from functions(source.data)
     yield from triton_kernels(source.data)
+    yield from metal_kernels(source.data)
 
 
 def defined(data: bytes) -> tuple[str, ...]:
@@ -102,6 +106,13 @@ def triton_kernels(data: bytes) -> Iterator[KernelSource]:
             owner = above[0]
         name = (owner or match)["name"].decode()
         yield KernelSource(name, textwrap.dedent(_text(match["text"])), *match.span("text"))
+
+
+def metal_kernels(data: bytes) -> Iterator[KernelSource]:
+    """The Metal kernels that are quoted here, by the names of their libraries."""
+    for head, end in spans(_METAL, _METAL_END, data):
+        span = head.end(), end.start()
+        yield KernelSource(head["name"].decode(), _text(data[slice(*span)]), *span)
 
 
 def launchers(data: bytes) -> list[_Span]:

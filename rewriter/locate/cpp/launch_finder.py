@@ -78,6 +78,11 @@ class CppLaunchFinder:
         """Walk, once: the launches, each with its variables as they are just before it."""
         yield from self._block(self._body, Flow(frozenset(), frozenset()), top=True)
 
+    def calls_above(self, call: ClassifiedCall) -> Iterator[ClassifiedCall]:
+        """The calls that stand before one, the nearest first."""
+        first = bisect.bisect_left(self._call_starts, call.node.start_byte)
+        return map(self._calls.__getitem__, range(first - 1, -1, -1))
+
     # What the queries find.
 
     def _sorted_calls(self, body: tree_sitter.Node) -> list[ClassifiedCall]:

@@ -17,7 +17,7 @@ from rewriter.locate import kernels
 from rewriter.locate.cpp import lexer
 from rewriter.locate.cpp.embedded import Embedded
 from rewriter.locate.cpp.grammar import LANGUAGE, CppGrammar
-from rewriter.locate.cpp.kernel_sources import c_functions, launchers, triton_kernels
+from rewriter.locate.cpp.kernel_sources import c_functions, launchers, metal_kernels, triton_kernels
 from rewriter.locate.cpp.tokens import require_parsable
 from rewriter.locate.kernels import Parameter
 
@@ -186,6 +186,11 @@ class CppOutline:
     def triton_sources(self) -> dict[str, str]:
         """The Triton sources that the C++ quotes, by the name that the wrapper calls them."""
         return {kernel.name: kernel.text for kernel in triton_kernels(self.data)}
+
+    @cached_property
+    def metal_sources(self) -> dict[str, str]:
+        """The Metal sources that the C++ quotes, by the names of their libraries."""
+        return {kernel.name: kernel.text for kernel in metal_kernels(self.data)}
 
     def _syntax_error(self, offset: int) -> RewriterError:
         line = self.source.line_of(self.position(offset))

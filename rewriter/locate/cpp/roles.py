@@ -40,6 +40,12 @@ _BOXES = (
 )
 
 
+# What begins the arguments of a Metal kernel, and what gives it one.
+_ENCODING = "aoti_torch_mps_start_encoding"
+_LIBRARY = re.compile(r"get_(?P<name>\w+)_handle\b")
+_ENCODED = "aoti_torch_mps_set_arg_"
+
+
 @dataclass(frozen=True)
 class ResolvedCall:
     """A kernel, its own source where that is known, its arguments and what it declares of them.
@@ -226,6 +232,24 @@ def by_block(candidate: CppLaunch, context: Context) -> ResolvedCall:
     )
 
 
+def by_encoder(candidate: CppLaunch, context: Context) -> ResolvedCall:
+    """From the lambda above `aoti_torch_mps_run_command_block(get_mps_lib_0_handle(), …)`.
+
+    It encodes the arguments: `aoti_torch_mps_set_arg_tensor(handle, 0, buf3)`.
+    """
+    given = _arguments(candidate.call)
+    library = _LIBRARY.match(context.outline.read(given[0])) if given else None
+    kernel = library["name"] if library else candidate.call.callee
+    nodes = []
+    for call in context.finder.calls_above(candidate.call):
+        if call.callee == _ENCODING:
+            break
+        if call.callee.startswith(_ENCODED):
+            nodes += _arguments(call)[-1:]
+    source = context.outline.metal_sources.get(kernel, "")
+    return ResolvedCall(kernel, _paired(nodes[::-1], kernels.metal(source) or ()), source)
+
+
 def _unboxed(node: tree_sitter.Node, context: Context) -> tree_sitter.Node:
     """What a box holds, or a box in a box."""
     function = node.child_by_field_name("function")
@@ -292,4 +316,5 @@ RESOLVERS: dict[str, CppResolver] = {
     "shim": by_shim,
     "proxy": by_proxy,
     "block": by_block,
+    "encoder": by_encoder,
 }

@@ -18,6 +18,9 @@ from rewriter.runtime.host.harness import HARNESSES
 
 ROLES = ("signature", "out", "schema")
 
+# As `defined_by`: a function of the wrapper's own.
+FUNCTION = "def"
+
 # What a known call does to the data flow.
 GROUPS = ("allocation", "view", "write", "copy", "check", "device", "scalar", "plumbing")
 # Names whole functions instead.
@@ -28,8 +31,9 @@ _FUNCTIONS = "functions"
 class CallPattern:
     """One way to recognise a shape; every condition that is given must hold.
 
-    `defined_by` is the callee that made the module-level name at the head of this callee, `source`
-    a text that the definition contains, `keyword` a keyword argument of the call.
+    `defined_by` is the callee that made the module-level name at the head of this callee, or `def`
+    where that name is a function, `source` a text that the definition contains, `keyword` a keyword
+    argument of the call.
     """
 
     callee: re.Pattern[str]

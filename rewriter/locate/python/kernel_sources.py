@@ -9,7 +9,8 @@ from rewriter.core.source import Source
 from rewriter.locate.python.outline import callee, parse
 from rewriter.locate.types import KernelSource
 
-_COMPILED = "async_compile."
+# Metal of torch 2.11 and before is compiled by itself.
+_COMPILED = ("async_compile.", "compile_mps_shader")
 
 
 def kernels(source: Source) -> Iterator[KernelSource]:

@@ -19,7 +19,7 @@ from rewriter.core.types import Type
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader
-from rewriter.locate.python.grammar import PythonGrammar, PythonShape
+from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
 from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.nodes import children, names, walk
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
@@ -401,13 +401,16 @@ def match_shape(
 ) -> PythonShape | None:
     """The first launch shape that the call has."""
     definition = outline.definitions.get(head(path))
+    factory = definition.factory if definition else ""
+    if path in outline.functions and grammar.effect(path) is None:
+        factory = FUNCTION
     for shape in grammar.shapes:
         if any(pattern.fullmatch(path) for pattern in shape.excluded):
             continue
         for match in shape.patterns:
             if not match.callee.fullmatch(path):
                 continue
-            if match.defined_by and (definition is None or definition.factory != match.defined_by):
+            if match.defined_by and factory != match.defined_by:
                 continue
             if match.source and not any(match.source in text for text in definition.texts):  # type: ignore[union-attr]
                 continue

@@ -65,7 +65,7 @@ def locate(source: Source) -> Located:
 def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> Located:
     classifier = CallClassifier(outline, grammar)
     reader = CallReader(grammar)
-    builder = _Builder(source, Signatures(outline.definitions), grammar, reader)
+    builder = _Builder(source, Signatures(outline.definitions, outline.functions), grammar, reader)
     walked: list[WalkedScope] = []
     for scope in outline.scopes:
         finder = PythonLaunchFinder(scope, source, outline, classifier, reader, builder.add)

@@ -54,8 +54,11 @@ class ScopeNode:
 
 @dataclass(frozen=True)
 class PythonOutline:
+    """`functions` are those of the module that are no scope: kernels that come as Python."""
+
     definitions: dict[str, KernelDefinition]
     scopes: tuple[ScopeNode, ...]
+    functions: dict[str, ast.FunctionDef]
     header: int
     loader_globals: tuple[str, ...]
     harness: Harness
@@ -70,6 +73,7 @@ def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> Pyth
     tree = parse(source, divided=not whole)
     definitions: dict[str, KernelDefinition] = {}
     scopes: list[ScopeNode] = []
+    functions: dict[str, ast.FunctionDef] = {}
     header = 0
     loader_globals = []
     above = 0  # the last line of the statement above
@@ -83,11 +87,14 @@ def read(source: Source, grammar: PythonGrammar, *, whole: bool = False) -> Pyth
             if not grammar.is_helper(function.name) and _is_scope(tree, function):
                 header = header or _line_above(source, first_line(node), above)
                 scopes.append(ScopeNode(qualified, function, entry=function.name == "call"))
+            elif isinstance(node, ast.FunctionDef) and not grammar.is_helper(node.name):
+                functions[node.name] = node
         above = node.end_lineno or node.lineno
     _check_complete(source, tree, scopes)
     return PythonOutline(
         definitions,
         tuple(scopes),
+        functions,
         header,
         tuple(loader_globals),
         read_harness(tree),

@@ -16,8 +16,8 @@ from rewriter.locate.python.call import WrittenArgument
 from rewriter.locate.python.outline import head
 from rewriter.locate.python.signature import Signatures
 
-# Keyword arguments of a Triton launch that are no argument of the kernel.
-_LAUNCH_KEYWORDS = frozenset({"stream", "grid"})
+# Keyword arguments of a launch that are no argument of the kernel; the last three are Metal's.
+_LAUNCH_KEYWORDS = frozenset({"stream", "grid", "threads", "group_size", "error_buf_idx"})
 
 
 @dataclass(frozen=True)

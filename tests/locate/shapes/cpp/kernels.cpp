@@ -1,3 +1,14 @@
+const char* mps_lib_0_source = (R"MTL(
+    [[max_total_threads_per_threadgroup(64)]]
+    kernel void generated_kernel(
+        device float* out_ptr0,
+        constant float* in_ptr0,
+        constant long& ks0,
+        uint2 thread_pos [[thread_position_in_grid]],
+        uint2 group_pos [[thread_position_in_threadgroup]]
+    ) {
+    }
+)MTL");
 extern "C"  void  cpp_fused_relu_0(const float* in_ptr0,
                        float* out_ptr0);
 extern "C"  void  cpp_fused_add_1(float* in_out_ptr0,

@@ -20,7 +20,7 @@ from rewriter.report.page import page as page_text
 from test_report import hostile_report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -60,32 +60,58 @@ def complaints() -> list[str]:
     return []
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path, complaints: list[str]) -> Iterator[Open]:
-    """Opens a page from a file; a complaint that the test does not take fails it."""
-    contexts = []
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One for all tests: a tab takes more than a second, another file in it nearly nothing."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
 
-    def opened(text: str, **options: Any) -> Page:
-        file = tmp_path / "report.html"
+
+@pytest.fixture
+def open_page(browser: Browser, tab: Page, tmp_path: Path, complaints: list[str]) -> Iterator[Open]:
+    """Opens a page from a file; a complaint that the test does not take fails it."""
+    file = tmp_path / "report.html"
+    listeners: dict[str, Callable[[Any], object]] = {
+        "console": lambda message: complaints.append(message.text),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "dialog": lambda dialog: complaints.append(f"dialog: {dialog.message}"),
+        "request": lambda request: request.url == file.as_uri() or complaints.append(request.url),
+    }
+    without_javascript: list[BrowserContext] = []
+
+    def listening(page: Page) -> Page:
+        for event, listener in listeners.items():
+            page.on(event, listener)  # type: ignore[call-overload]
+        return page
+
+    def opened(
+        text: str,
+        *,
+        color_scheme: Any = "light",
+        width: int = 1280,
+        java_script_enabled: bool = True,
+    ) -> Page:
         file.write_text(text, encoding="utf-8")
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: request.url == file.as_uri() or complaints.append(request.url),
-        )
+        page = tab
+        if not java_script_enabled:
+            without_javascript.append(browser.new_context(java_script_enabled=False))
+            page = listening(without_javascript[-1].new_page())
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(media="null", color_scheme=color_scheme)
         page.goto(file.as_uri())
-        if options.get("java_script_enabled", True):
+        if java_script_enabled:
             page.wait_for_selector(OPENED)
         return page
 
+    listening(tab)
     yield opened
-    for context in contexts:
+    for context in without_javascript:
         context.close()
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
+    tab.goto("about:blank")
+    tab.mouse.move(0, 0)
     assert complaints == []
 
 
@@ -273,7 +299,7 @@ def test_culprits_of_every_kind_are_in_the_table(open_page: Open) -> None:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 420)])
 def test_axe_finds_nothing(open_page: Open, runs_page: str, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = open_page(runs_page, color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = open_page(runs_page, color_scheme=scheme, width=width)
     page.click(".findings .show")
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
@@ -287,7 +313,7 @@ def test_axe_finds_nothing(open_page: Open, runs_page: str, scheme: str, width: 
 def test_the_page_itself_never_scrolls_sideways(
     open_page: Open, long_page: str, width: int
 ) -> None:
-    page = open_page(long_page, viewport={"width": width, "height": 800})
+    page = open_page(long_page, width=width)
     page.click(".findings .show")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -307,7 +333,7 @@ def test_long_names_do_not_widen_the_page(open_page: Open, tmp_path: Path, kind:
         events.write_text(events.read_text().replace('"mean": 0.0625', f'"mean": {size}'))
     report = model.report(open_dump(dumps[0]))
     text = comparison_page(compare(*dumps)) if kind == "a comparison" else page_text(report)
-    page = open_page(text, viewport={"width": 420, "height": 800})
+    page = open_page(text, width=420)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     page.locator("tr.row button").nth(1).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
@@ -317,7 +343,7 @@ def test_many_runs_make_a_small_page(open_page: Open, tmp_path: Path) -> None:
     runs = [many(20, 14 if number > 550 else 99) for number in range(602)]
     text = page_text(model.report(open_dump(write_dump(tmp_path / "x.dump", *runs))))
     assert len(text) < 2_000_000
-    page = open_page(text, viewport={"width": 420, "height": 800})
+    page = open_page(text, width=420)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     assert page.locator(".runs tbody tr").count() == 602
     bar = "(box) => getComputedStyle(box).overflowY === 'scroll' && box.scrollHeight > 0"

@@ -9,8 +9,10 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 
+from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import edit, parallel
+from rewriter.instrumentation import probes
 from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.dialect import dialect_of
 from rewriter.instrumentation.editable import only_wrapper, require_plain
@@ -18,6 +20,7 @@ from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
 from rewriter.instrumentation.verify import verify
+from rewriter.locate.guards import read_guards
 
 
 def instrument(
@@ -52,13 +55,22 @@ def instrument_all(
     """
     options = {"replace": replace, "standalone": standalone}
 
-    def work(one: tuple[OpenWrapper, str]) -> Instrumented:
-        return instrument_wrapper(one[0], selection, label=one[1], **options)
+    def work(one: tuple[OpenWrapper, str, str]) -> Instrumented:
+        wrapper, label, guards = one
+        return instrument_wrapper(wrapper, selection, label=label, guards=guards, **options)
 
-    pairs = list(zip(wrappers, labels, strict=True))
+    pairs = list(zip(wrappers, labels, _guards(wrappers, selection), strict=True))
     sizes = [len(wrapper.source) for wrapper in wrappers]
     for pair, result in zip(pairs, parallel.results(work, pairs, sizes), strict=True):
         yield partial(work, pair) if result is None else partial(_same, result)
+
+
+def _guards(wrappers: Sequence[OpenWrapper], selection: Selection) -> list[str]:
+    """The conditions on the inputs of wrappers, as the cache has them that they stand in."""
+    if not probes.checks_inputs(selection):
+        return [""] * len(wrappers)
+    compilations = Compilations()
+    return [compilations.guards(wrapper) for wrapper in wrappers]
 
 
 def _same(result: Instrumented) -> Instrumented:
@@ -72,14 +84,19 @@ def instrument_wrapper(
     replace: bool = False,
     standalone: bool = False,
     label: str = "",
+    guards: str | None = None,
 ) -> Instrumented:
     """Put probes around the launches of one wrapper of an artifact; as `instrument`.
 
-    `label` is what prints call it, where others print beside it.
+    `label` is what prints call it, where others print beside it. `guards` is the condition on its
+    inputs, where that was read already.
     """
     require_plain(wrapper, replace=replace)
     original, located = wrapper.plain, wrapper.located
     dialect = dialect_of(wrapper, standalone=standalone)
+    if guards is None:
+        (guards,) = _guards([wrapper], selection)
+    specs = located.entries[0].input_specs if located.entries else ()
     plan = plan_probes(
         original,
         located,
@@ -88,6 +105,7 @@ def instrument_wrapper(
         wrapper.operators,
         label=label,
         key=original_key(wrapper),
+        guards=read_guards(guards, specs),
     )
     result = edit.apply(original.data, plan.insertions)
     verify(wrapper, result)

@@ -31,7 +31,8 @@ class OptionsRecord:
     `artifact` is the name of the file that was instrumented; `packed` the version of zlib that
     packed the runtime, empty where it is imported; `operators` the hash of the meanings of
     operators that lay beside a C++ wrapper, empty if none did; `label` what prints call it; `key`
-    what torch called its file, if it was a text in a container.
+    what torch called its file, if it was a text in a container. `guards` are conditions on the
+    inputs that the cache has of the graph, separated by `; `.
     """
 
     artifact: str
@@ -39,6 +40,7 @@ class OptionsRecord:
     operators: str = ""
     label: str = ""
     key: str = ""
+    guards: str = ""
 
 
 def line(record: OptionsRecord, selection: Selection) -> str:

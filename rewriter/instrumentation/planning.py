@@ -17,6 +17,7 @@ from rewriter.instrumentation import choosing, options_line, probes
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
+from rewriter.locate.guards import NO_GUARDS, Guards
 from rewriter.locate.inputs import row as table_row
 from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located
 from rewriter.version import __version__
@@ -33,13 +34,15 @@ def plan_probes(
     *,
     label: str = "",
     key: str = "",
+    guards: Guards = NO_GUARDS,
 ) -> Plan:
     """Plan the lines that instrumenting `source` puts in; `label` names it among others in prints.
 
     One short line goes before and after each chosen launch, as its probes ask for, one at the
     start of a call, one where the inputs of a call have names, and a header with the runtime and
     the facts of every probed launch. `operators` are what lay beside the source; the header has
-    their hash. `key` is what torch called the file, of a text in a container.
+    their hash. `key` is what torch called the file, of a text in a container. `guards` are checked
+    with the inputs.
     """
     lines = _Lines(source, dialect)
     chosen = choosing.choose(located.launches, selection)
@@ -49,7 +52,8 @@ def plan_probes(
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
         raise choosing.no_value(chosen, selection)
     name, operators_digest = Path(source.name).name, operators_hash(operators)
-    record = OptionsRecord(name, dialect.packer, operators_digest, label, key)
+    checked = guards.rows if inputs.checks and inputs.names else ()
+    record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
     lines.header(located, selection, launches.facts, inputs, record)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(
@@ -58,7 +62,7 @@ def plan_probes(
         launches.skipped,
         located.unrecognised,
         choosing.unmatched(located.launches, selection, every_input),
-        _unchecked(located, inputs.names) if inputs.checks else (),
+        _unchecked(located, inputs.names, guards) if inputs.checks else (),
     )
 
 
@@ -146,17 +150,19 @@ def _plan_launches(
     return _Launches(tuple(probed), tuple(skipped), tuple(facts))
 
 
-def _unchecked(located: Located, inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Why the inputs of an entry are not handed over."""
+def _unchecked(located: Located, inputs: tuple[str, ...], guards: Guards) -> tuple[str, ...]:
+    """Why the inputs of an entry are not handed over, and which guards are not checked."""
     if not any(entry.inputs for entry in located.entries):
         return ("no entry gives names to any",)
-    return tuple(
+    reasons = (
         f"no line can be put behind those of {entry.name}"
         if entry.inputs_at is None
         else f"those of {entry.name} are not those of the entry before it"
         for entry in located.entries
         if entry.inputs and (entry.inputs_at is None or entry.inputs != inputs)
     )
+    unread = (f"a guard is no arithmetic of sizes: {text}" for text in guards.unread)
+    return (*reasons, *unread)
 
 
 def _values(
@@ -327,7 +333,9 @@ class _Lines:
             "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
         }
         if inputs.checks:
-            options["expected"] = list(map(table_row, inputs.specs))
+            conditions = record.guards.split("; ") if record.guards else ()
+            rows = [*map(table_row, inputs.specs), *(f"if {one}" for one in conditions)]
+            options["expected"] = rows
             options["reads_inputs"] = inputs.reads
         header = self._dialect.header(self._variable, options, facts, inputs.names)
         newline = source.newline_at(offset)

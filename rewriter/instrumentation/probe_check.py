@@ -20,6 +20,7 @@ from rewriter.instrumentation.dialect import Dialect, dialect_of, module_of
 from rewriter.instrumentation.options_line import OptionsRecord
 from rewriter.instrumentation.planning import plan_probes
 from rewriter.instrumentation.types import Selection
+from rewriter.locate.guards import Guards, is_row
 from rewriter.locate.types import Wrapper
 from rewriter.version import __version__
 
@@ -124,6 +125,9 @@ def _instrumented(
         wrapper=Wrapper(wrapper.name, wrapper.restored.source, wrapper.language),
         path=wrapper.path.with_name(record.artifact),
     )
+    guards = tuple(record.guards.split("; ")) if record.guards else ()
+    if not all(map(is_row, guards)):
+        raise ValueError("a guard is no condition")
     plan = plan_probes(
         plain.plain,
         wrapper.located,
@@ -131,6 +135,7 @@ def _instrumented(
         dialect,
         wrapper.operators,
         label=record.label,
+        guards=Guards(guards),
         key=record.key,
     )
     return edit.apply(plain.plain.data, plan.insertions)

@@ -5,6 +5,9 @@ A row of the table is one of
     NAME tensor DTYPE DEVICE [SIZE,…] [STRIDE,…] [ALIGNMENT]
     NAME int|float SYMBOL
 
+or, behind these, a condition on sizes that has to hold: `if s77%8==0`, `if s0==1 or s0%8==0`. Its
+operators are those of Python, `min` and `max` its functions.
+
 with `-` for what is not known. A dimension is an expression over integers and the names of sizes,
 `?` where it is not known; `:low..high` may follow, and `...` after the last one. A name gets its
 value where it is first met: from numbers, then from sizes, then from strides.
@@ -13,13 +16,15 @@ value where it is first met: from numbers, then from sizes, then from strides.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 _UNKNOWN = "?"
+_GUARD = "if "  # begins the row of a condition; no input has that name
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,13 @@ def _dimensions(text: str) -> tuple[str, ...] | None:
     if text == "-":
         return None
     return tuple(text[1:-1].split(",")) if len(text) > 2 else ()
+
+
+def read_table(table: Sequence[str]) -> tuple[tuple[ExpectedInput, ...], tuple[str, ...]]:
+    """The rows of inputs of a table, and its conditions."""
+    inputs = [ExpectedInput.read(row) for row in table if not row.startswith(_GUARD)]
+    guards = [row[len(_GUARD) :] for row in table if row.startswith(_GUARD)]
+    return tuple(inputs), tuple(guards)
 
 
 class Symbols:
@@ -102,6 +114,11 @@ def _evaluate(node: ast.expr, values: dict[str, int]) -> int | None:
     if isinstance(node, ast.UnaryOp):
         inner = _evaluate(node.operand, values)
         return None if inner is None else -inner
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        read = [_evaluate(one, values) for one in node.args]
+        known = [one for one in read if one is not None]
+        choose = {"min": min, "max": max}.get(node.func.id)
+        return choose(known) if choose and known and len(known) == len(read) else None
     if not isinstance(node, ast.BinOp):
         return None
     left, right = _evaluate(node.left, values), _evaluate(node.right, values)
@@ -113,7 +130,50 @@ def _evaluate(node: ast.expr, values: dict[str, int]) -> int | None:
         return left - right
     if isinstance(node.op, ast.Mult):
         return left * right
-    return left // right if right else None
+    if not right:
+        return None
+    return left % right if isinstance(node.op, ast.Mod) else left // right
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def violated(guards: Sequence[str], symbols: Symbols) -> dict[str, list[str]]:
+    """The conditions that do not hold, in words, by the input that gave the first of their sizes.
+
+    Those in which a size has no value are left out.
+    """
+    problems: dict[str, list[str]] = {}
+    for guard in guards:
+        names = [name for name in dict.fromkeys(_words(guard)) if name in symbols.values]
+        if not names or _holds(guard, symbols.values) is not False:
+            continue
+        values = "; ".join(f"{x} is {symbols.values[x]} by {symbols.sources[x]}" for x in names)
+        text = f"the guard {guard} does not hold ({values})"
+        problems.setdefault(symbols.sources[names[0]], []).append(text)
+    return problems
+
+
+def _holds(guard: str, values: dict[str, int]) -> bool | None:
+    """Whether a condition holds; `None` where that cannot be said."""
+    results = []
+    for text in guard.split(" or "):
+        node = ast.parse(text, mode="eval").body
+        if not isinstance(node, ast.Compare):
+            return None
+        left, right = _evaluate(node.left, values), _evaluate(node.comparators[0], values)
+        compare = _COMPARE.get(type(node.ops[0]))
+        if left is None or right is None or compare is None:
+            return None
+        results.append(compare(left, right))
+    return any(results)
 
 
 def compare(row: ExpectedInput, value: Any, symbols: Symbols) -> str:

@@ -24,7 +24,7 @@ from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
 from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics, first_values
 from .event_queue import drain_queue
-from .expected import ExpectedInput
+from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
@@ -59,7 +59,7 @@ class Recorder:
         self._number = 0  # of the next call
         self._launches = {row["launch"]: ProbedLaunch.read(row) for row in launches}
         self._inputs = tuple(Label("in", name, name) for name in inputs)
-        self.expected = tuple(ExpectedInput.read(row) for row in options.get("expected", ()))
+        self.expected, self.guards = read_table(options.get("expected", ()))
         self._reads_inputs = bool(options.get("reads_inputs", True))
         self._probes = ProbeSet(options)
         self.probes = self._probes.names

@@ -14,9 +14,11 @@ import rewriter
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.reading import innermost, read_autograd, read_graph
 from rewriter.artifact.entries.types import Frame
+from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_artifact
 from rewriter.cli import main
 from rewriter.core.pickle_values import PickleError
+from rewriter.instrumentation import probe_check
 
 ARCHIVES = Path(__file__).parents[2] / "fixtures" / "entries"
 KINDS = ("python", "cpp_wrapper")
@@ -202,3 +204,39 @@ def test_a_large_cache_is_searched_by_the_beginnings_of_its_entries(
     entry = index.of_wrapper(forward.stem)
     assert entry is not None
     assert len(read) == 1
+
+
+def guarded(caches: Path, kind: str) -> Path:
+    """A wrapper for several sizes, on which its entry has conditions."""
+    artifact = rewriter.open(caches / kind)
+    return next(x.path for x in artifact.wrappers if b"s77 = arg2_1" in x.source)
+
+
+def test_the_probe_inputs_has_the_guards_of_the_entry(caches: Path, tmp_path: Path) -> None:
+    path = guarded(caches, "python")
+    result = rewriter.instrument(path, rewriter.select("inputs"))
+    assert b"'if 2<=s77'" in result.source
+    assert not result.plan.unchecked
+    copy = tmp_path / path.name
+    copy.write_bytes(result.source)
+    assert main(["strip", "--check", str(copy)]) == 1
+    check = probe_check.check(rewriter.open(copy).only)
+    assert check is not None
+    assert check.state == "verified"
+    assert rewriter.strip(copy).source == path.read_bytes()
+    copy.write_bytes(result.source.replace(b"2%3C=s77", b"2%3C=s77;x()"))
+    check = probe_check.check(rewriter.open(copy).only)
+    assert check is not None
+    assert check.state == "changed"
+    assert b"'if " not in rewriter.instrument(path, rewriter.select("print")).source
+
+
+def test_the_same_in_cpp(caches: Path) -> None:
+    artifact = rewriter.open(caches / "cpp_wrapper")
+    conditions = [
+        Compilations().guards(one) for one in artifact.wrappers if one.graph == "inference"
+    ]
+    assert "2 <= L['t0']" in conditions
+    wrapper = next(x for x in artifact.wrappers if Compilations().guards(x) == "2 <= L['t0']")
+    result = rewriter.instrument(wrapper.path, rewriter.select("inputs"))
+    assert b"; if 2<=s" in result.source

@@ -166,11 +166,12 @@ class Symbols {
 
     int64_t product() {
       int64_t value = factor();
-      while (next() == '*' || next() == '/') {
-        bool times = text[at] == '*';
-        at += times ? 1 : 2;
+      while (next() == '*' || next() == '/' || next() == '%') {
+        char sign = text[at];
+        at += sign == '/' ? 2 : 1;
         int64_t other = factor();
-        value = times ? value * other : floor(value, other);
+        if (sign == '*') value *= other;
+        else value = sign == '/' ? floor(value, other) : value - floor(value, other) * other;
       }
       return value;
     }
@@ -189,9 +190,23 @@ class Symbols {
       while (std::isalnum(static_cast<unsigned char>(next())) || next() == '_') ++at;
       std::string word = text.substr(start, at - start);
       if (std::isdigit(static_cast<unsigned char>(letter))) return std::atoll(word.c_str());
+      if (next() == '(') return chosen(word == "max");
       const Symbol* symbol = symbols.find(word);
       known = known && symbol;
       return symbol ? symbol->value : 0;
+    }
+
+    // The arguments of `min` or `max`, from the bracket on.
+    int64_t chosen(bool largest) {
+      int64_t value = 0;
+      for (bool first = true; next() == '(' || next() == ','; first = false) {
+        ++at;
+        int64_t other = sum();
+        if (first || (largest ? other > value : other < value)) value = other;
+      }
+      known = known && next() == ')';
+      ++at;
+      return value;
     }
 
     int64_t floor(int64_t value, int64_t by) {
@@ -221,6 +236,24 @@ class Symbols {
   std::vector<Symbol> all_;
 };
 
+// Whether a condition, `s0==1 or s0%8==0`, holds; true where that cannot be said.
+inline bool holds(const std::string& guard, const Symbols& symbols) {
+  for (const std::string& text : split(guard, " or ")) {
+    std::size_t at = text.find_first_of("=!<>");
+    if (at == std::string::npos) return true;
+    std::size_t end = at + (at + 1 < text.size() && text[at + 1] == '=' ? 2 : 1);
+    std::string sign = text.substr(at, end - at);
+    int64_t left = 0, right = 0;
+    if (!symbols.evaluate(text.substr(0, at), left)) return true;
+    if (!symbols.evaluate(text.substr(end), right)) return true;
+    if (sign == "==" && left == right) return true;
+    if (sign == "!=" && left != right) return true;
+    if (sign[0] == '<' && (left < right || (end - at == 2 && left == right))) return true;
+    if (sign[0] == '>' && (left > right || (end - at == 2 && left == right))) return true;
+  }
+  return false;
+}
+
 // What is expected, with the values of this call; limits where there are any.
 inline std::string shown(const Texts& known, const Symbols& symbols) {
   Texts members;
@@ -248,6 +281,23 @@ inline void add_symbols(
     if (is_new) names.push_back(symbol);
     word.clear();
   }
+}
+
+// The conditions that do not hold, in words, of which an input gave the first size.
+inline Texts violated(
+    const Texts& guards, const std::string& input, const Symbols& symbols) {
+  Texts problems;
+  for (const std::string& guard : guards) {
+    std::vector<const Symbol*> names;
+    add_symbols(guard, symbols, names);
+    if (names.empty() || names[0]->source != input || holds(guard, symbols)) continue;
+    Texts values;
+    for (const Symbol* name : names) {
+      values.push_back(name->name + " is " + std::to_string(name->value) + " by " + name->source);
+    }
+    problems.push_back("the guard " + guard + " does not hold (" + join(values, "; ") + ")");
+  }
+  return problems;
 }
 
 inline bool is_outside(const std::string& text, int64_t size) {

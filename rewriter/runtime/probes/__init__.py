@@ -27,6 +27,10 @@ class ProbeRecorder(Protocol):
         """What the wrapper was made for: a row for each input, in order."""
 
     @property
+    def guards(self) -> tuple[str, ...]:
+        """Conditions on sizes that have to hold."""
+
+    @property
     def is_upstream(self) -> bool:
         """Whether events are printed as upstream's printer prints them."""
 

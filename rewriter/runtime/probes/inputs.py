@@ -25,7 +25,7 @@ class InputsProbe(Probe):
     def given(
         self, event: Event, values: Sequence[Any], call: RunningCall, recorder: ProbeRecorder
     ) -> None:
-        from ..expected import Symbols, compare
+        from ..expected import Symbols, compare, violated
 
         rows = recorder.expected
         if len(values) != len(rows):
@@ -34,13 +34,14 @@ class InputsProbe(Probe):
             recorder.write([f"{recorder.about(event)}: {event.unexpected['']}\n"])
             return
         symbols = Symbols(rows, values)
+        guards = violated(recorder.guards, symbols)
         for row, value in zip(rows, values, strict=True):
             try:
-                problem = compare(row, value, symbols)
+                problems = [compare(row, value, symbols), *guards.get(row.name, ())]
             except Exception as error:
                 recorder.warn(f"inputs {row.name}", f"{type(error).__name__}: {error}")
                 continue
-            if problem:
+            if problem := "; ".join(filter(None, problems)):
                 event.unexpected[row.name] = problem
                 recorder.write([f"{recorder.about(event)} {row.name}: {problem}\n"])
         if not self._noted:

@@ -15,7 +15,8 @@ class Inputs : public Probe {
       Event& event, const Contents& contents, RunningCall&, Recorder& recorder) override {
     std::call_once(read_, [&] {
       for (const std::string& row : split(recorder.expected(), "; ")) {
-        rows_.push_back(ExpectedInput::read(row));
+        if (row.compare(0, 3, "if ") == 0) guards_.push_back(row.substr(3));
+        else rows_.push_back(ExpectedInput::read(row));
       }
     });
     if (contents.size() != rows_.size()) {
@@ -28,8 +29,11 @@ class Inputs : public Probe {
     Symbols symbols(rows_, values);
     std::string start = recorder.start(event) + " inputs ", text;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      std::string wrong = compare(rows_[i], values[i], symbols);
-      if (wrong.empty()) continue;
+      Texts problems = violated(guards_, rows_[i].name, symbols);
+      std::string differs = compare(rows_[i], values[i], symbols);
+      if (!differs.empty()) problems.insert(problems.begin(), differs);
+      if (problems.empty()) continue;
+      std::string wrong = join(problems, "; ");
       text += start + rows_[i].name + ": " + wrong + "\n";
       event.unexpected.emplace_back(rows_[i].name, wrong);
     }
@@ -62,6 +66,7 @@ class Inputs : public Probe {
 
   std::once_flag read_;
   std::vector<ExpectedInput> rows_;
+  Texts guards_;
   std::atomic<bool> noted_{false};
 };
 

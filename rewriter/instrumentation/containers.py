@@ -2,21 +2,25 @@
 
 torch writes the source of a wrapper to `<key>.py` of its cache only if there is no such file, so a
 probed wrapper gets a key of its own; otherwise an earlier file would run instead. The key that it
-had stands in the line "Options:" of the wrapper, and comes back with the original.
+had stands in the line "Options:" of the wrapper, and comes back with the original. Where a file
+names the entries of a cache that torch then loads, these get keys of their own for the same reason.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rewriter.artifact.contained_wrappers import container_in
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.markers import find_header
 from rewriter.instrumentation import options_line
+
+_TAG = "_"  # keys are base32
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,10 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
 
     Raises `RewriterError` where taking the probes out again would not give the container back.
     """
-    texts: dict[int, str | bytes] = {}
-    for wrapper, result in results:
-        is_plain = result.source == result.original
-        key = original_key(wrapper) if is_plain else key_of(result.source)
-        _place(texts, wrapper, result.source, key)
-    data = _contents(artifact, texts)
+    sources = {wrapper.name: result.source for wrapper, result in results}
+    data = _with_sources(artifact, sources)
     again = container_in(artifact.path, data)
-    if again is None or stripped(again).data != plain(artifact):
+    if again is None or plain(again) != plain(artifact):
         raise RewriterError(
             "verification-failed",
             f"{artifact.path}: stripping the instrumented file would not give back the original",
@@ -70,40 +70,60 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
     return data
 
 
-def stripped(
-    artifact: Artifact, wrappers: Iterable[OpenWrapper] | None = None
-) -> StrippedContainer:
-    """A container without the probes of some of its wrappers; of all, unless they are named."""
-    texts: dict[int, str | bytes] = {}
-    exact = True
-    for wrapper in artifact.wrappers if wrappers is None else wrappers:
-        if wrapper.probes is not None:
-            exact = exact and wrapper.restored.exact
-            _place(texts, wrapper, wrapper.restored.source, original_key(wrapper))
-    return StrippedContainer(_contents(artifact, texts), exact)
+def stripped(artifact: Artifact, wrappers: Iterable[OpenWrapper]) -> StrippedContainer:
+    """A container without the probes of some of its wrappers."""
+    chosen = tuple(wrappers)
+    sources = {wrapper.name: wrapper.restored.source for wrapper in chosen}
+    is_exact = all(wrapper.restored.exact for wrapper in chosen)
+    return StrippedContainer(_with_sources(artifact, sources), is_exact)
 
 
 def plain(artifact: Artifact) -> bytes:
     """A container without any probes, also those of wrappers that are not among its chosen ones."""
+    return stripped(artifact, _all_wrappers(artifact)).data
+
+
+def _with_sources(artifact: Artifact, sources: Mapping[str, bytes]) -> bytes:
+    """A container with other sources of some wrappers, by their names, and the keys they need."""
+    assert artifact.container is not None
+    contents = artifact.container.contents
+    texts: dict[int, str | bytes] = {}
+    with_probes: list[bytes] = []
+    for wrapper in _all_wrappers(artifact):
+        assert wrapper.stored is not None
+        source = sources.get(wrapper.name, wrapper.source)
+        if find_header(source) is not None:
+            with_probes.append(source)
+        if source == wrapper.source:
+            continue
+        is_plain = find_header(source) is None
+        key = original_key(wrapper) if is_plain else key_of(source)
+        for place in wrapper.stored.places:
+            texts[place.source] = source
+            texts[place.key] = key
+    for start, key in contents.entry_keys:
+        texts[start] = _entry_key(key, with_probes)
+    return contents.splice(texts)
+
+
+def _all_wrappers(artifact: Artifact) -> Sequence[OpenWrapper]:
     assert artifact.container is not None
     whole = container_in(artifact.path, artifact.container.contents.data)
     assert whole is not None
-    return stripped(whole).data
+    return whole.wrappers
+
+
+def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:
+    """The key of an entry: with probes one that no cache has an entry under, and that tells its
+    original, which has no such sign."""
+    original = key.partition(_TAG)[0]
+    if not with_probes:
+        return original
+    digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in with_probes))
+    return original + _TAG + digest.hexdigest()[:16]
 
 
 def key_of(source: bytes) -> str:
     """The key of a source: what torch would call its file (torch/_inductor/codecache.py)."""
     digest = base64.b32encode(hashlib.sha256(source).digest())[:51]
     return "c" + digest.decode().lower()
-
-
-def _place(texts: dict[int, str | bytes], wrapper: OpenWrapper, source: bytes, key: str) -> None:
-    assert wrapper.stored is not None
-    for place in wrapper.stored.places:
-        texts[place.source] = source
-        texts[place.key] = key
-
-
-def _contents(artifact: Artifact, texts: dict[int, str | bytes]) -> bytes:
-    assert artifact.container is not None
-    return artifact.container.contents.splice(texts)

@@ -10,7 +10,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rewriter.core import pickle_strings
 from rewriter.core.errors import RewriterError
@@ -22,12 +22,16 @@ _NUMBER = 8
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """Bytes of a list: where their length stands, where they are, and what is known of them."""
+    """Bytes of a list: where their length stands, where they are, and what is known of them.
+
+    `text` is what the bytes of a string stand for.
+    """
 
     at: int
     start: int
     end: int
     inside: Pickle | ItemList | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +83,16 @@ class Reader:
 
     def text(self) -> str:
         """The next string."""
-        at = self.position
+        return self.text_item().text or ""
+
+    def text_item(self) -> Item:
+        """The next string: where its bytes are, too."""
+        item = self.item()
         try:
-            return base64.b64decode(self.raw(), validate=True).decode("utf-8")
+            text = base64.b64decode(self.data[item.start : item.end], validate=True).decode("utf-8")
         except (binascii.Error, UnicodeDecodeError) as error:
-            raise damaged("a string that is not base64", at) from error
+            raise damaged("a string that is not base64", item.at) from error
+        return replace(item, text=text)
 
 
 def begins_with(data: bytes, header: bytes) -> bool:
@@ -92,7 +101,7 @@ def begins_with(data: bytes, header: bytes) -> bool:
 
 
 def rebuild(data: bytes, items: ItemList, texts: Mapping[int, str | bytes]) -> bytes:
-    """A list with other strings in its pickles: lengths and the checksum are made anew.
+    """A list with other strings in it and in its pickles: lengths and the checksum are made anew.
 
     `texts` are the new strings by the `start` of the old. Where they are the old ones, so is every
     byte of the result.
@@ -101,17 +110,24 @@ def rebuild(data: bytes, items: ItemList, texts: Mapping[int, str | bytes]) -> b
     position = items.start + _CHECKSUM
     for item in items.items:
         mine = {at: text for at, text in texts.items() if item.start <= at < item.end}
-        if not mine or item.inside is None:
+        if not mine:
             continue
-        new = (
-            pickle_strings.splice(item.inside, mine)
-            if isinstance(item.inside, Pickle)
-            else rebuild(data, item.inside, mine)
-        )
+        new = _rebuilt(data, item, mine)
         pieces += [data[position : item.at], len(new).to_bytes(_NUMBER, "big"), new]
         position = item.end
     body = b"".join([*pieces, data[position : items.end]])
     return _checksum(body) + body
+
+
+def _rebuilt(data: bytes, item: Item, texts: Mapping[int, str | bytes]) -> bytes:
+    if item.text is not None:
+        text = texts[item.start]
+        return base64.b64encode(text.encode() if isinstance(text, str) else text)
+    if isinstance(item.inside, Pickle):
+        return pickle_strings.splice(item.inside, texts)
+    if item.inside is None:
+        raise ValueError(f"no string at offset {min(texts)}")
+    return rebuild(data, item.inside, texts)
 
 
 def damaged(problem: str, offset: int) -> RewriterError:

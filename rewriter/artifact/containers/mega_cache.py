@@ -17,15 +17,19 @@ FORM = Form("mega-cache", "a mega-cache file of torch.compiler.save_cache_artifa
 
 _VERSION = 1
 _INDUCTOR, _AOT_AUTOGRAD = "inductor", "aot_autograd"
+# The types whose entries make a graph.
+GRAPHS = (_INDUCTOR, _AOT_AUTOGRAD)
 # The types whose entries are pickles; the others hold no wrapper.
 _PICKLED = (_INDUCTOR, _AOT_AUTOGRAD, "precompile")
 _TYPES = (*_PICKLED, "autotune", "pgo")
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
+class Entry:
+    """An entry of a cache: its type, its key, and what stands under that."""
+
     type: str
-    key: str
+    key: Item
     item: Item
 
     @property
@@ -37,25 +41,25 @@ def read(data: bytes) -> Contents | None:
     """Read a mega-cache file; `None` where it does not begin as one."""
     if not _begins(data):
         return None
-    root, sections = read_entries(data)
-    return Contents(FORM, data, root, sections)
+    root, entries = read_entries(data)
+    return Contents(FORM, data, root, sections(entries))
 
 
 def read_entries(
     data: bytes, start: int = 0, end: int | None = None
-) -> tuple[ItemList, tuple[Section, ...]]:
-    """The entries of a mega-cache that stands in `data`, and those that may hold wrappers."""
+) -> tuple[ItemList, list[Entry]]:
+    """The entries of a mega-cache that stands in `data`."""
     reader = Reader(data, start, end)
     reader.check()
     if reader.number() != _VERSION:
         raise damaged("a version that is not 1", start)
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     while not reader.is_finished:
         type_ = reader.text()
         for _ in range(reader.number()):
-            entries.append(_Entry(type_, reader.text(), _item(reader, type_)))
-    items = tuple(entry.item for entry in entries)
-    return ItemList(start, reader.end, items), tuple(_sections(entries))
+            entries.append(Entry(type_, reader.text_item(), _item(reader, type_)))
+    items = tuple(item for entry in entries for item in (entry.key, entry.item))
+    return ItemList(start, reader.end, items), entries
 
 
 def _begins(data: bytes) -> bool:
@@ -83,25 +87,26 @@ def _item(reader: Reader, type_: str) -> Item:
     return replace(item, inside=pickle_reader.read(reader.data, item.start, item.end))
 
 
-def _sections(entries: list[_Entry]) -> list[Section]:
+def sections(entries: list[Entry]) -> tuple[Section, ...]:
     """The entries with wrappers, graph by graph: an entry of AOTAutograd is one of the model's."""
-    inductor = {one.key.encode(): one for one in entries if one.type == _INDUCTOR}
-    sections = []
+    inductor = {(one.key.text or "").encode(): one for one in entries if one.type == _INDUCTOR}
+    result = []
     for number, entry in enumerate(one for one in entries if one.type != _INDUCTOR and one.pickle):
         assert entry.pickle is not None
         folder = f"graph_{number}"
         for key in _named(entry.pickle, inductor):
             found = inductor.pop(key).pickle
             assert found is not None
-            sections.append(Section(found, folder))
-        sections.append(Section(entry.pickle, folder))
+            result.append(Section(found, folder))
+        result.append(Section(entry.pickle, folder))
     # What no entry of AOTAutograd names, each a graph of its own.
-    count = len({one.folder for one in sections})
+    count = len({one.folder for one in result})
     rest = (one.pickle for one in inductor.values() if one.pickle is not None)
-    return sections + [Section(one, f"graph_{number}") for number, one in enumerate(rest, count)]
+    result += [Section(one, f"graph_{number}") for number, one in enumerate(rest, count)]
+    return tuple(result)
 
 
-def _named(pickle: Pickle, inductor: dict[bytes, _Entry]) -> list[bytes]:
+def _named(pickle: Pickle, inductor: dict[bytes, Entry]) -> list[bytes]:
     """The keys of Inductor's entries that an entry of AOTAutograd names, in its order."""
     texts = (one.raw(text) for one in pickle.walk() for text in one.texts)
     return list(dict.fromkeys(text for text in texts if text in inductor))

@@ -7,10 +7,12 @@ header.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rewriter.artifact.containers import mega_cache
-from rewriter.artifact.containers.byte_items import ItemList, Reader, begins_with, damaged
+from rewriter.artifact.containers.byte_items import Item, ItemList, Reader, begins_with, damaged
+from rewriter.artifact.containers.mega_cache import Entry
 from rewriter.artifact.containers.types import Contents, Form, Section
 from rewriter.core import pickle_reader
 
@@ -37,12 +39,27 @@ def _read(data: bytes, *, has_header: bool) -> Contents:
     if has_header:
         reader.raw()
     reader.raw()
-    reader.text()
+    key = reader.text_item()
     item = reader.item()
     _require_end(reader)
-    inside, sections = mega_cache.read_entries(data, item.start, item.end)
-    root = ItemList(0, len(data), (replace(item, inside=inside),))
-    return Contents(FORM, data, root, sections)
+    inside, entries = mega_cache.read_entries(data, item.start, item.end)
+    root = ItemList(0, len(data), (key, replace(item, inside=inside)))
+    keys = tuple(_keys(key, entries))
+    return Contents(FORM, data, root, mega_cache.sections(entries), entry_keys=keys)
+
+
+def _keys(key: Item, entries: list[Entry]) -> Iterator[tuple[int, str]]:
+    """The keys of the entries of a graph, wherever they stand: torch loads them by these alone."""
+    named = {one.key.text or "" for one in entries if one.type in mega_cache.GRAPHS}
+    for item in (key, *(one.key for one in entries)):
+        if item.text in named:
+            yield item.start, item.text or ""
+    encoded = {one.encode(): one for one in named}
+    for entry in entries:
+        for pickle in entry.pickle.walk() if entry.pickle else ():
+            for text in pickle.texts:
+                if (raw := pickle.raw(text)) in encoded:
+                    yield text.start, encoded[raw]
 
 
 def _read_aot(data: bytes) -> Contents:

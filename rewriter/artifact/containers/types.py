@@ -40,8 +40,10 @@ class Section:
 class Contents:
     """A file as its form reads it.
 
-    `prefix` are the bytes before the pickle or the list of items that the file is. `refers_to` are
-    keys of entries elsewhere that a file without wrappers names.
+    `root` is the pickle or the list of items that the file is, behind the bytes of a prefix.
+    `entry_keys` are the keys of entries of a cache, by where they stand, of a file that torch loads
+    by these keys alone: other keys serve as well. `refers_to` are keys of entries elsewhere that a
+    file without wrappers names.
     """
 
     form: Form
@@ -49,6 +51,7 @@ class Contents:
     root: Pickle | ItemList
     sections: tuple[Section, ...]
     refers_to: tuple[str, ...] = ()
+    entry_keys: tuple[tuple[int, str], ...] = ()
 
     def splice(self, texts: Mapping[int, str | bytes]) -> bytes:
         """The file with other strings; `texts` are the new ones by the `start` of the old."""

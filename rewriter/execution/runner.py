@@ -23,9 +23,11 @@ from rewriter.dump.directory import dump_directory, require_free
 from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
+from rewriter.execution import saved_artifact
 from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
+from rewriter.execution.saved_artifact import Loader, loader_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.types import Selection
@@ -40,6 +42,8 @@ _HINTS = {
     "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
     "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
     "strip work without the device.",
+    "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip and "
+    "diff read it without torch.",
     "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
     "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
 }
@@ -68,6 +72,11 @@ class RunRequest:
     @property
     def wrapper(self) -> OpenWrapper:
         return self.artifact.only
+
+    @property
+    def loader(self) -> Loader | None:
+        """How torch loads the artifact by itself; `None` where its wrapper is called alone."""
+        return None if self.args is None else loader_of(self.artifact)
 
     @property
     def is_probed(self) -> bool:
@@ -144,7 +153,7 @@ def run_wrapper(request: RunRequest) -> RunResult:
             _specification(request, prepared.file),
             Path(scratch),
             prepared.dump,
-            {**request.environment, "REWRITER_COMMAND": request.command},
+            {**_own_cache(request, Path(scratch)), "REWRITER_COMMAND": request.command},
             timeout=request.timeout,
             output=request.output,
             progress=request.progress,
@@ -153,6 +162,15 @@ def run_wrapper(request: RunRequest) -> RunResult:
     if result.interrupted:
         raise InterruptedRunError(result)
     return result
+
+
+def _own_cache(request: RunRequest, scratch: Path) -> dict[str, str]:
+    """The environment of a run. torch takes what it loads into its cache, and may find there what
+    an earlier file left: it gets a cache of its own."""
+    environment = dict(request.environment)
+    if request.loader is not None:
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "cache")
+    return environment
 
 
 def blocking_environment() -> dict[str, str]:
@@ -183,6 +201,12 @@ def _check(request: RunRequest) -> None:
             )
     if artifact.package is not None:
         _check_package(request)
+    if request.loader is not None and request.constants is not None:
+        raise RewriterError(
+            "idle-options",
+            f"--constants given, but {artifact.path} is loaded by torch, which sets them",
+            hint="Drop the option.",
+        )
     if selection is not None and selection.calls and 0 not in Calls(selection.calls):
         raise RewriterError(
             "idle-options",
@@ -226,7 +250,8 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
     if not request.is_probed:
         return _Prepared(file, None)
     wrapper = request.wrapper
-    name = request.artifact.path if request.artifact.package else wrapper.path
+    is_whole = request.artifact.package is not None or request.loader is not None
+    name = request.artifact.path if is_whole else wrapper.path
     dump = dump_directory(name, request.dump, overwrite=request.overwrite)
     (dump / wrapper.path.name).write_bytes(source)
     _write_names(request, dump)
@@ -247,6 +272,8 @@ def _probed_file(request: RunRequest, scratch: Path) -> tuple[Path, bytes]:
     """The file to run, and the source of its wrapper as it will be."""
     artifact, wrapper, selection = request.artifact, request.wrapper, request.selection
     package = artifact.package
+    if request.loader is not None:
+        return saved_artifact.write_copy(artifact, selection, scratch)
     if package is None:
         source = wrapper.source
         if selection is not None:
@@ -282,6 +309,7 @@ def _specification(request: RunRequest, file: Path) -> Json:
     return {
         "wrapper": str(file),
         "model": package.models[0].name if package else None,
+        "saved": request.loader,
         "pickled": package is not None and package.models[0].weights == "pickled",
         "imports": list(request.imports),
         "args": request.args and str(request.args),

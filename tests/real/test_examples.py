@@ -145,6 +145,7 @@ NOT_PLAYED = {
     ("docs/guides/crash.md", "On a GPU"): "a GPU",
     ("docs/guides/crash.md", "Without triage"): "a program of the reader",
     ("docs/project/extending.md", "A new launch shape"): "writes into the repository",
+    ("docs/topics/containers.md", "Calling one"): "an artifact of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
 }

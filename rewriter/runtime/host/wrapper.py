@@ -4,7 +4,8 @@ The parent (`rewriter/execution/host_process.py`) writes the specification and r
 both are JSON files.
 
     {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
-     "imports": [modules or files], "args": path or null, "devices": [types],
+     "saved": how torch loads the file or null, "imports": [modules or files],
+     "args": path or null, "devices": [types],
      "constants": path or null, "seed": int, "inputs": count,
      "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/execution/replay.py`),
      "loader_globals": [names], "report": path}
@@ -72,6 +73,8 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         import_operators(name)
     if spec["model"] is not None:
         return run_package(spec)
+    if spec["saved"] is not None:
+        return run_saved(spec)
     module = load(Path(spec["wrapper"]))
     constants = _load_constants(spec["constants"])
     missing = [
@@ -132,8 +135,36 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
 
         model = load_package(spec["wrapper"], spec["model"])
     torch.manual_seed(spec["seed"])
+    outputs = _call(model, inputs, keywords, spec)
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
+
+
+def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
+    """Load what torch saved compiled, call it once, and describe what it returned."""
+    from . import saved
+
+    inputs, keywords = _load_inputs(spec["args"], keywords=spec["saved"] == "function")
     try:
-        outputs = model(*inputs, **keywords)
+        function = saved.load(spec["wrapper"], spec["saved"])
+    except saved.NotLoadedError as error:
+        what = f": {error}" if str(error) else ""
+        raise ProblemError(
+            "not-loaded", f"torch {torch.__version__} cannot load it{what}"
+        ) from error
+    torch.manual_seed(spec["seed"])
+    outputs = _call(function, inputs, keywords, spec)
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
+
+
+def _call(
+    function: Callable[..., Any], inputs: list[Any], keywords: dict[str, Any], spec: dict[str, Any]
+) -> Any:
+    """What a model returns. Raises `ProblemError` where it did not get as many inputs as it
+    takes."""
+    try:
+        outputs = function(*inputs, **keywords)
     except Exception as error:
         given = len(torch.utils._pytree.tree_leaves((inputs, keywords)))
         if given == spec["inputs"]:
@@ -145,8 +176,7 @@ def run_package(spec: dict[str, Any]) -> dict[str, Any]:
         ) from error
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return {"outputs": [describe(output) for output in leaves], "random_globals": []}
+    return outputs
 
 
 def load(path: Path) -> ModuleType:

@@ -1,0 +1,119 @@
+"""`run` of what torch saved compiled: the host loads it as torch does, with probes in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter.artifact.opening import open_artifact
+from rewriter.execution.saved_artifact import loader_of, write_copy
+from rewriter.instrumentation.select import select
+from rewriter.runtime.digest import digest
+from rewriter.runtime.host import wrapper
+
+INPUTS = [torch.arange(12.0).reshape(3, 4), torch.arange(8.0).reshape(4, 2)]
+
+
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One small model in each form that torch loads by itself."""
+    from torch._inductor import standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    folder = tmp_path_factory.mktemp("saved")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "cache"))
+        graph = make_fx(product)(*INPUTS)
+        compiled = standalone_compile(graph, INPUTS)
+        compiled.save(path=str(folder / "unpacked"), format="unpacked")
+        compiled.save(path=str(folder / "binary"))
+        standalone_compile(graph, INPUTS, aot=True).save(path=str(folder / "aot"))
+        torch._dynamo.reset()
+        function = torch.compile(product, fullgraph=True)
+        function.aot_compile((tuple(INPUTS), {})).save_compiled_function(str(folder / "function"))
+    torch.save(INPUTS, folder / "args.pt")
+    torch.save({"x": INPUTS[0], "w": INPUTS[1]}, folder / "named.pt")
+    torch.save(INPUTS[:1], folder / "few.pt")
+    yield folder
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def call(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What the host reports of a copy with the probe `names`."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+
+    def of(name: str, args: str = "args.pt") -> Any:
+        artifact = open_artifact(saved / name)
+        copy, _ = write_copy(artifact, select(["names"]), tmp_path)
+        return wrapper.run(
+            {
+                "wrapper": str(copy),
+                "model": None,
+                "saved": loader_of(artifact),
+                "imports": [],
+                "args": str(saved / args),
+                "devices": [],
+                "seed": 0,
+                "inputs": 2,
+            }
+        )
+
+    return of
+
+
+@pytest.mark.parametrize("name", ["unpacked", "binary", "aot", "function"])
+def test_it_is_called_with_probes(
+    name: str, call: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (output,) = call(name)["outputs"]
+    assert output["sha256"] == digest(product(*INPUTS))
+    assert "extern_kernels.mm" in capfd.readouterr().out
+
+
+def test_a_function_takes_inputs_by_name(call: Callable[..., Any]) -> None:
+    (output,) = call("function", "named.pt")["outputs"]
+    assert output["sha256"] == digest(product(*INPUTS))
+    with pytest.raises(wrapper.ProblemError, match="expected a list"):
+        call("binary", "named.pt")
+
+
+def test_too_few_inputs(call: Callable[..., Any]) -> None:
+    with pytest.raises(wrapper.ProblemError, match="takes 2 inputs, the file holds 1"):
+        call("binary", "few.pt")
+
+
+def test_of_another_torch(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"of another build")
+    with pytest.raises(wrapper.ProblemError, match="cannot load it") as caught:
+        call("binary")
+    assert caught.value.slug == "not-loaded"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["unpacked", "binary", "aot", "function"])
+def test_the_command(name: str, saved: Path, tmp_path: Path) -> None:
+    words = ["run", str(saved / name), "--args", str(saved / "args.pt"), "--json"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "rewriter", *words, "--probe", "print", "-d", "run.dump"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    assert document["outputs"][0]["sha256"] == digest(product(*INPUTS))
+    assert "#0 after  extern_kernels.mm  out buf0" in ran.stderr
+    assert not (tmp_path / "cache").exists()

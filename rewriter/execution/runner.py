@@ -42,8 +42,8 @@ _HINTS = {
     "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
     "no-device": "`rewriter doctor` compares an artifact with this machine; list, instrument and "
     "strip work without the device.",
-    "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip and "
-    "diff read it without torch.",
+    "not-loaded": "Such files load in the build of torch that made them. list, instrument, strip "
+    "and diff read it without torch.",
     "missing-module": "`rewriter doctor` says what this machine lacks for the wrapper.",
     "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
 }

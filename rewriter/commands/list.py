@@ -79,13 +79,14 @@ def act(arguments: argparse.Namespace) -> int:
 
 def _head(wrapper: OpenWrapper, names: Names) -> str:
     """What stands above the launches of one of several wrappers."""
-    of = f" of {names.graph}" if names.graph else ""
-    about = [] if wrapper.graph == "inference" and not of else [f"{wrapper.graph}{of}"]
+    about: list[str] = []
+    if wrapper.graph != "inference":
+        about.append(names.part or wrapper.graph)
+    elif names.graph:
+        about.append(f"inference of {names.graph}")
     if wrapper.stored is not None:
         about += wrapper.stored.submodules
-    other = {"forward": "backward", "backward": "forward"}.get(wrapper.graph)
-    partner = f"; its {other} is {names.partner}" if names.partner else ""
-    return f"{wrapper.name}: {', '.join(about)}{partner}".rstrip()
+    return f"{wrapper.name}: {', '.join(about)}".rstrip()
 
 
 def _sources(launches: tuple[Launch, ...], names: Names) -> Iterator[Line]:

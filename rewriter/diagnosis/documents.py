@@ -10,7 +10,14 @@ from msgspec import Meta
 from rewriter.core.documents import Count, Entry, LineNumber, Row, as_json, entry
 from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
-from rewriter.diagnosis.verdict import Held, Producer, Verdict, VerdictArgument, VerdictState
+from rewriter.diagnosis.verdict import (
+    Held,
+    Producer,
+    SavedValue,
+    Verdict,
+    VerdictArgument,
+    VerdictState,
+)
 from rewriter.dump.documents import EndedStatus
 from rewriter.dump.names import SourceLine
 from rewriter.dump.rows import ValueRow, to_json
@@ -51,7 +58,8 @@ VerdictArgumentEntry = Annotated[
     dict[str, Any],
     Meta(
         description="As in events.jsonl, with who wrote it (producer), what it was in calls before "
-        "(earlier), and what the launch left in it (after)",
+        "(earlier), and what the launch left in it (after); of an input of a backward that its "
+        "forward kept, the call, the variable, and who wrote that there (saved)",
         extra_json_schema={"required": ["arg", "role", "producer", "earlier", "after"]},
     ),
 ]
@@ -136,8 +144,8 @@ def verdict_entry(verdict: Verdict) -> VerdictEntry:
         notes=verdict.notes,
         lines=source_lines(verdict.lines),
         computes=verdict.computes,
-        model=verdict.graph,
-        partner=verdict.partner,
+        model=verdict.names.graph,
+        partner=verdict.names.partner,
     )
 
 
@@ -163,7 +171,13 @@ def _argument(argument: VerdictArgument) -> Json:
     earlier = [{"call": one.call, "value": _row(one.row)} for one in argument.earlier]
     after = _row(argument.after)
     row = _row(argument.row) or {}
-    return {**row, **named, "producer": producer, "earlier": earlier, "after": after}
+    saved = {} if argument.saved is None else {"saved": _saved(argument.saved)}
+    return {**row, **named, "producer": producer, "earlier": earlier, "after": after, **saved}
+
+
+def _saved(saved: SavedValue) -> Json:
+    producer = None if saved.producer is None else as_json(_producer(saved.producer))
+    return {"run": saved.run, "variable": saved.variable, "producer": producer}
 
 
 def _row(row: ValueRow | None) -> Json | None:

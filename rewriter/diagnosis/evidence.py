@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from rewriter.core.errors import RewriterError
-from rewriter.diagnosis.verdict import Producer, VerdictArgument
+from rewriter.diagnosis.training import Forward
+from rewriter.diagnosis.verdict import Producer, SavedValue, VerdictArgument
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -26,6 +27,7 @@ class Evidence:
     def __init__(self, dump: Dump, run: RunDump, step: RunStep, flow: Flow | None = None) -> None:
         self._dump, self._run, self._step = dump, run, step
         self._flow = flow or Flow(run)
+        self._forward = Forward(dump, run)
         self.rows = self._flow.rows(self._flow.nodes[step.position])
         self.facts = run.launch_row(step.launch)
         self._static: Mapping[int, Launch] = {}
@@ -48,14 +50,21 @@ class Evidence:
             if isinstance(row, TensorRow):
                 producer = sources.get(row.arg) or self._producer(row.arg, self._root(row))
             model = in_model(self._run, row.arg)
-            yield VerdictArgument(row.arg, row.role, row, producer, model=model)
+            saved = self._saved(row.arg, producer)
+            yield VerdictArgument(row.arg, row.role, row, producer, model=model, saved=saved)
         named = {row.arg for row in given}
         named |= {name.partition("[")[0] for name in named}
         for role, name, root, is_tensor in self._known():
             if name not in named:
                 producer = self._producer(name, root) if role != "out" and is_tensor else None
                 model = in_model(self._run, name)
-                yield VerdictArgument(name, role, self._after(name), producer, model=model)
+                saved, after = self._saved(name, producer), self._after(name)
+                yield VerdictArgument(name, role, after, producer, model=model, saved=saved)
+
+    def _saved(self, name: str, producer: Producer | None) -> SavedValue | None:
+        """What an input is in the forward of a backward."""
+        is_input = producer is not None and producer.launch is None
+        return self._forward.saved(dataflow.variable(name)) if is_input else None
 
     def _known(self) -> Iterator[tuple[str, str, str, bool]]:
         """The arguments that the wrapper, or else its table, names: role, name, buffer, tensor?"""

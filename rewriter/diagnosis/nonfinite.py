@@ -16,6 +16,7 @@ from pathlib import Path
 from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
+from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
@@ -202,9 +203,11 @@ class _Witness:
         step = node.step
         history = self._calls.history(self._run, step.launch, step.iteration)
         if step.launch is None:
+            forward = Forward(self._dump, self._run)
             names = ((row, in_model(self._run, row.arg)) for row in rows)
             arguments: Iterator[VerdictArgument] = (
-                VerdictArgument(x.arg, x.role, x, model=name) for x, name in names
+                VerdictArgument(x.arg, x.role, x, model=name, saved=forward.saved(x.arg))
+                for x, name in names
             )
         else:
             arguments = evidence.arguments()
@@ -252,6 +255,11 @@ class _Witness:
                 yield "It came in from outside; earlier calls were given none."
             else:
                 yield "It came in from outside: no launch that was recorded made it."
+            if Forward(self._dump, self._run).is_missing:
+                yield (
+                    f"Its forward, {self._run.names.partner}, has no record here: what that kept "
+                    "for the backward may have been so already."
+                )
             if not self._calls.follows(self._run):
                 yield (
                     "The call before it was not recorded (--calls, --last): the NaN may be of an "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.dump.dataflow import RecordedLaunch
-from rewriter.dump.names import SourceLine
+from rewriter.dump.names import NO_NAMES, Names, SourceLine
 from rewriter.dump.reading import Dump, RunDump, label
 from rewriter.dump.rows import TensorRow, ValueRow
 
@@ -67,6 +67,23 @@ class Producer:
 
 
 @dataclass(frozen=True)
+class SavedValue:
+    """What a backward is given that its forward kept: `variable` of the call `run`, and who wrote
+    that there, `None` where nobody knows."""
+
+    run: str
+    variable: str
+    producer: Producer | None
+
+    def __str__(self) -> str:
+        text = f"{self.variable} of its forward ({self.run})"
+        if self.producer is None:
+            return text
+        by = "an input of that call" if self.producer.launch is None else str(self.producer)
+        return f"{text}, {by}"
+
+
+@dataclass(frozen=True)
 class VerdictArgument:
     """An argument of the launch; `row` is what the dump says of it, `None` if it is not there.
 
@@ -81,6 +98,7 @@ class VerdictArgument:
     earlier: tuple[Earlier, ...] = ()
     after: ValueRow | None = None
     model: str = ""  # what an input is in the model, if that is known
+    saved: SavedValue | None = None  # of an input of a backward
 
     @property
     def tensor(self) -> TensorRow | None:
@@ -126,8 +144,7 @@ class Verdict:
     the one that was running may be the next. `ended` is `None` where it is not about how the
     program ended, but about what is not finite: `held` is that, `cause` who made the infinities
     that NaN come from, `effect` who made NaN of the infinities. `lines` are those of the model that
-    the launch computes, `computes` nodes of Inductor's graph; `graph` is the part of the model that
-    the wrapper is, `partner` the wrapper of the other direction.
+    the launch computes, `computes` nodes of Inductor's graph; `names` are those of its wrapper.
     """
 
     rank: int
@@ -158,8 +175,7 @@ class Verdict:
     effect: Producer | None = None
     lines: tuple[SourceLine, ...] = ()
     computes: tuple[str, ...] = ()
-    graph: str = ""
-    partner: str = ""
+    names: Names = NO_NAMES
 
     @classmethod
     def of(
@@ -190,8 +206,7 @@ class Verdict:
             probes=dump.manifest.probes or (),
             lines=launch.lines,
             computes=launch.computes,
-            graph=run.names.graph,
-            partner=run.names.partner,
+            names=run.names,
         )
 
     @property

@@ -18,6 +18,8 @@ _CALLS = 5  # earlier calls that are listed
 def describe(verdict: Verdict, *, next_command: str) -> str:
     """A verdict for a person. `next_command` is what they may type next, empty for nothing."""
     lines = [f"verdict: {verdict.headline}", f"  {', '.join(where(verdict))}"]
+    if verdict.names.part:
+        lines.append(f"  {verdict.names.part}")
     if verdict.source_nodes or verdict.origins:
         nodes, origins = ", ".join(verdict.source_nodes), ", ".join(verdict.origins)
         operators = f" ({origins})" if origins else ""
@@ -70,11 +72,16 @@ def places(verdict: Verdict) -> list[str]:
 
 def origin(argument: VerdictArgument) -> str:
     """Who wrote it, and what it was then if that differs; empty where that is not known."""
-    producer = argument.producer
+    producer, text = argument.producer, str(argument.producer)
+    if argument.saved is not None:
+        producer = argument.saved.producer
+        text = f"an input of the call: {argument.saved}"
+        if producer is None or producer.row is None:
+            return text
     if producer is None:
         return ""
     then, now = statistics(producer.row), statistics(argument.row)
-    return str(producer) + (f"; then {then}" if then != now else "")
+    return text + (f"; then {then}" if then != now else "")
 
 
 def history(earlier: Sequence[Earlier], now: ValueRow | None) -> str:

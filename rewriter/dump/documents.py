@@ -92,8 +92,8 @@ class WrapperNames(Struct, frozen=True, kw_only=True):
 
     `lines` are those of the model that launches compute: file, number, function, text. `computes`
     are the nodes of Inductor's graph, `graph` says which part of the model the wrapper is,
-    `partner` is the wrapper of the other direction, and `saved` says of inputs of a backward which
-    variable of its forward they are.
+    `direction` is that of its graph, `partner` is the wrapper of the other direction, and `saved`
+    says of inputs of a backward which variable of its forward they are.
     """
 
     source_nodes: dict[str, tuple[str, ...]] = {}
@@ -101,6 +101,7 @@ class WrapperNames(Struct, frozen=True, kw_only=True):
     lines: dict[str, tuple[tuple[str, Count, str, str], ...]] = {}
     computes: dict[str, tuple[str, ...]] = {}
     graph: str = ""
+    direction: str = ""
     partner: str = ""
     saved: dict[str, str] = {}
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rewriter.dump.documents import WrapperNames
 
 FILE = "names.json"
+_OTHER = {"forward": "backward", "backward": "forward"}
 _T = TypeVar("_T")
 
 
@@ -62,9 +63,9 @@ class Names:
 
     `lines` are the lines of the model that launches compute, `computes` the nodes of Inductor's
     graph, such as `log = aten.log.default(addmm)`, both by the index of the launch. `graph` says
-    which part of the model the wrapper is: `model (model.py:9)`. `partner` is the name of the
-    wrapper of the other direction, where a model is trained. `saved` says of inputs of a backward
-    which variable of its forward they are.
+    which part of the model the wrapper is: `model (model.py:9)`. `direction` is "forward",
+    "backward" or "inference", `partner` the name of the wrapper of the other direction, where a
+    model is trained. `saved` says of inputs of a backward which variable of its forward they are.
     """
 
     nodes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -72,12 +73,25 @@ class Names:
     lines: Mapping[int, tuple[SourceLine, ...]] = field(default_factory=dict)
     computes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     graph: str = ""
+    direction: str = ""
     partner: str = ""
     saved: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def part(self) -> str:
+        """Such as `backward of model (model.py:9), its forward is NAME`, of what is trained."""
+        if self.direction not in _OTHER:
+            return ""
+        of = f" of {self.graph}" if self.graph else ""
+        other = f", its {_OTHER[self.direction]} is {self.partner}" if self.partner else ""
+        return f"{self.direction}{of}{other}" if of or other else ""
 
     def __bool__(self) -> bool:
         """Whether anything is known."""
         return any((self.nodes, self.inputs, self.lines, self.computes, self.partner))
+
+
+NO_NAMES = Names()
 
 
 def listed(lines: Iterable[SourceLine]) -> str:
@@ -107,6 +121,7 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
                 },
                 computes={str(index): nodes for index, nodes in one.computes.items()},
                 graph=one.graph,
+                direction=one.direction,
                 partner=one.partner,
                 saved=dict(one.saved),
             )
@@ -152,6 +167,7 @@ def _names(one: WrapperNames) -> Names:
         _by_launch({k: tuple(SourceLine(*x) for x in lines) for k, lines in one.lines.items()}),
         _by_launch(one.computes),
         one.graph,
+        one.direction,
         one.partner,
         one.saved,
     )

@@ -259,6 +259,7 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "Where": f"{verdict.scope}, line {verdict.line}" if verdict.scope else "",
         "Source nodes": ", ".join(verdict.source_nodes),
         "Original ATen": ", ".join(verdict.origins),
+        "Graph": verdict.names.part,
         "Model": "; ".join(verdict_text.model_lines(verdict.lines)),
     }
     lines = [] if launch is None else launch.source.splitlines()

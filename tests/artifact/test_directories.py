@@ -91,7 +91,7 @@ def test_a_debug_directory_holds_its_wrappers_and_nothing_else(
     assert main(["list", str(DEBUG)]) == OK
     said = capsys.readouterr()
     heads = [line for line in said.out.splitlines() if "output_code.py" in line]
-    kinds = [head.partition(": ")[2].partition("; ") for head in heads]
+    kinds = [head.partition(": ")[2].partition(", ") for head in heads]
     assert [kind for kind, _, _ in kinds] == ["backward", "forward"] * 2
     names = [head.partition(": ")[0] for head in heads]
     # Each names the other one of its compilation.

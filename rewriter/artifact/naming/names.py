@@ -47,6 +47,7 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
         names = replace(
             of_wrapper(wrapper.located, about, wrapper.plain.data),
             graph=title(lowered),
+            direction=wrapper.graph,
             partner=partner,
         )
         known[wrapper.path.name if wrapper.inside is None else wrapper.name] = wrapper, lowered

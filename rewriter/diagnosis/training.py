@@ -1,0 +1,129 @@
+"""Values of a backward that its forward kept: which call of it that was, and who wrote them there.
+
+The names of the dump say which variable of the forward an input is. Several calls of the forward
+may come before a backward, in any order: it is the last one whose values agree with what the
+backward was given, as far as both were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.verdict import Producer, SavedValue
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow
+from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import Launch
+
+
+class Forward:
+    """The forward that a call of a backward belongs to."""
+
+    def __init__(self, dump: Dump, backward: RunDump) -> None:
+        self._dump, self._backward = dump, backward
+
+    @cached_property
+    def run(self) -> RunDump | None:
+        """The call of the forward, if it was recorded and is known."""
+        return next((run for run in self._candidates() if self._agrees(run)), None)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether no call of the forward was recorded, although it is known which wrapper it is."""
+        names = self._backward.names
+        return names.direction == "backward" and bool(names.partner) and not [*self._candidates()]
+
+    def saved(self, name: str) -> SavedValue | None:
+        """What an input of the backward was in the forward."""
+        variable = self._backward.names.saved.get(name)
+        if variable is None or self.run is None:
+            return None
+        return SavedValue(self.run.name, variable, self._producer(variable))
+
+    def _candidates(self) -> Iterator[RunDump]:
+        """The calls of the forward before the backward, the last one first."""
+        one = self._backward
+        if one.names.direction != "backward" or not one.names.partner:
+            return
+        name = Path(one.names.partner).name
+        for run in sorted(self._dump.runs, key=lambda run: -run.number):
+            process = (run.rank, run.facts.pid) == (one.rank, one.facts.pid)
+            if process and run.number < one.number and Path(run.artifact).name == name:
+                yield run
+
+    def _agrees(self, forward: RunDump) -> bool:
+        """Whether nothing that was recorded of both differs."""
+        flow = Flow(forward)
+        for name, variable in self._backward.names.saved.items():
+            given, made = self._given.get(name), _last(flow, variable)
+            if given is None or made is None:
+                continue
+            values = dataflow.fingerprint(given), dataflow.fingerprint(made)
+            if None not in values and values[0] != values[1]:
+                return False
+        return True
+
+    @cached_property
+    def _given(self) -> dict[str, TensorRow]:
+        """What the backward was given, by name."""
+        return _inputs(self._backward)
+
+    @cached_property
+    def _flow(self) -> Flow:
+        assert self.run is not None
+        return Flow(self.run)
+
+    def _producer(self, variable: str) -> Producer | None:
+        """Who wrote a variable of the forward, by its record, or else by its text."""
+        for node in self._flow.nodes:
+            for label, sources in node.given.items():
+                if node.returned and label.partition(": ")[2] == variable and sources:
+                    source = max(sources, key=lambda one: one.step)
+                    place = self._flow.nodes[source.step].place
+                    return Producer.of(place, self._flow.origin(source))
+        assert self.run is not None
+        if variable in _inputs(self.run):
+            return Producer(None)
+        wrapper = wrapper_of(self.run)
+        try:
+            located = wrapper.located if wrapper is not None else None
+        except RewriterError:
+            return None
+        if wrapper is None or located is None:
+            return None
+        if any(variable in entry.inputs for entry in located.entries):
+            return Producer(None)
+        writers = [x for x in wrapper.launches if variable in _written(x) and not x.repeats]
+        if not writers:
+            return None
+        last = writers[-1]
+        return Producer(last.index, 0, last.kernel, last.kind, last.line)
+
+
+def _inputs(run: RunDump) -> dict[str, TensorRow]:
+    """The inputs of a call, as far as they were recorded."""
+    first = run.steps[:1]
+    rows = run.rows(first[0]) if first and first[0].launch is None else []
+    return {row.arg: row for row in dataflow.tensors(rows)}
+
+
+def _written(launch: Launch) -> set[str]:
+    return {argument.buffer for argument in launch.args if argument.role != "in"}
+
+
+def _last(flow: Flow, variable: str) -> TensorRow | None:
+    """A variable as the call returned it; an input as it was given."""
+    for node in flow.nodes:
+        for row in node.returned:
+            if isinstance(row, TensorRow) and row.arg.partition(": ")[2] == variable:
+                return row
+        if node.step.launch is None and not node.returned:
+            for row in dataflow.tensors(flow.rows(node)):
+                if row.arg == variable:
+                    return row
+    return None

@@ -76,7 +76,7 @@ def test_the_verdict_names_the_forward_and_who_wrote_what_it_kept(dump: Path) ->
     assert "not measured" not in text
     document = as_json(verdict_entry(verdict))
     assert (document["model"], document["partner"]) == ("model (model.py:9)", "fw.py")
-    assert document["computes"] == ["div = aten.div.Tensor(tangents_1, sqrt)"]
+    assert [*document["computes"]] == ["div = aten.div.Tensor(tangents_1, sqrt)"]
     assert document["lines"][0]["line"] == 9
     (saved,) = (x["saved"] for x in document["arguments"] if x["arg"] == "sqrt")
     assert (saved["run"], saved["variable"]) == ("rank0/run0", "buf1")

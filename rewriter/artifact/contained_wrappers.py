@@ -133,6 +133,7 @@ def _in_one(found: list[_Found]) -> list[tuple[_Found, Stored]]:
                 group[0].key,
                 tuple(one.place for one in group),
                 tuple(dict.fromkeys(name for one in group for name in one.section.submodules)),
+                tuple(dict.fromkeys(name for one in group for name in one.section.layers)),
             ),
         )
         for group in groups.values()
@@ -149,7 +150,9 @@ def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrap
         name = (f"{stem}_{taken[stem]}" if taken[stem] > 1 else stem) + _SUFFIX
         check_text(f"{path}: {name}", one.source)
         wrapper = Wrapper(name, one.source, one.language)
-        yield replace(OpenWrapper(wrapper, path / name, inside=path), stored=where)
+        # The last part of its path is what a program that runs it says and records.
+        place = path / name.replace("/", "-")
+        yield replace(OpenWrapper(wrapper, place, inside=path), stored=where)
 
 
 def _without_wrappers(path: Path, contents: Contents) -> RewriterError:

@@ -198,7 +198,7 @@ class Artifact:
                 hint="Pass --model with the name of one.",
             )
         chosen = [
-            {one.name for one in self.wrappers if _matches(pattern, one.name, one.graph)}
+            {one.name for one in self.wrappers if _is_meant(pattern, one)}
             | {name for name, _ in self.damaged if _matches(pattern, name, graph_in(name))}
             for pattern in patterns
         ]
@@ -230,6 +230,11 @@ def _label(wrapper: OpenWrapper) -> str:
     """A wrapper in a list of several, with its graph where the name does not tell."""
     is_named = wrapper.graph == "inference" or wrapper.graph in wrapper.name
     return wrapper.name if is_named else f"{wrapper.name} ({wrapper.graph})"
+
+
+def _is_meant(pattern: str, wrapper: OpenWrapper) -> bool:
+    names = () if wrapper.stored is None else wrapper.stored.names
+    return _matches(pattern, wrapper.name, wrapper.graph) or pattern in names
 
 
 def _matches(pattern: str, name: str, graph: str) -> bool:

@@ -29,7 +29,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         making = instrument_all(
             artifact.wrappers,
             selection,
-            labels([(wrapper.graph, wrapper.name) for wrapper in artifact.wrappers]),
+            labels([(wrapper.graph, wrapper.path.name) for wrapper in artifact.wrappers]),
             replace=arguments.replace,
             standalone=arguments.standalone,
         )

@@ -44,6 +44,12 @@ def add(parser: Parser) -> None:
     add_output_options(
         parser, "default: <stem>.instrumented<ext> beside the input; for several a directory"
     )
+    parser.group("output").add_argument(
+        "--into-cache",
+        metavar="DIR",
+        help="of a file with wrappers and their keys: put them, with probes, into the cache that "
+        "torch loads them through, and leave the file alone",
+    )
     add_package_options(parser)
     parser.add_examples(
         (
@@ -67,12 +73,14 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _containers, _package, _several
+    from rewriter.commands import _containers, _into_cache, _package, _several
 
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     chosen = selection(arguments, default="print")
     if chosen is None:
         raise no_probes()
+    if _into_cache.is_asked(arguments, artifact):
+        return _into_cache.instrument(arguments, artifact, chosen)
     if artifact.package is not None:
         return _package.instrument(arguments, artifact, chosen)
     _package.refuse_options(arguments)

@@ -19,6 +19,8 @@ from rewriter.core.terminal import Line, message, say, table
 from rewriter.dump.names import Names, SourceLine, listed
 from rewriter.locate.types import Launch
 
+_SHOWN = 4  # names of parts and layers of a model
+
 
 def add(parser: Parser) -> None:
     parser.add_argument("artifact", metavar="ARTIFACT", help=ARTIFACT)
@@ -85,7 +87,9 @@ def _head(wrapper: OpenWrapper, names: Names) -> str:
     elif names.graph:
         about.append(f"inference of {names.graph}")
     if wrapper.stored is not None:
-        about += wrapper.stored.submodules
+        about += _some(wrapper.stored.submodules)
+        if wrapper.stored.layers:
+            about.append(f"of {', '.join(_some(wrapper.stored.layers))}")
     return f"{wrapper.name}: {', '.join(about)}".rstrip()
 
 
@@ -98,6 +102,11 @@ def _sources(launches: tuple[Launch, ...], names: Names) -> Iterator[Line]:
         if launch.index not in names.lines:
             nodes = " ".join(launch.source_nodes or names.nodes.get(launch.index, ()))
             yield f"  no line of the model is known{nodes and f'; source nodes: {nodes}'}"
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    """The first names of many, and the last."""
+    return [*names] if len(names) <= _SHOWN else [*names[: _SHOWN - 1], "…", names[-1]]
 
 
 def _graphs(artifact: Artifact) -> str:

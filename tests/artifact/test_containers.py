@@ -64,6 +64,11 @@ def test_pieces_of_a_model_that_are_the_same_are_one_wrapper() -> None:
     artifact = opened(data_of("vllm-model"))
     assert artifact.only.stored is not None
     assert artifact.only.stored.submodules == ("submod_0 (1, 8192)", "submod_2 (1, 8192)")
+    assert artifact.only.stored.layers == ("layers.0", "layers.1")
+    for name in ("submod_2", "submod_2 (1, 8192)", "layers.1", "inference", "submod_0/*"):
+        assert artifact.choose([name]).wrappers == artifact.wrappers
+    with pytest.raises(RewriterError, match="matches nothing"):
+        artifact.choose(["submod_1"])
 
 
 def test_a_wrapper_in_several_places_is_one() -> None:

@@ -9,9 +9,10 @@ from hashes to what was compiled for them, so that layers that are the same are 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 
 from rewriter.artifact.containers.types import Contents, Form, Section
-from rewriter.core import pickle_reader
+from rewriter.core import limits, pickle_reader
 from rewriter.core.pickle_reader import Blob, Dictionary, Pickle, Text
 
 FORM = Form("aot-compile", "a function saved by aot_compile")
@@ -21,6 +22,7 @@ MAGIC = b"PT2AOT"
 _PREFIX = len(MAGIC) + 1  # and the version
 _COMPILED = b"compiled_fn"
 _PIECES, _STORE = b"submodule_bytes", b"submodule_bytes_store"
+_CALL = re.compile(r"^ *\w+ = self\.(submod_\d+)\(([^()\n]*)\)", re.MULTILINE)
 _PIECE = re.compile(r"(\w+?)_(\(.*\)|[^_]*)")
 
 
@@ -32,7 +34,7 @@ def read(data: bytes) -> Contents | None:
     root = pickle_reader.read(data, start)
     if not start and not _has_key(root, _COMPILED):
         return None
-    pieces = [one for part in root.walk() for one in _pieces(part)]
+    pieces = _pieces(root)
     if pieces:
         return Contents(VLLM_FORM, data, root, (*pieces, Section(root)))
     return Contents(FORM, data, root, (Section(root),))
@@ -42,23 +44,60 @@ def _has_key(pickle: Pickle, key: bytes) -> bool:
     return any(pickle.raw(name) == key for one in pickle.dictionaries for name, _ in one.items)
 
 
-def _pieces(pickle: Pickle) -> list[Section]:
+def _pieces(root: Pickle) -> list[Section]:
     """What was compiled for the pieces of a model, with all pieces that run it, in their order."""
-    items = {pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items}
-    table, store = items.get(_PIECES), items.get(_STORE)
-    if not isinstance(table, Dictionary) or not isinstance(store, Dictionary):
-        return []
+    sections: list[Section] = []
+    layers = _layers(root)
+    for pickle in root.walk():
+        items = {
+            pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items
+        }
+        table, store = items.get(_PIECES), items.get(_STORE)
+        if isinstance(table, Dictionary) and isinstance(store, Dictionary):
+            sections += _stored(pickle, table, store, layers)
+    return sections
+
+
+def _stored(
+    pickle: Pickle, table: Dictionary, store: Dictionary, layers: Mapping[str, tuple[str, ...]]
+) -> Iterator[Section]:
     runs: dict[bytes, list[str]] = {}
     for name, hash_ in table.items:
         if isinstance(hash_, Text):
             runs.setdefault(pickle.raw(hash_), []).append(pickle.text(name))
     compiled = {pickle.raw(name): value for name, value in store.items}
-    sections = []
     for stored_as, names in runs.items():
         value = compiled.get(stored_as)
         if isinstance(value, Blob) and value.inside is not None:
-            sections.append(Section(value.inside, _folder(names[0]), tuple(map(_piece, names))))
-    return sections
+            pieces = tuple(map(_piece, names))
+            used = (one for piece in pieces for one in layers.get(piece.split(" ")[0], ()))
+            unique = tuple(dict.fromkeys(used))
+            yield Section(value.inside, _folder(names[0]), pieces, unique)
+
+
+def _layers(root: Pickle) -> dict[str, tuple[str, ...]]:
+    """The layers whose weights each piece is called with, by the code of the graph that calls them.
+
+    Dynamo calls a weight `l_self_modules_layers_modules_3_modules_…` after its place in the model.
+    """
+    layers: dict[str, tuple[str, ...]] = {}
+    for pickle in root.walk():
+        for text in pickle.texts:
+            code = pickle.raw(text)
+            if b" = self.submod_" not in code or len(code) > limits.WRAPPER_BYTES:
+                continue
+            for call in _CALL.finditer(code.decode("utf-8", "replace")):
+                names = (_layer(argument.strip()) for argument in call[2].split(","))
+                layers[call[1]] = tuple(dict.fromkeys(filter(None, names)))
+    return layers
+
+
+def _layer(weight: str) -> str:
+    """The numbered module that a weight is of, such as `layers.3`; empty if it is of none."""
+    parts = weight.split("_modules_")
+    numbers = (number for number in range(1, len(parts)) if parts[number].isdecimal())
+    at = next(numbers, 0)
+    return f"{parts[at - 1]}.{parts[at]}" if at else ""
 
 
 def _piece(name: str) -> str:

@@ -28,12 +28,14 @@ class Section:
     """One pickle of a container that may hold wrappers, with those in its bytes.
 
     `folder` is what the names of its wrappers begin with, where there are several sections.
-    `submodules` are the parts of the model that run them, of a container that says so.
+    `submodules` are the parts of the model that run them, and `layers` those whose weights they
+    take, of a container that says so.
     """
 
     pickle: Pickle
     folder: str = ""
     submodules: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,19 @@ class Stored:
 
     torch writes the source to `<key>.py` of its cache, unless there is such a file, and runs what
     is there (torch/_inductor/output_code.py). The same wrapper may stand in several places.
-    `submodules` are the parts of a model that run it, as `submod_2 (1, 8192)`.
+    `submodules` are the parts of a model that run it, as `submod_2 (1, 8192)`, and `layers` those
+    whose weights they take, as `layers.3`.
     """
 
     key: str
     places: tuple[Place, ...]
     submodules: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What else the wrapper may be called: by its parts, with or without sizes, and layers."""
+        return *self.submodules, *(one.split(" ")[0] for one in self.submodules), *self.layers
 
 
 @dataclass(frozen=True)

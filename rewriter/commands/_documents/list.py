@@ -77,6 +77,9 @@ class WrapperEntry(Entry, frozen=True, kw_only=True):
     submodules: Annotated[
         tuple[str, ...], Meta(description="The parts of the model that run it, with their sizes")
     ]
+    layers: Annotated[
+        tuple[str, ...], Meta(description="The layers whose weights these take, if it is known")
+    ]
     model: Annotated[
         str, Meta(description="The part of the model that it is, by its first line; may be empty")
     ]
@@ -153,6 +156,7 @@ def _wrapper_entry(wrapper: OpenWrapper, names: Names) -> WrapperEntry:
         launches=len(wrapper.launches),
         key="" if wrapper.stored is None else wrapper.stored.key,
         submodules=() if wrapper.stored is None else wrapper.stored.submodules,
+        layers=() if wrapper.stored is None else wrapper.stored.layers,
         model=names.graph,
         partner=names.partner,
     )

@@ -57,7 +57,8 @@ def act(arguments: argparse.Namespace) -> int:
     else:
         for wrapper in artifact.wrappers:
             known = names.get(wrapper.name, Names())
-            if len(artifact.wrappers) > 1 or (wrapper.stored and wrapper.stored.submodules):
+            is_one_of_several = (wrapper.stored and wrapper.stored.submodules) or known.partner
+            if len(artifact.wrappers) > 1 or is_one_of_several:
                 say(_head(wrapper, known), style="bold")
             if wrapper.launches and arguments.sources:
                 say(*_sources(wrapper.launches, known))

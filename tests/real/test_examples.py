@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -118,6 +119,7 @@ def test_the_examples_of_extending_work(demo: Path, tmp_path: Path) -> None:
 # default other tests do what these commands do.
 BY_HAND = [under("guides/by-hand.md"), under("README.md", "One file, by hand")]
 DIRECTORY = under("topics/directories.md", "Directories and logs")
+LINES = under("topics/directories.md", "Lines of the model")
 PAIRS = under("topics/pairs.md")
 ARTIFACTS = under("topics/diff.md")
 RUNS = under("topics/compare.md")
@@ -147,12 +149,13 @@ NOT_PLAYED = {
     ("docs/project/extending.md", "A new launch shape"): "writes into the repository",
     ("docs/topics/containers.md", "Calling one"): "an artifact of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
+    ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
 }
 
 
 def test_every_command_of_a_page_runs_or_lacks_something() -> None:
-    alone = (DIRECTORY, PAIRS, ARTIFACTS, RUNS, FIRST, CPP, AHEAD, PACKAGES, PACKAGE)
+    alone = (DIRECTORY, LINES, PAIRS, ARTIFACTS, RUNS, FIRST, CPP, AHEAD, PACKAGES, PACKAGE)
     played = [*BY_HAND, *alone, *PROGRAMS.values()]
     plays = {(block.heading, block.text) for blocks in played for block in blocks}
     left = {
@@ -174,6 +177,13 @@ def test_a_file_by_hand(blocks: list[Block], demo: Path, tmp_path: Path) -> None
 def test_a_directory(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "fixtures" / "traces" / "debug", tmp_path / "torch_compile_debug")
     check(DIRECTORY, tmp_path)
+
+
+def test_a_cache_with_entries(tmp_path: Path) -> None:
+    (archive,) = (ROOT / "fixtures" / "entries").glob("*-python.tar.xz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "cache", filter="data")
+    check(LINES, tmp_path)
 
 
 def test_a_pair(tmp_path: Path) -> None:

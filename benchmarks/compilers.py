@@ -53,7 +53,7 @@ group = next(iter(engine._groups([x]).values()))
 layouts, data = group.pointers()
 issue = engine._library().functions.inductor_rewriter_gpu_issue
 stream = torch._C._cuda_getCurrentRawStream(0)
-launch = lambda: issue(0, layouts, data, 1, stream)
+launch = lambda: issue(0, layouts, data, 1, stream, False)
 launch()
 """,
     "Triton, a simpler kernel": """

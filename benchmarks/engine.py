@@ -173,10 +173,10 @@ def issuer(tensors: list[torch.Tensor]) -> Callable[[], None]:
 
     def issue() -> None:
         issued.append(
-            functions.inductor_rewriter_gpu_issue(device, layouts, addresses, count, stream)
+            functions.inductor_rewriter_gpu_issue(device, layouts, addresses, count, stream, False)
         )
         assert issued[-1]
-        if len(issued) == 800:
+        if len(issued) == 400:
             functions.inductor_rewriter_gpu_fetch(device, issued[-1], count, stream, room)
             issued.clear()
 

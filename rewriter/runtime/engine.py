@@ -203,7 +203,9 @@ def _measure_there(device: int, group: _Group, room: Any) -> bool:
         return measured == count
     stream = torch._C._cuda_getCurrentRawStream(device)
     with torch.cuda.device(device):
-        first = functions.inductor_rewriter_gpu_issue(device, *group.pointers(), count, stream)
+        first = functions.inductor_rewriter_gpu_issue(
+            device, *group.pointers(), count, stream, True
+        )
         if not first:
             return False
         problem = functions.inductor_rewriter_gpu_fetch(device, first, count, stream, room)

@@ -24,7 +24,7 @@ from typing import Any
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 2
+INTERFACE = 3
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
 _PATIENCE = 120  # seconds for a compiler
@@ -103,7 +103,7 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_start", text, (number, text, text, text)),
         ("gpu_about", text, (number,)),
         ("gpu_compiler", text, (text,)),
-        ("gpu_issue", large, (number, pointer, pointer, number, pointer)),
+        ("gpu_issue", large, (number, pointer, pointer, number, pointer, number)),
         ("gpu_fetch", text, (number, large, number, pointer, pointer)),
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),

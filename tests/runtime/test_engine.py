@@ -7,8 +7,9 @@ import ctypes
 import math
 import random
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from rewriter.runtime.engine import Measurement
 
 ENGINE = Path(engine_library.__file__).parent / "cpp"
 CASES = adversarial()
-Measure = Callable[[Sequence[torch.Tensor]], list[Measurement]]
 
 
 def fingerprint(tensor: torch.Tensor) -> str:
@@ -212,29 +212,77 @@ FIRST = {
 
 
 @pytest.fixture(scope="module")
-def emulate(tmp_path_factory: pytest.TempPathFactory) -> Measure:
-    """Measures on the host with the source of the GPU's kernel."""
+def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The source of the GPU's kernels, for the host."""
     library = tmp_path_factory.mktemp("emulation") / "emulation.so"
     source = Path(__file__).parent / "engine/emulation.cpp"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
     subprocess.run([engine_library.compiler(), *flags, source, "-o", library], check=True)
-    run = ctypes.CDLL(str(library)).emulate
-    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-
-    def measure(tensors: Sequence[torch.Tensor]) -> list[Measurement]:
-        group = engine._groups(tensors)[-1]
-        count = len(group.places)
-        room = ctypes.create_string_buffer(engine.MEASURED.size * count)
-        assert run(*group.pointers(), count, 3, room) == count
-        rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
-        return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
-
-    return measure
+    functions = ctypes.CDLL(str(library))
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    for run in (functions.emulate, functions.emulate_quickly):
+        run.argtypes = [pointer, pointer, number, number, pointer]
+    return functions
 
 
-def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulate: Measure) -> None:
+def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Measurement]:
+    group = engine._groups(tensors)[-1]
+    count = len(group.places)
+    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
+    assert run(*group.pointers(), count, number, room) == count
+    rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
+    return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+
+
+def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL) -> None:
     tensors = [*CASES.values(), *large()]
     for start in range(0, len(tensors), 16):
         some = tensors[start : start + 16]
-        for found, expected in zip(emulate(some), engine.measure(some), strict=True):
+        for found, expected in zip(
+            emulate(emulation.emulate, some, 3), engine.measure(some), strict=True
+        ):
             check_close(found, expected)
+
+
+QUICK = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def quick() -> Iterator[torch.Tensor]:
+    """What the quick kernel takes: contiguous, aligned, of the most common dtypes, not empty."""
+    for tensor in CASES.values():
+        if tensor.dtype in QUICK and tensor.numel():
+            yield tensor.contiguous().clone()
+    for dtype in QUICK:
+        for count in (1, 7, 4097, 8192, 100_001, 700_003, 5 << 20):
+            values = torch.randn(count) * 3 + 100
+            yield values.to(dtype)
+            values[:: count // 5 + 1] = torch.tensor(float("nan"))
+            values[count // 2] = float("-inf")
+            values[-1] = float("inf")
+            yield values.to(dtype)
+        yield torch.full((50_000,), float("-inf"), dtype=dtype)
+
+
+def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL) -> None:
+    tensors = list(quick())
+    for start in range(0, len(tensors), 6):
+        some = tensors[start : start + 6]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            check_close(mine, expected)
+
+
+def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
+    some = [torch.randn(30_000), torch.randn(10), torch.randn(50_000).bfloat16()]
+    for late in (1, 2, 3):
+        group = engine._groups(some)[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size * 3)
+        assert emulation.emulate_quickly(*group.pointers(), 3, late, room) == 3 - late
+
+
+def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> None:
+    ones = torch.ones(4, 8)
+    for tensor in (ones.t(), ones.view(-1)[1:], ones.double(), ones.int(), ones[:, :4]):
+        group = engine._groups([tensor])[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size)
+        assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1

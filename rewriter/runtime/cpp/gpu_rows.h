@@ -51,10 +51,11 @@ class GpuRows {
     return one;
   }
 
-  // Issue the measuring of tensors; their rows are those from `first` on. False where it cannot be.
+  // Issue the measuring of tensors; their rows are those from `first` on, which `at_once` are there
+  // when that is over. False where it cannot be.
   bool issue(
       const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
-      uint64_t& first) {
+      bool at_once, uint64_t& first) {
     const int count = static_cast<int>(layouts.size());
     std::lock_guard<std::mutex> guard(issuing_);
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
@@ -63,13 +64,15 @@ class GpuRows {
       last_ = first + static_cast<uint64_t>(count) - 1;
       open_.push_back(first);
     }
-    if (gpu_.measure(layouts.data(), data.data(), count, stream, first)) return true;
+    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, at_once)) return true;
     close(first);
     return false;
   }
 
-  // Whether a row is there.
-  bool read(uint64_t sequence, Measured& to) const { return gpu_.ring.read(sequence, to); }
+  // Whether a row is there, for which so many nanoseconds were waited.
+  bool read(uint64_t sequence, int64_t waited, Measured& to) {
+    return gpu_.find(sequence, waited, to);
+  }
 
   // The rows from `first` on were read, or are given up.
   void close(uint64_t first) {

@@ -87,7 +87,7 @@ class ReadJob : public EventJob {
     if (!gpu) return true;
     for (; arrived_ < on_gpu.size(); ++arrived_) {
       const std::size_t place = on_gpu[arrived_];
-      if (!gpu->read(first_row + arrived_, results[place])) return is_lost();
+      if (!gpu->read(first_row + arrived_, waited(), results[place])) return is_lost();
       is_measured[place] = true;
     }
     return true;
@@ -147,14 +147,20 @@ class ReadJob : public EventJob {
     }
   }
 
+  int64_t waited() const { return waiting_since_ ? clock_ns() - waiting_since_ : 0; }
+
   // The device has much to do before, or it failed: then what has not come is left out.
   bool is_lost() {
     const int64_t now = clock_ns(), patience = 1000000000;
     if (!waiting_since_) waiting_since_ = now;
     if (now - waiting_since_ < patience) return false;
     std::string problem = gpu->synchronize(stream);
+    // What has no launch behind it is merged by one of its own, which may take a while.
     Measured last;
-    if (problem.empty() && gpu->read(first_row + arrived_, last)) return false;
+    for (int64_t turn = 0; problem.empty() && turn < 1000; ++turn) {
+      if (gpu->read(first_row + arrived_, patience << (turn < 20 ? turn : 20), last)) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     if (problem.empty()) problem = "a measurement did not come";
     call->recorder.warn(event.about(), problem);
     arrived_ = on_gpu.size();

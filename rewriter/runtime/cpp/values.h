@@ -167,7 +167,7 @@ class Reading : public Values {
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
     if (!problem.empty()) recorder.warn(job.event.about(), problem);
     if (!gpu || !current_stream(&job.stream, job.plan->gpu)) return false;
-    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
+    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, recorder.prompt, job.first_row)) {
       recorder.warn(job.event.about(), gpu->problem_of_last());
       return false;
     }

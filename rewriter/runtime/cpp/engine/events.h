@@ -129,17 +129,24 @@ class MeasuredLaunch : public Job {
   bool is_ready() override {
     if (!gpu_ || is_void_) return true;
     const auto& places = places_;
+    using Clock = std::chrono::steady_clock;
     while (ready_ < places.size() && gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
       ++ready_;
     }
     if (ready_ == places.size() || output_.device_failed) return true;
-    using Clock = std::chrono::steady_clock;
     const Clock::time_point now = Clock::now();
     if (asked_ == Clock::time_point()) asked_ = now;
+    const int64_t waited =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now - asked_).count();
+    while (ready_ < places.size() &&
+           gpu_->find(first_ + ready_, waited, measured[places[ready_]])) {
+      ++ready_;
+    }
+    if (ready_ == places.size()) return true;
     if (now - asked_ < std::chrono::milliseconds(500)) return false;
     // Either the device has more to do before, or it failed: then nothing more comes of it.
     std::string problem = gpu_->synchronize_elsewhere(stream_);
-    if (problem.empty() && !gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
+    if (problem.empty() && !comes_late(waited)) {
       problem = "a measurement did not come";
     }
     if (problem.empty()) return false;
@@ -186,6 +193,16 @@ class MeasuredLaunch : public Job {
   }
 
  private:
+  // What has no launch behind it is merged by one of its own, which may take a while.
+  bool comes_late(int64_t waited) {
+    Measured& to = measured[places_[ready_]];
+    for (int turn = 0; turn < 1000; ++turn, waited *= 2) {
+      if (gpu_->find(first_ + ready_, waited, to)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
   // Texts of inputs other than these are those of other numbers.
   void keep_texts_of(const std::vector<std::size_t>& places) const {
     for (auto* texts : {&plan_->last_rows, &plan_->last_lines}) {

@@ -1,6 +1,10 @@
-// Measures tensors on a GPU: finds the driver and the compiler in the process, compiles the kernel
-// once per machine, and launches it. Nothing is linked. Apart from `start`, nothing waits for the
+// Measures tensors on a GPU: finds the driver and the compiler in the process, compiles the kernels
+// once per machine, and launches them. Nothing is linked. Apart from `start`, nothing waits for the
 // device or takes memory from it.
+//
+// The quick kernel leaves its rows to the next one on its stream. Where none follows for a while,
+// whoever waits for a row has it merged by a launch of its own (`find`), on the default stream, into
+// rows that nothing else uses.
 #pragma once
 
 #include <dlfcn.h>
@@ -44,6 +48,7 @@ struct Driver {
   int (*launch)(
       void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
       void**) = nullptr;
+  int (*launch_with)(const void*, void*, void**, void**) = nullptr;  // with attributes; may be null
   int (*is_capturing)(void*, int*) = nullptr;
   int (*synchronize)(void*) = nullptr;
   int (*get_error)(int, const char**) = nullptr;
@@ -81,6 +86,10 @@ struct Driver {
       void* function = dlsym(library, is_hip ? name.hip : name.cuda);
       if (!function) return std::string("the driver lacks ") + (is_hip ? name.hip : name.cuda);
       std::memcpy(name.to, &function, sizeof function);
+    }
+    if (!is_hip) {
+      void* function = dlsym(library, "cuLaunchKernelEx");
+      std::memcpy(&launch_with, &function, sizeof function);
     }
     return "";
   }
@@ -207,12 +216,34 @@ class Gpu {
   Ring ring;
 
   // Issues the measuring of `count` tensors on a stream that is not capturing, into the rows from
-  // `first_row` on, which were reserved. False: nothing was issued.
+  // `first_row` on, which were reserved. `at_once`: the rows come with it; otherwise with the next
+  // one, or when they are asked for by `find`. False: nothing was issued.
   bool measure(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t first_row) {
+      uint64_t first_row, bool at_once = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!at_once && issue_quickly(layouts, data, count, stream, first_row)) return true;
+    merge_now(stream);
     return issue(layouts, data, count, stream, false, first_row);
+  }
+
+  // Reads a row that was waited for for so many nanoseconds: of what nothing followed, it is merged.
+  bool find(uint64_t sequence, int64_t waited, Measured& to) {
+    if (ring.read(sequence, to)) return true;
+    if (waited < patience) return false;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (int i = 0; i < used_; ++i) {
+      Region& region = regions_[i];
+      for (uint32_t place = 0; place < region.pending; ++place) {
+        if (region.last[place].sequence != sequence) continue;
+        uint64_t* row = region.late_rows + place * gpu::row_words;
+        uint64_t wanted = sequence;
+        if (read_row(row, wanted, to)) return true;
+        if (waited >= region.next_try) merge_late(region, waited);
+        return false;
+      }
+    }
+    return false;
   }
 
   // The same on a stream that is capturing, each time that the graph is replayed, into rows of their
@@ -256,11 +287,14 @@ class Gpu {
           break;
         }
         if (turn < 4096) continue;
+        const auto waited = Clock::now() - start;
+        if (find(sequence, std::chrono::nanoseconds(waited).count(), to[i])) break;
         std::this_thread::sleep_for(std::chrono::microseconds(20));
         if (Clock::now() - start < std::chrono::milliseconds(200)) continue;
         // Either the device has more to do before, or it failed.
         failed = synchronize(stream);
-        if (failed.empty() && !ring.read(sequence, to[i])) failed = "a measurement did not come";
+        if (failed.empty() && Clock::now() - start < std::chrono::seconds(2)) continue;
+        if (failed.empty()) failed = "a measurement did not come";
       }
     }
     ring.release(first + static_cast<uint64_t>(count) - 1);
@@ -288,7 +322,14 @@ class Gpu {
     bool captured = false;
     gpu::Part* parts = nullptr;
     uint32_t* counters = nullptr;
+    // The quick kernel's: two launches take turns. `last` are those whose rows nobody has merged.
+    gpu::Vector* quick_parts[2] = {};
+    gpu::QuickTask last[gpu::quick_tasks];
+    uint32_t pending = 0, turn = 0;
+    uint64_t* late_rows = nullptr;
+    int64_t next_try = 0;  // nanoseconds of waiting
   };
+  static constexpr int64_t patience = 100000;
 
   std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
@@ -311,6 +352,10 @@ class Gpu {
       return driver_.describe("the kernel cannot be loaded", error);
     }
     if (int error = driver_.get_function(&kernel_, module, "inductor_rewriter_measure")) {
+      return driver_.describe("the kernel is not there", error);
+    }
+    if (int error =
+            driver_.get_function(&quick_kernel_, module, "inductor_rewriter_measure_quickly")) {
       return driver_.describe("the kernel is not there", error);
     }
     return take_memory();
@@ -427,7 +472,9 @@ class Gpu {
     const std::size_t parts = std::size_t(gpu::most_tasks) *
         static_cast<std::size_t>(gpu::most_blocks(processors_)) * sizeof(gpu::Part);
     const std::size_t counters = gpu::most_tasks * sizeof(uint32_t);
-    const std::size_t region = (parts + counters + 255) / 256 * 256;
+    const std::size_t quick = std::size_t(gpu::quick_tasks) * gpu::few * gpu::quick_vectors *
+        sizeof(gpu::Vector);
+    const std::size_t region = (parts + 2 * quick + counters + 255) / 256 * 256;
     const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
     uintptr_t memory = 0;
     if (int error = driver_.allocate(&memory, bytes)) {
@@ -437,12 +484,16 @@ class Gpu {
       return driver_.describe("no memory on the device", error);
     }
     for (int i = 0; i < regions; ++i) {
-      regions_[i].parts = reinterpret_cast<gpu::Part*>(memory + region * static_cast<std::size_t>(i));
-      regions_[i].counters = reinterpret_cast<uint32_t*>(
-          memory + region * static_cast<std::size_t>(i) + parts);
+      const uintptr_t start = memory + region * static_cast<std::size_t>(i);
+      regions_[i].parts = reinterpret_cast<gpu::Part*>(start);
+      regions_[i].quick_parts[0] = reinterpret_cast<gpu::Vector*>(start + parts);
+      regions_[i].quick_parts[1] = reinterpret_cast<gpu::Vector*>(start + parts + quick);
+      regions_[i].counters = reinterpret_cast<uint32_t*>(start + parts + 2 * quick);
     }
     replays_ = reinterpret_cast<uint64_t*>(memory + region * regions);
-    const std::size_t rows = Ring::bytes + captured_rows * gpu::row_words * sizeof(uint64_t);
+    const std::size_t captured = captured_rows * gpu::row_words * sizeof(uint64_t);
+    const std::size_t late = gpu::quick_tasks * gpu::row_words;
+    const std::size_t rows = Ring::bytes + captured + regions * late * sizeof(uint64_t);
     void* host = nullptr;
     // Of every context (1), and mapped into the device's addresses (2).
     if (int error = driver_.allocate_host(&host, rows, 1 | 2)) {
@@ -456,6 +507,9 @@ class Gpu {
     to_device_ = there - reinterpret_cast<uintptr_t>(host);
     ring.attach(static_cast<uint64_t*>(host));
     captured_rows_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + Ring::bytes);
+    auto* late_rows =
+        reinterpret_cast<uint64_t*>(static_cast<char*>(host) + Ring::bytes + captured);
+    for (int i = 0; i < regions; ++i) regions_[i].late_rows = late_rows + std::size_t(i) * late;
     return "";
   }
 
@@ -468,6 +522,102 @@ class Gpu {
     region->stream = stream;
     region->captured = captured;
     return region;
+  }
+
+  uint64_t* device_row(uint64_t* row) const {
+    return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
+  }
+
+  // False for what the quick kernel does not take: nothing was issued.
+  bool issue_quickly(
+      const Layout* const* layouts, const void* const* data, int count, void* stream,
+      uint64_t first) {
+    if (!is_started() || count > gpu::quick_tasks) return false;
+    gpu::QuickJob& job = quick_job_;
+    for (int i = 0; i < count; ++i) {
+      if (!gpu::make_quick_task(*layouts[i], data[i], job.tasks[i])) return false;
+    }
+    Region* region = find_region(stream, false);
+    if (!region) return false;
+    uint32_t blocks = 0;
+    for (int i = 0; i < count; ++i) {
+      gpu::QuickTask& task = job.tasks[i];
+      task.sequence = first + static_cast<uint64_t>(i);
+      task.row = device_row(ring.row(task.sequence));
+      task.parts = region->quick_parts[region->turn] +
+          static_cast<std::size_t>(i) * gpu::few * gpu::quick_vectors;
+      task.first_block = blocks;
+      blocks += task.blocks;
+    }
+    job.count = static_cast<uint32_t>(count);
+    job.checks = 0;
+    job.merges = 0;
+    // What was read by now may not be written again.
+    if (region->pending && !ring.is_released(region->last[region->pending - 1].sequence)) {
+      job.merges = region->pending;
+      std::memcpy(job.merged, region->last, sizeof job.merged);
+    }
+    if (launch_quickly(job, blocks + job.merges, stream, true)) return false;
+    std::memcpy(region->last, job.tasks, sizeof job.tasks);
+    region->pending = job.count;
+    region->turn ^= 1;
+    region->next_try = patience;
+    return true;
+  }
+
+  // What the other kernel comes after is merged first.
+  void merge_now(void* stream) {
+    for (int i = 0; i < used_; ++i) {
+      Region& region = regions_[i];
+      if (region.stream != stream || region.captured || !region.pending) continue;
+      gpu::QuickJob& job = quick_job_;
+      job.count = job.checks = 0;
+      job.merges = region.pending;
+      if (ring.is_released(region.last[region.pending - 1].sequence)) return;
+      std::memcpy(job.merged, region.last, sizeof job.merged);
+      if (!launch_quickly(job, job.merges, stream, false)) region.pending = 0;
+    }
+  }
+
+  // Has the last rows of a region merged. It may be that they are not there yet, or that by the time
+  // this runs others are: then nothing comes of it.
+  void merge_late(Region& region, int64_t waited) {
+    gpu::QuickJob& job = quick_job_;
+    job.count = 0;
+    job.checks = 1;
+    job.merges = region.pending;
+    std::memcpy(job.merged, region.last, sizeof job.merged);
+    for (uint32_t i = 0; i < job.merges; ++i) {
+      job.merged[i].row = device_row(region.late_rows + i * gpu::row_words);
+    }
+    region.next_try = 2 * waited;
+    void* before = nullptr;
+    driver_.get_context(&before);
+    if (before != context_) driver_.set_context(context_);
+    launch_quickly(job, job.merges, nullptr, false);
+    if (before && before != context_) driver_.set_context(before);
+  }
+
+  int launch_quickly(gpu::QuickJob& job, uint32_t blocks, void* stream, bool early) {
+    void* arguments[] = {&job};
+    if (early && driver_.launch_with) {
+      // The start of this launch overlaps with the end of the one before: programmatic dependent
+      // launch, and the kernel waits for that end by itself.
+      struct Attribute {
+        int id;
+        char pad[4];
+        int value[16];
+      } attribute = {6, {}, {1}};
+      struct Configuration {
+        unsigned grid[3], block[3], shared;
+        void* stream;
+        Attribute* attributes;
+        unsigned count;
+      } configuration = {{blocks, 1, 1}, {gpu::threads, 1, 1}, 0, stream, &attribute, 1};
+      return driver_.launch_with(&configuration, quick_kernel_, arguments, nullptr);
+    }
+    return driver_.launch(
+        quick_kernel_, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
   }
 
   bool issue(
@@ -494,7 +644,7 @@ class Gpu {
         gpu::make_task(*layouts[done + i], data[done + i], processors_, task);
         const uint64_t number = first + static_cast<uint64_t>(done + i);
         uint64_t* row = captured ? captured_rows_ + number * gpu::row_words : ring.row(number);
-        task.row = reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
+        task.row = device_row(row);
         task.replays = captured ? replays_ + number : nullptr;
         task.sequence = number;
         task.parts = region->parts + blocks;
@@ -519,6 +669,7 @@ class Gpu {
   std::string problem_, about_, problem_of_last_;
   gpu::Driver driver_;
   void* kernel_ = nullptr;
+  void* quick_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
@@ -528,6 +679,7 @@ class Gpu {
   uint64_t captured_ = 0;
   uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
   gpu::Job job_;
+  gpu::QuickJob quick_job_;
 };
 
 }  // namespace inductor_rewriter

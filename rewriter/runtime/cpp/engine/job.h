@@ -57,6 +57,42 @@ struct Job {
 };
 static_assert(sizeof(Job) <= 4096, "what a launch takes by value");
 
+// Sixteen bytes: of elements, or of what blocks leave.
+struct alignas(16) Vector {
+  uint64_t first, second;
+};
+
+// What is most common, and quick: a few tensors that are contiguous and aligned, of the dtypes of
+// `is_quick`. Their blocks leave parts, and the next launch on the stream merges them, beside its own
+// measuring: a launch of the model waits for no merging. `parts` are for each block five vectors of
+// three words of 32 bits and one that tells for which row they are; those of all blocks in turn.
+constexpr int quick_tasks = 6;
+constexpr int quick_vectors = 5;
+
+struct QuickTask {
+  const char* data;
+  int64_t numel;
+  int64_t whole;
+  uint64_t* row;
+  Vector* parts;
+  uint64_t sequence;
+  int32_t dtype;
+  uint32_t units;
+  uint32_t first_block, blocks;
+  uint32_t split;
+};
+
+// `merged` are those of an earlier launch; if `checks`, that may not have come so far, or later ones
+// have written over it: then there is no row.
+struct QuickJob {
+  uint32_t count, merges, checks;
+  QuickTask tasks[quick_tasks], merged[quick_tasks];
+};
+
+INDUCTOR_REWRITER_SHARED constexpr uint32_t part_mark(uint64_t sequence) {
+  return static_cast<uint32_t>(sequence) | 0x80000000u;  // memory is zeros at first
+}
+
 // A row: what Sum has, then the number of elements, the dtype, the sequence number, a word that is
 // not used, and what says that the row is whole: the sum of this over its other words.
 constexpr int numel_word = 11, dtype_word = 12, sequence_word = 13, checksum_word = 15;

@@ -3,10 +3,9 @@
 // host, where threads are fibers.
 //
 // A block takes units of one tensor, a tile of the fingerprint or a quarter of one. Its threads sum
-// differences from one of its elements in float64, and its first
-// warp leaves a Part; that of the last block to finish merges the parts and writes the row. The way
-// from the last element to the row is what small tensors cost: it has two barriers, reads and writes
-// memory in a few wide pieces, and is code that all dtypes share.
+// differences from one of its elements in float64, and its first warp leaves a part. There are two
+// kernels. That for all tensors has the last block that finishes merge the parts and write the row,
+// so that it is there when the launch is over. The quick one leaves them to the next launch.
 #pragma once
 
 #include "job.h"
@@ -14,6 +13,8 @@
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define INDUCTOR_REWRITER_DEVICE static __device__ __forceinline__
 #define INDUCTOR_REWRITER_SPECIAL __device__ __forceinline__
+#define INDUCTOR_REWRITER_MEMBER __device__ __forceinline__
+#define INDUCTOR_REWRITER_TABLE static __device__ const
 #define INDUCTOR_REWRITER_RARE static __device__ __noinline__
 #endif
 #if defined(__CUDACC_RTC__)
@@ -167,10 +168,6 @@ INDUCTOR_REWRITER_DEVICE double difference(int64_t a, int64_t b) {
 
 // --- Elements --------------------------------------------------------------------------------------
 
-// Sixteen bytes of elements.
-struct alignas(16) Vector {
-  uint64_t first, second;
-};
 INDUCTOR_REWRITER_DEVICE uint64_t element_bits(const Vector& vector, int size, int i) {
   const int at = i * size;
   return (at < 8 ? vector.first : vector.second) >> 8 * (at & 7);
@@ -359,17 +356,21 @@ struct Extremes<double> {
 
 template <class Type>
 struct Two;
-template <class Type>
-INDUCTOR_REWRITER_DEVICE Two<Type> smaller_of(Two<Type> a, Two<Type> b) {
-  const float first = fminf(Two<Type>::first(a), Two<Type>::first(b));
-  const float second = fminf(Two<Type>::second(a), Two<Type>::second(b));
-  return {Type::of(first) | Type::of(second) << 16};
+// Of two floats as integers in their order: what is not a number is beyond the infinities.
+INDUCTOR_REWRITER_DEVICE uint32_t smaller_half(uint32_t a, uint32_t b) {
+  const auto key = [](uint32_t x) {
+    return static_cast<int>((x & 0x8000u) ? (x ^ 0x7fffu) | 0xffff0000u : x);
+  };
+  return key(b) < key(a) ? b : a;
 }
-template <class Type>
-INDUCTOR_REWRITER_DEVICE Two<Type> larger_of(Two<Type> a, Two<Type> b) {
-  const float first = fmaxf(Two<Type>::first(a), Two<Type>::first(b));
-  const float second = fmaxf(Two<Type>::second(a), Two<Type>::second(b));
-  return {Type::of(first) | Type::of(second) << 16};
+INDUCTOR_REWRITER_DEVICE uint32_t larger_half(uint32_t a, uint32_t b) {
+  return smaller_half(a, b) == a ? b : a;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t smaller_of(uint32_t a, uint32_t b) {
+  return smaller_half(a & 0xffffu, b & 0xffffu) | smaller_half(a >> 16, b >> 16) << 16;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t larger_of(uint32_t a, uint32_t b) {
+  return larger_half(a & 0xffffu, b & 0xffffu) | larger_half(a >> 16, b >> 16) << 16;
 }
 template <class Type>
 struct Extremes<Two<Type>> {
@@ -377,8 +378,8 @@ struct Extremes<Two<Type>> {
   INDUCTOR_REWRITER_DEVICE Two<Type> fewest() { return {Type::least}; }
   INDUCTOR_REWRITER_DEVICE void take(Two<Type>& low, Two<Type>& high, double value) {
     const uint32_t bits = Type::of(static_cast<float>(value));
-    low = Type::smaller(low, bits | bits << 16);
-    high = Type::larger(high, bits | bits << 16);
+    low = {Type::smaller(low.bits, bits | bits << 16)};
+    high = {Type::larger(high.bits, bits | bits << 16)};
   }
   INDUCTOR_REWRITER_DEVICE int64_t least(Two<Type> two) {
     return Extremes<float>::least(fminf(Two<Type>::first(two), Two<Type>::second(two)));
@@ -432,35 +433,24 @@ INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, do
   sums.squares = fma(apart, apart, sums.squares);
 }
 
-// Floats of 16 and 32 bits. As the upper bits of a float64 their exponent differs by a constant,
-// also that of subnormal ones: one multiplication makes up for it, which is part of the difference.
-// Extremes of 16 bits are found two at a time.
+// Floats of 16 and 32 bits: each is converted. What is not finite shows in the extremes of many, since
+// those of these operations keep what is not a number. Extremes of 16 bits are found two at a time.
 template <class Type>
 struct Narrow {
   using Extreme = typename Type::Extreme;
   static constexpr bool huge = false;
-
-  // A carry out of the exponent says that one is not finite.
-  INDUCTOR_REWRITER_DEVICE bool passes(const Sums<Extreme>&, const Vector& vector, const Origin&) {
-    uint32_t any = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) any |= (word_of(vector, i) & Type::exponents) + Type::step;
-    return !(any & Type::carries);
-  }
 
   INDUCTOR_REWRITER_DEVICE void add(
       Sums<Extreme>& sums, const Vector& vector, const Origin& origin) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t word = word_of(vector, i);
-      sums.low = Type::smaller(sums.low, word);
-      sums.high = Type::larger(sums.high, word);
-      if (Type::pairs) add_wide(sums, Type::lower(word), origin);
-      add_wide(sums, Type::upper(word), origin);
+      if (Type::pairs) add_one(sums, Type::lower(word), origin);
+      add_one(sums, Type::upper(word), origin);
     }
   }
-  INDUCTOR_REWRITER_DEVICE void add_wide(Sums<Extreme>& sums, double wide, const Origin& origin) {
-    const double apart = fma(wide, Type::factor(), -origin.shift);
+  INDUCTOR_REWRITER_DEVICE void add_one(Sums<Extreme>& sums, double value, const Origin& origin) {
+    const double apart = value - origin.shift;
     sums.sum += apart;
     sums.squares = fma(apart, apart, sums.squares);
   }
@@ -470,18 +460,26 @@ struct Float32 {
   using Extreme = float;
   static constexpr bool pairs = false;
   static constexpr uint32_t step = 0x00800000u, exponents = 0x7f800000u, carries = 0x80000000u;
-  INDUCTOR_REWRITER_DEVICE float smaller(float a, uint32_t bits) {
-    return fminf(a, __uint_as_float(bits));
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(float value) { return __float_as_uint(value); }
+  INDUCTOR_REWRITER_DEVICE float of_bits(uint32_t bits) { return __uint_as_float(bits); }
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("min.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return key_of(__uint_as_float(b)) < key_of(__uint_as_float(a)) ? b : a;
+#endif
   }
-  INDUCTOR_REWRITER_DEVICE float larger(float a, uint32_t bits) {
-    return fmaxf(a, __uint_as_float(bits));
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
+    return a;
+#else
+    return key_of(__uint_as_float(b)) > key_of(__uint_as_float(a)) ? b : a;
+#endif
   }
   INDUCTOR_REWRITER_DEVICE double lower(uint32_t) { return 0; }
-  INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) {
-    const int high = static_cast<int>(bits) >> 3 & static_cast<int>(0x8fffffffu);
-    return __hiloint2double(high, static_cast<int>(bits << 29));
-  }
-  INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 896) << 20); }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t bits) { return __uint_as_float(bits); }
 };
 
 // Two numbers of 16 bits, in one word.
@@ -497,31 +495,30 @@ struct BFloat16 {
   static constexpr bool pairs = true;
   static constexpr uint32_t step = 0x00800080u, exponents = 0x7f807f80u, carries = 0x80008000u;
   static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
+  INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) { return __uint_as_float(bits << 16); }
   INDUCTOR_REWRITER_DEVICE uint32_t of(float value) { return __float_as_uint(value) >> 16; }
-  INDUCTOR_REWRITER_DEVICE Extreme smaller(Extreme a, uint32_t word) {
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("min.bf16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
     return a;
 #else
-    return smaller_of<BFloat16>(a, {word});
+    return smaller_of(a, b);
 #endif
   }
-  INDUCTOR_REWRITER_DEVICE Extreme larger(Extreme a, uint32_t word) {
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
     return a;
 #else
-    return larger_of<BFloat16>(a, {word});
+    return larger_of(a, b);
 #endif
   }
-  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {
-    return from_upper((word << 16 & 0x80000000u) | (word << 13 & 0x0fffe000u));
-  }
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) { return __uint_as_float(word << 16); }
   INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
-    return from_upper(static_cast<uint32_t>(static_cast<int>(word) >> 3) & 0x8fffe000u);
+    return __uint_as_float(word & 0xffff0000u);
   }
-  INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 896) << 20); }
 };
 
 struct Float16 {
@@ -529,6 +526,8 @@ struct Float16 {
   static constexpr bool pairs = true;
   static constexpr uint32_t step = 0x04000400u, exponents = 0x7c007c00u, carries = 0x80008000u;
   static constexpr uint32_t most = 0x7bff7bffu, least = 0xfbfffbffu;
+  INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
+  INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
   INDUCTOR_REWRITER_DEVICE float plain(uint32_t bits) {
     return __uint_as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
   }
@@ -537,29 +536,37 @@ struct Float16 {
     const uint32_t bits = __float_as_uint(value * 0x1p-112f);
     return (bits >> 16 & 0x8000u) | (bits >> 13 & 0x7fffu);
   }
-  INDUCTOR_REWRITER_DEVICE Extreme smaller(Extreme a, uint32_t word) {
+  INDUCTOR_REWRITER_DEVICE uint32_t smaller(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("min.f16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
     return a;
 #else
-    return smaller_of<Float16>(a, {word});
+    return smaller_of(a, b);
 #endif
   }
-  INDUCTOR_REWRITER_DEVICE Extreme larger(Extreme a, uint32_t word) {
+  INDUCTOR_REWRITER_DEVICE uint32_t larger(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("max.f16x2 %0, %1, %2;" : "=r"(a.bits) : "r"(a.bits), "r"(word));
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(a) : "r"(a), "r"(b));
     return a;
 #else
-    return larger_of<Float16>(a, {word});
+    return larger_of(a, b);
 #endif
   }
+#if defined(__CUDACC_RTC__)
   INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) {
-    return from_upper((word << 16 & 0x80000000u) | (word << 10 & 0x01fffc00u));
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a;}" : "=f"(value) : "r"(word));
+    return value;
   }
   INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) {
-    return from_upper((word & 0x80000000u) | (word >> 6 & 0x01fffc00u));
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, b;}" : "=f"(value) : "r"(word));
+    return value;
   }
-  INDUCTOR_REWRITER_DEVICE double factor() { return from_upper((1023u + 1008) << 20); }
+#else
+  INDUCTOR_REWRITER_DEVICE double lower(uint32_t word) { return from_float16(word & 0xffffu); }
+  INDUCTOR_REWRITER_DEVICE double upper(uint32_t word) { return from_float16(word >> 16); }
+#endif
 };
 
 struct Float8 {
@@ -753,6 +760,42 @@ struct Bytes {
   INDUCTOR_REWRITER_DEVICE void add(Sums<double>&, const Vector&, const Origin&) {}
 };
 
+// Whether all elements of some vectors can go to `add`, which `see` is asked for each, and what is
+// known of them then.
+template <class Kind>
+struct Look {
+  bool all;
+  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Kind::Extreme>&) : all(true) {}
+  INDUCTOR_REWRITER_MEMBER void see(
+      const Sums<typename Kind::Extreme>& sums, const Vector& vector, const Origin& origin) {
+    all &= Kind::passes(sums, vector, origin);
+  }
+  INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Kind::Extreme>&) const { return all; }
+};
+template <class Type>
+struct Look<Narrow<Type>> {
+  uint32_t low, high;
+  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>& sums)
+      : low(Type::bits(sums.low)), high(Type::bits(sums.high)) {}
+  INDUCTOR_REWRITER_MEMBER void see(
+      const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low = Type::smaller(low, word_of(vector, i));
+      high = Type::larger(high, word_of(vector, i));
+    }
+  }
+  // A carry out of the exponent says that one is not finite.
+  INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Type::Extreme>& sums) const {
+    const uint32_t any =
+        ((low & Type::exponents) + Type::step) | ((high & Type::exponents) + Type::step);
+    if (any & Type::carries) return false;
+    sums.low = Type::of_bits(low);
+    sums.high = Type::of_bits(high);
+    return true;
+  }
+};
+
 // The rest of a tensor, less than a vector, and vectors that do not pass.
 template <class Kind>
 INDUCTOR_REWRITER_DEVICE void add_some(
@@ -838,6 +881,19 @@ INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector)
   return result;
 }
 
+INDUCTOR_REWRITER_DEVICE bool is_direct(const Task& task) { return task.direct; }
+
+// All elements are in order: only the last vector may lack some.
+INDUCTOR_REWRITER_DEVICE bool is_direct(const QuickTask&) { return true; }
+INDUCTOR_REWRITER_DEVICE Vector gather(const QuickTask& task, int size, int64_t vector) {
+  const int64_t per = 16 / size;
+  return collect(
+      task.data + vector * 16, size, size, static_cast<int>(task.numel - vector * per));
+}
+INDUCTOR_REWRITER_DEVICE const char* place_of(const QuickTask& task, int size, int64_t element) {
+  return task.data + element * size;
+}
+
 // --- Blocks ----------------------------------------------------------------------------------------
 
 // A word for each lane, of what has as many.
@@ -882,10 +938,21 @@ INDUCTOR_REWRITER_DEVICE bool is_last(uint32_t* counter, uint32_t blocks) {
   return from_lane(before, 0) == blocks - 1;
 }
 
+// The words of parts in memory: sixteen bytes at a time, all on their way at once.
+struct PartsRead {
+  const Part* parts;
+  INDUCTOR_REWRITER_MEMBER void operator()(int i, Vector (&words)[6]) const {
+    const Vector* from = reinterpret_cast<const Vector*>(parts[i].words);
+#pragma unroll
+    for (int j = 0; j < 6; ++j) words[j] = read_new(from + j);
+  }
+};
+
 // Adds up `count` parts, those of all warps from `start` on: what blocks have left, or warps.
 // The number of finite elements.
+template <class Read>
 INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
-    const Part* parts, int start, int count, bool split, bool is_wide, bool is_huge, Sum& total) {
+    const Read& read, int start, int count, bool split, bool is_wide, bool is_huge, Sum& total) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   total.nan = total.positive = total.negative = 0;
   total.low = greatest_key;
@@ -898,13 +965,8 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
 #pragma unroll 1
   for (; start < count; start += threads) {
     const bool has = start + lane < count;
-    // Sixteen bytes at a time, all on their way at once.
     Vector words[6] = {};
-    if (has) {
-      const Vector* from = reinterpret_cast<const Vector*>(parts[start + lane].words);
-#pragma unroll
-      for (int i = 0; i < 6; ++i) words[i] = read_new(from + i);
-    }
+    if (has) read(start + lane, words);
     const double finite = static_cast<double>(static_cast<int64_t>(words[0].first));
     const uint32_t any = vote(words[0].first != 0);
     if (!known && any) {
@@ -969,14 +1031,9 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
 }
 
 // The row of a tensor, by one warp: a word each. What remains to be done of it, the host does.
-INDUCTOR_REWRITER_DEVICE void write_row(const Task& task, const Sum& sum) {
+template <class AnyTask>
+INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, const Sum& sum) {
   const int lane = static_cast<int>(threadIdx.x);
-  uint64_t sequence = task.sequence;
-  if (task.replays) {
-    sequence = 0;
-    if (lane == 0) sequence = ++*task.replays;
-    sequence = from_lane(sequence, 0);
-  }
   const uint64_t words[row_words] = {
       sum.nan, sum.positive, sum.negative, static_cast<uint64_t>(sum.low),
       static_cast<uint64_t>(sum.high), sum.shift, bits_of(sum.sum), bits_of(sum.squares),
@@ -1007,14 +1064,14 @@ struct Found {
 
 // All units but for what follows the last one's products. `some` is where the first ones are, where
 // `loaded` says so.
-template <class Kind>
+template <class Kind, class AnyTask>
 INDUCTOR_REWRITER_DEVICE void measure(
-    const Task& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
+    const AnyTask& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
     Shared& shared, Found& found) {
   using namespace fingerprint;
   using Extreme = typename Kind::Extreme;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const bool direct = task.direct;
+  const bool direct = is_direct(task);
   Sums<Extreme> sums;
   sums.sum = sums.squares = 0;
   sums.low = Extremes<Extreme>::most();
@@ -1046,13 +1103,13 @@ INDUCTOR_REWRITER_DEVICE void measure(
         for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
       }
       loaded = false;
-      bool pass = true;
+      Look<Kind> look(sums);
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
         add_vector(some[j], i + j * threads);
-        pass &= Kind::passes(sums, some[j], origin);
+        look.see(sums, some[j], origin);
       }
-      if (pass) {
+      if (look.keep(sums)) {
 #pragma unroll
         for (int j = 0; j < ahead; ++j) Kind::add(sums, some[j], origin);
       } else {
@@ -1066,8 +1123,10 @@ INDUCTOR_REWRITER_DEVICE void measure(
     for (; i < count; i += threads) {
       const Vector vector = i < ready ? from[i] : gather(task, share.size, begin + i);
       add_vector(vector, i);
+      Look<Kind> look(sums);
+      look.see(sums, vector, origin);
       const bool complete = i < full;
-      if (complete && Kind::passes(sums, vector, origin)) {
+      if (complete && look.keep(sums)) {
         Kind::add(sums, vector, origin);
       } else {
         const int64_t rest = task.numel - (begin + i) * share.per;
@@ -1099,30 +1158,31 @@ INDUCTOR_REWRITER_DEVICE void measure(
   found.scale = sums.scale;
 }
 
-}  // namespace gpu
+// The keys of the fingerprint, as they are read: A0 and A1 of a place beside one another, B0 and B1.
+struct KeyTable {
+  Vector a[64], b[64];
+  INDUCTOR_REWRITER_SHARED constexpr KeyTable() : a(), b() {
+    for (int i = 0; i < 64; ++i) {
+      a[i] = {fingerprint::key(0, i), fingerprint::key(1, i)};
+      b[i] = {fingerprint::key(2, i), fingerprint::key(3, i)};
+    }
+  }
+};
+INDUCTOR_REWRITER_TABLE KeyTable key_table;
 
-}  // namespace inductor_rewriter
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(256, 3)
-inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::Job job) {
-  using namespace inductor_rewriter;
-  using namespace inductor_rewriter::gpu;
-  __shared__ Shared shared;
-  int place = 0;
-  while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
-  const Task& task = job.tasks[place];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+// A block's share of a tensor, up to what its threads have found.
+template <bool quick, class AnyTask>
+INDUCTOR_REWRITER_DEVICE void measure_share(
+    const AnyTask& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
+    Found& found) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int32_t dtype = task.dtype;
-  const bool is_wide = dtype == dtypes::int64 || dtype == dtypes::uint64;
-  const bool is_huge = elements::is_huge(dtype) || dtype == dtypes::complex32;
+  const bool is_wide = !quick && (dtype == dtypes::int64 || dtype == dtypes::uint64);
   const int split = task.split;
-
-  Share share;
   share.size = elements::size(dtype);
   share.per = 16 / share.size;
   share.length = static_cast<int>(fingerprint::tile_vectors) >> split;
-  share.first = blockIdx.x - task.first_block;
+  share.first = block;
 
   // What comes first is on its way before anything else is done. The element in the middle of the
   // block's first unit is the origin.
@@ -1131,29 +1191,28 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   const int unit_elements = share.length * share.per;
   const int sampled = left < unit_elements ? static_cast<int>(left) : unit_elements;
   auto sample = [&](int64_t element) {
-    const char* at = task.direct ? task.data + element * share.size
-                                 : place_of(task, share.size, element);
+    const char* at = is_direct(task) ? task.data + element * share.size
+                                     : place_of(task, share.size, element);
     return collect(at, 0, share.size, 1);
   };
   Vector one = {0, 0};
   if (sampled > 0) one = sample(begin_element + sampled / 2);
   Vector some[ahead] = {};
-  const bool loaded = task.direct && begin + share.length <= task.whole;
+  const bool loaded = is_direct(task) && begin + share.length <= task.whole;
   if (loaded) {
     const Vector* from = reinterpret_cast<const Vector*>(task.data) + begin;
 #pragma unroll
     for (int j = 0; j < ahead; ++j) some[j] = from[thread + j * threads];
   }
-  share.a0 = fingerprint::key(0, thread % 64);
-  share.a1 = fingerprint::key(1, thread % 64);
-  if (thread < 128) {
-    const uint64_t key = fingerprint::key(thread < 64 ? 2 : 3, thread % 64);
-    (thread < 64 ? shared.keys[thread % 64].first : shared.keys[thread % 64].second) = key;
-  } else if (thread == 128) {
+  const Vector own = key_table.a[thread % 64];
+  share.a0 = own.first;
+  share.a1 = own.second;
+  if (thread < 64) shared.keys[thread] = key_table.b[thread];
+  if (thread == 64) {
     shared.nan = shared.positive = shared.negative = 0;
     shared.scale = 0;
   }
-  Origin origin = {0, 0, dtype};
+  origin = {0, 0, dtype};
   if (is_wide) {
     origin.key = Wide::key(one.first, dtype);
   } else if (elements::is_number(dtype) && sampled > 0) {
@@ -1168,56 +1227,101 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   }
   __syncthreads();
 
-  Found found = {};
-  switch (dtype) {
-    case dtypes::float32:
-      measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::bfloat16:
-      measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::float16:
-      measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::float64:
-      measure<Float64>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::int64: case dtypes::uint64:
-      measure<Wide>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::uint8: case dtypes::int8:
-      measure<Small<1>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::uint16: case dtypes::int16:
-      measure<Small<2>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::int32: case dtypes::uint32:
-      measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::boolean:
-      measure<Boolean>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::complex64:
-      measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::complex32: case dtypes::complex128:
-      measure<Rare>(task, share, origin, some, loaded, shared, found);
-      break;
-    case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
-    case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-      measure<Float8>(task, share, origin, some, loaded, shared, found);
-      break;
-    default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
+  if constexpr (quick) {
+    switch (dtype) {
+      case dtypes::float32:
+        measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::bfloat16:
+        measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
+        break;
+      default: measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found); break;
+    }
+    return;
+  } else {
+    switch (dtype) {
+      case dtypes::float32:
+        measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::bfloat16:
+        measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::float16:
+        measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::float64:
+        measure<Float64>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::int64: case dtypes::uint64:
+        measure<Wide>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::uint8: case dtypes::int8:
+        measure<Small<1>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::uint16: case dtypes::int16:
+        measure<Small<2>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::int32: case dtypes::uint32:
+        measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::boolean:
+        measure<Boolean>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::complex64:
+        measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::complex32: case dtypes::complex128:
+        measure<Rare>(task, share, origin, some, loaded, shared, found);
+        break;
+      case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
+      case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
+        measure<Float8>(task, share, origin, some, loaded, shared, found);
+        break;
+      default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
+    }
   }
+}
 
-  int number = found.scale;
-  if (is_huge) {
-    atomicMax(&shared.scale, found.scale);
-    __syncthreads();
-    number = shared.scale;
-    found.sum = rescaled(found.sum, found.scale, number);
-    found.squares = rescaled(rescaled(found.squares, found.scale, number), found.scale, number);
+// The sums of a block's warps, by its first warp.
+INDUCTOR_REWRITER_DEVICE void sum_block(
+    uint32_t units, uint32_t blocks, bool split, bool any, const Share& share, Shared& shared,
+    const Found& found, Sum& total) {
+  const int other = static_cast<int>(threadIdx.x) % warps;
+  total.nan = shared.nan;
+  total.positive = shared.positive;
+  total.negative = shared.negative;
+  total.sum = sum_of(shared.sum[other], warps);
+  total.squares = sum_of(shared.squares[other], warps);
+  total.low = least_of(shared.least[other], warps);
+  total.high = greatest_of(shared.greatest[other], warps);
+  total.first = found.first;
+  total.second = found.second;
+  if (!any) return;
+  fingerprint::Pair pair = {
+      sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
+  const uint32_t own = (units - 1 - share.first) / blocks;  // units after the first
+  if (!split || blocks == 1) {
+    pair = fingerprint::tile(pair, split ? 0 : share.first + own * blocks);
   }
+  total.first += pair.low;
+  total.second += pair.high;
+}
+
+// All elements of a block's units, of which the last one may be shorter.
+template <class AnyTask>
+INDUCTOR_REWRITER_DEVICE int64_t count_of(
+    const AnyTask& task, uint32_t block, int64_t unit_elements) {
+  const uint32_t after = task.units - 1 - block, own = after / task.blocks;
+  int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
+  if (own * task.blocks == after) {
+    count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
+  }
+  return count;
+}
+
+// Leaves the sums of threads with their block.
+INDUCTOR_REWRITER_DEVICE void share_sums(Found& found, Shared& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   found.sum = sum_of(found.sum);
   found.squares = sum_of(found.squares);
   if (lane == 0) {
@@ -1227,41 +1331,175 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
     shared.greatest[warp] = found.greatest;
   }
   __syncthreads();
+}
+
+// Merges what all warps have of parts, round by round; the first warp has the result.
+template <class Read>
+INDUCTOR_REWRITER_DEVICE void merge(
+    const Read& read, int count, bool split, bool is_wide, bool is_huge, Shared& shared,
+    Sum& total) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, start = 32 * warp;
+  const uint64_t finite = merge_parts(read, start, count, split, is_wide, is_huge, total);
+  if (count <= 32) return;
+  // Those of the warps are merged as those of the blocks were.
+  write_part(&shared.parts[warp], total, finite);
+  __syncthreads();
+  merge_parts(PartsRead{shared.parts}, start, warps, false, is_wide, is_huge, total);
+}
+
+// --- The quick kernel -------------------------------------------------------------------------------
+
+INDUCTOR_REWRITER_DEVICE uint64_t pair_of(uint32_t low, uint32_t high) {
+  return low | static_cast<uint64_t>(high) << 32;
+}
+INDUCTOR_REWRITER_DEVICE uint32_t float_bits(double value) {
+  return __float_as_uint(static_cast<float>(value));
+}
+
+// What a block leaves, by one thread. Origin and extremes are floats.
+INDUCTOR_REWRITER_DEVICE void write_quick_part(const QuickTask& task, uint32_t block, const Sum& sum) {
+  const uint32_t mark = part_mark(task.sequence);
+  const uint64_t sums = bits_of(sum.sum), squares = bits_of(sum.squares);
+  const auto half = [](uint64_t word, int i) { return static_cast<uint32_t>(word >> 32 * i); };
+  const uint32_t words[3 * quick_vectors] = {
+      float_bits(from_bits(sum.shift)), static_cast<uint32_t>(sum.nan),
+      static_cast<uint32_t>(sum.positive), static_cast<uint32_t>(sum.negative),
+      float_bits(double_of(sum.low)), float_bits(double_of(sum.high)),
+      half(sums, 0), half(sums, 1), half(squares, 0), half(squares, 1),
+      half(sum.first, 0), half(sum.first, 1), half(sum.second, 0), half(sum.second, 1), 0};
+#pragma unroll
+  for (int i = 0; i < quick_vectors; ++i) {
+    task.parts[static_cast<uint32_t>(i) * task.blocks + block] = {
+        pair_of(words[3 * i], words[3 * i + 1]), pair_of(words[3 * i + 2], mark)};
+  }
+}
+
+// A part as others are, of this thread.
+struct QuickPartRead {
+  Vector words[6];
+  INDUCTOR_REWRITER_MEMBER void operator()(int, Vector (&to)[6]) const {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) to[i] = words[i];
+  }
+};
+
+// Merges the parts of an earlier launch, by one block: there are no more than threads.
+INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool checks, Shared& shared) {
+  const uint32_t thread = threadIdx.x;
+  QuickPartRead part = {};
+  bool is_there = true;
+  if (thread < task.blocks) {
+    uint32_t words[3 * quick_vectors];
+#pragma unroll
+    for (int i = 0; i < quick_vectors; ++i) {
+      const Vector vector = read_new(task.parts + static_cast<uint32_t>(i) * task.blocks + thread);
+      words[3 * i] = static_cast<uint32_t>(vector.first);
+      words[3 * i + 1] = static_cast<uint32_t>(vector.first >> 32);
+      words[3 * i + 2] = static_cast<uint32_t>(vector.second);
+      is_there = is_there && static_cast<uint32_t>(vector.second >> 32) == part_mark(task.sequence);
+    }
+    const auto value = [](uint32_t bits) { return static_cast<double>(__uint_as_float(bits)); };
+    const int per = 16 / elements::size(task.dtype);
+    const int64_t count = count_of(task, thread, (fingerprint::tile_vectors >> task.split) * per);
+    const int64_t others = static_cast<int64_t>(words[1]) + words[2] + words[3];
+    part.words[0] = {static_cast<uint64_t>(count - others), bits_of(value(words[0]))};
+    part.words[1] = {pair_of(words[6], words[7]), pair_of(words[8], words[9])};
+    part.words[2] = {
+        static_cast<uint64_t>(key_of(value(words[4]))), static_cast<uint64_t>(key_of(value(words[5])))};
+    part.words[3] = {pair_of(words[10], words[11]), pair_of(words[12], words[13])};
+    part.words[4] = {words[1], words[2]};
+    part.words[5] = {words[3], 1};
+  }
+  if (checks) {
+    if (thread == 0) shared.nan = 0;
+    __syncthreads();
+    if (!is_there) atomicAdd(&shared.nan, 1u);
+    __syncthreads();
+    if (shared.nan) return;
+  }
+  Sum total = {};
+  const int blocks = static_cast<int>(task.blocks);
+  merge(part, blocks, task.split && blocks > 1, false, false, shared, total);
+  if (thread < 32) write_row(task, task.sequence, total);
+}
+
+// Waits for the launch before, if this one was started ahead of its end.
+INDUCTOR_REWRITER_DEVICE void wait_for_launch_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+}  // namespace gpu
+
+}  // namespace inductor_rewriter
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_measure_quickly(
+    const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::QuickJob job) {
+  using namespace inductor_rewriter;
+  using namespace inductor_rewriter::gpu;
+  __shared__ Shared shared;
+  wait_for_launch_before();
+  if (blockIdx.x < job.merges) {
+    merge_quick_parts(job.merged[blockIdx.x], job.checks, shared);
+    return;
+  }
+  const uint32_t at = blockIdx.x - job.merges;
+  uint32_t place = 0;
+  while (place + 1 < job.count && at >= job.tasks[place + 1].first_block) ++place;
+  const QuickTask& task = job.tasks[place];
+  const uint32_t block = at - task.first_block;
+  Share share;
+  Origin origin;
+  Found found = {};
+  measure_share<true>(task, block, share, origin, shared, found);
+  share_sums(found, shared);
+  if (threadIdx.x >= 32) return;
+  Sum total = {};
+  total.shift = bits_of(origin.shift);
+  sum_block(task.units, task.blocks, task.split, true, share, shared, found, total);
+  if (threadIdx.x == 0) write_quick_part(task, block, total);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::Job job) {
+  using namespace inductor_rewriter;
+  using namespace inductor_rewriter::gpu;
+  __shared__ Shared shared;
+  int place = 0;
+  while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
+  const Task& task = job.tasks[place];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int32_t dtype = task.dtype;
+  const bool is_wide = dtype == dtypes::int64 || dtype == dtypes::uint64;
+  const bool is_huge = elements::is_huge(dtype) || dtype == dtypes::complex32;
+  Share share;
+  Origin origin;
+  Found found = {};
+  measure_share<false>(task, blockIdx.x - task.first_block, share, origin, shared, found);
+  int number = found.scale;
+  if (is_huge) {
+    atomicMax(&shared.scale, found.scale);
+    __syncthreads();
+    number = shared.scale;
+    found.sum = rescaled(found.sum, found.scale, number);
+    found.squares = rescaled(rescaled(found.squares, found.scale, number), found.scale, number);
+  }
+  share_sums(found, shared);
   if (warp && task.blocks == 1) return;
 
   Sum total = {};
   if (warp == 0) {
-    total.nan = shared.nan;
-    total.positive = shared.positive;
-    total.negative = shared.negative;
     total.scale = static_cast<uint64_t>(number);
     total.shift = is_wide ? static_cast<uint64_t>(origin.key) : bits_of(origin.shift);
-    const int other = lane % warps;
-    total.sum = sum_of(shared.sum[other], warps);
-    total.squares = sum_of(shared.squares[other], warps);
-    total.low = least_of(shared.least[other], warps);
-    total.high = greatest_of(shared.greatest[other], warps);
-    total.first = found.first;
-    total.second = found.second;
-    if (sampled > 0) {
-      fingerprint::Pair pair = {
-          sum_of(shared.low[found.turn][other], warps), sum_of(shared.high[found.turn][other], warps)};
-      const uint32_t own = (task.units - 1 - share.first) / task.blocks;  // units after the first
-      if (!split || task.blocks == 1) {
-        pair = fingerprint::tile(pair, split ? 0 : share.first + own * task.blocks);
-      }
-      total.first += pair.low;
-      total.second += pair.high;
-    }
+    sum_block(task.units, task.blocks, task.split, task.numel > 0, share, shared, found, total);
     if (task.blocks > 1) {
-      // All elements of its units are finite but for those that were counted; the last is shorter.
-      const uint32_t after = task.units - 1 - share.first, own = after / task.blocks;
-      int64_t count = static_cast<int64_t>(own + 1) * unit_elements;
-      if (own * task.blocks == after) {
-        count -= static_cast<int64_t>(task.units) * unit_elements - task.numel;
-      }
-      count -= static_cast<int64_t>(total.nan + total.positive + total.negative);
-      if (!elements::is_number(dtype)) count = 0;
+      const int64_t all = count_of(
+          task, share.first, static_cast<int64_t>(share.length) * share.per);
+      const int64_t others = static_cast<int64_t>(total.nan + total.positive + total.negative);
+      const int64_t count = elements::is_number(dtype) ? all - others : 0;
       write_part(task.parts + share.first, total, static_cast<uint64_t>(count));
       const bool is_last_one = is_last(task.counter, task.blocks);
       if (lane == 0) shared.is_last = is_last_one;
@@ -1270,23 +1508,16 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   if (task.blocks > 1) {
     __syncthreads();
     if (!shared.is_last) return;
-    const int blocks = static_cast<int>(task.blocks);
-    const Part* parts = task.parts;
-    int start = 32 * warp, count = blocks;
-    bool is_split = split;
-#pragma unroll 1
-    while (true) {
-      const uint64_t finite = merge_parts(parts, start, count, is_split, is_wide, is_huge, total);
-      if (count <= 32) break;
-      // Those of the warps are merged as those of the blocks were.
-      write_part(&shared.parts[warp], total, finite);
-      __syncthreads();
-      parts = shared.parts;
-      start = 32 * warp;
-      count = warps;
-      is_split = false;
-    }
+    merge(
+        PartsRead{task.parts}, static_cast<int>(task.blocks), task.split, is_wide, is_huge, shared,
+        total);
     if (warp) return;
   }
-  write_row(task, total);
+  uint64_t sequence = task.sequence;
+  if (task.replays) {
+    sequence = 0;
+    if (lane == 0) sequence = ++*task.replays;
+    sequence = from_lane(sequence, 0);
+  }
+  write_row(task, sequence, total);
 }

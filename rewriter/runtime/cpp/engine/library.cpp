@@ -29,7 +29,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 2; }
+EXPORTED int32_t inductor_rewriter_interface() { return 3; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -62,14 +62,15 @@ EXPORTED const char* inductor_rewriter_gpu_about(int32_t device) {
   return gpu(device).about().c_str();
 }
 
-// Issues the measuring of `count` tensors on a stream, and does not wait. The first row, or 0.
+// Issues the measuring of `count` tensors on a stream, and does not wait. `at_once`: the rows are
+// there when that is over. The first row, or 0.
 EXPORTED uint64_t inductor_rewriter_gpu_issue(
     int32_t device, const Layout* const* layouts, const void* const* data, int32_t count,
-    void* stream) {
+    void* stream, int32_t at_once) {
   Gpu& one = gpu(device);
   if (!one.is_started()) return 0;
   const uint64_t first = one.ring.reserve(static_cast<uint64_t>(count));
-  if (one.measure(layouts, data, count, stream, first)) return first;
+  if (one.measure(layouts, data, count, stream, first, at_once != 0)) return first;
   one.ring.release(first + static_cast<uint64_t>(count) - 1);
   return 0;
 }
@@ -164,7 +165,7 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
     const std::lock_guard<std::mutex> guard(events.issuing);
     const uint64_t first = device->ring.reserve(places.size());
     issued = device->measure(
-        layouts.data(), given.data(), static_cast<int>(places.size()), stream, first);
+        layouts.data(), given.data(), static_cast<int>(places.size()), stream, first, at_once);
     job->await(*device, first, stream, issued, std::move(places));
     events.writer.put(job.release());
   } else if (device && !at_once) {

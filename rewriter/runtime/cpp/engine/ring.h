@@ -66,6 +66,9 @@ inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
 class Ring {
  public:
   static constexpr uint64_t capacity = 4096;  // rows; a power of two
+  // A row may be written twice, the second time when the next launch of its stream runs (gpu.h): it is
+  // not used again before half of the others were.
+  static constexpr uint64_t usable = capacity / 2;
   static constexpr std::size_t bytes = capacity * gpu::row_words * sizeof(uint64_t);
 
   // `rows` is zeros.
@@ -79,7 +82,7 @@ class Ring {
   uint64_t reserve(uint64_t count) {
     const uint64_t first = next_;
     next_ += count;
-    while (next_ - 1 - released_.load(std::memory_order_acquire) > capacity) {
+    while (next_ - 1 - released_.load(std::memory_order_acquire) > usable) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     return first;
@@ -87,6 +90,10 @@ class Ring {
 
   bool read(uint64_t sequence, Measured& to) const {
     return read_row(row(sequence), sequence, to);
+  }
+
+  bool is_released(uint64_t sequence) const {
+    return released_.load(std::memory_order_acquire) >= sequence;
   }
 
   // All rows up to this one were read, or are given up.

@@ -11,7 +11,7 @@ namespace inductor_rewriter {
 
 namespace gpu {
 
-constexpr int blocks_per_processor = 3;  // that run at a time, by the kernel's launch bounds
+constexpr int blocks_per_processor = 2;  // that run at a time, by the kernel's launch bounds
 constexpr int few = threads;             // parts that the last block merges at once
 constexpr int64_t large_bytes = 64 << 20;
 
@@ -43,6 +43,31 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   task.whole = bytes / fingerprint::vector_bytes;
   const int64_t most = bytes < large_bytes ? int64_t{few} : int64_t{most_blocks(processors)};
   task.blocks = static_cast<uint32_t>(units < 1 ? 1 : units < most ? units : most);
+  return true;
+}
+
+// The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
+inline bool make_quick_task(const Layout& layout, const void* data, QuickTask& task) {
+  switch (layout.dtype) {
+    case dtypes::float32: case dtypes::bfloat16: case dtypes::float16: break;
+    default: return false;
+  }
+  int64_t step = 1;
+  for (int i = layout.dim; i-- > 0;) {
+    if (layout.shape[i] != 1 && layout.stride[i] != step) return false;
+    step *= layout.shape[i];
+  }
+  const int64_t bytes = layout.numel * elements::size(layout.dtype);
+  if (!bytes || bytes > large_bytes || reinterpret_cast<uintptr_t>(data) % 16) return false;
+  const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
+  task.data = static_cast<const char*>(data);
+  task.numel = layout.numel;
+  task.whole = bytes / fingerprint::vector_bytes;
+  task.dtype = layout.dtype;
+  task.split = 4 * tiles <= few ? 2 : 0;
+  const int64_t unit = fingerprint::tile_bytes >> task.split;
+  task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
+  task.blocks = task.units < few ? task.units : few;
   return true;
 }
 

@@ -359,9 +359,10 @@ class Recorder : public Printer, private Output {
     if (reader) {
       act(event, [&] { job = reader->read(moment, contents, call, *this); });
     }
+    const bool has_values = job;  // what the reader made; others are not for it
     if (!job) job = new EventJob;
     adopt(*job, call, event, moment);
-    job->has_values = reader;
+    job->has_values = has_values;
     if (!reader) return job;
     bool measures = call.directory || fingerprints;
     for (Probe* probe : probes) {
@@ -374,6 +375,7 @@ class Recorder : public Printer, private Output {
       stop(event, call);
       return nullptr;
     }
+    if (!has_values) return job;
     for (Probe* probe : probes) {
       if (probe->values) act(event, [&] { probe->at(job->event, call, *this); });
     }

@@ -6,6 +6,7 @@ at whether a CUDA graph is being captured. What is not as it mostly is goes the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,10 @@ def announce(
         torch._C, "_cuda_isCurrentStreamCapturing", lambda: False
     )
 
+    get_call, write = calls.get, os.write
+
     def at(launch: int, *values: Any) -> None:
-        call = calls.get(get_ident())
+        call = get_call(get_ident())
         if (
             call is None
             or (stdout := call.stdout) is None
@@ -58,9 +61,11 @@ def announce(
             return
         ran[launch] = 1
         try:
-            if stdout.descriptor >= 0:
+            if (descriptor := stdout.descriptor) >= 0:
                 stdout.flush()
-                write_all(stdout.descriptor, call.start + lines[launch])
+                line = call.start + lines[launch]
+                if (written := write(descriptor, line)) < len(line):
+                    write_all(descriptor, line[written:])
         except Exception as error:
             failed(f"#{launch}", error)
         if call.directory is not None:

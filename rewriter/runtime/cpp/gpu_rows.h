@@ -27,11 +27,10 @@ class GpuRows {
  public:
   // Null where the device is not the current one, or cannot measure: `problem` says why.
   static GpuRows* of(int device, std::string& problem) {
-    static std::mutex starting;
-    static GpuRows* all[most_devices] = {};
     if (device < 0 || device >= most_devices) return nullptr;
-    std::lock_guard<std::mutex> guard(starting);
-    GpuRows*& one = all[device];
+    All& all = All::get();
+    std::lock_guard<std::mutex> guard(all.lock);
+    GpuRows*& one = all.rows[device];
     if (!one) {
       static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
       int current = -1;
@@ -49,6 +48,15 @@ class GpuRows {
       return nullptr;
     }
     return one;
+  }
+
+  // Nothing follows for now: have merged what was issued (engine/gpu.h).
+  static void merge() {
+    All& all = All::get();
+    std::lock_guard<std::mutex> guard(all.lock);
+    for (GpuRows* one : all.rows) {
+      if (one && one->gpu_.is_started()) one->gpu_.merge();
+    }
   }
 
   // Issue the measuring of tensors; their rows are those from `first` on, which `at_once` are there
@@ -101,6 +109,15 @@ class GpuRows {
 
  private:
   static constexpr int most_devices = 64;
+
+  struct All {
+    std::mutex lock;
+    GpuRows* rows[most_devices] = {};
+    static All& get() {
+      static All* all = new All;
+      return *all;
+    }
+  };
 
   GpuRows() = default;
 

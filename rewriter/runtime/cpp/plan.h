@@ -147,7 +147,10 @@ class ReadJob : public EventJob {
     }
   }
 
-  int64_t waited() const { return waiting_since_ ? clock_ns() - waiting_since_ : 0; }
+  int64_t waited() const {
+    if (call->recorder.is_waited_for()) return Gpu::patience;
+    return waiting_since_ ? clock_ns() - waiting_since_ : 0;
+  }
 
   // The device has much to do before, or it failed: then what has not come is left out.
   bool is_lost() {
@@ -157,8 +160,8 @@ class ReadJob : public EventJob {
     std::string problem = gpu->synchronize(stream);
     // What has no launch behind it is merged by one of its own, which may take a while.
     Measured last;
-    for (int64_t turn = 0; problem.empty() && turn < 1000; ++turn) {
-      if (gpu->read(first_row + arrived_, patience << (turn < 20 ? turn : 20), last)) return false;
+    for (int turn = 0; problem.empty() && turn < 1000; ++turn) {
+      if (gpu->read(first_row + arrived_, Gpu::patience, last)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (problem.empty()) problem = "a measurement did not come";

@@ -120,6 +120,9 @@ class Recorder : public Printer, private Output {
     put(new TextJob(*this, &call, std::move(lines)));
   }
 
+  // Whether somebody waits until all is written.
+  bool is_waited_for() const { return waiting != 0; }
+
   // Wait until all that is on its way is written.
   void drain() { writer_.drain(); }
 
@@ -178,7 +181,9 @@ class Recorder : public Printer, private Output {
   void end(RunningCall& call) {
     call.catch_up();
     put(new EndJob(*this, call));
-    if (!quiet) drain();
+    if (quiet) return;
+    if (reader_) reader_->finish();
+    drain();
   }
 
   void at_inputs(RunningCall& call, Contents& contents) {

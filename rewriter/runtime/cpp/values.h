@@ -125,6 +125,8 @@ class Reading : public Values {
     }
   }
 
+  void finish() const override { GpuRows::merge(); }
+
   void describe(Json& json, const Item& item) const override {
     const Tensor& tensor = item.tensor;
     const Statistics& statistics = item.statistics;

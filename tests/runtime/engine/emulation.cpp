@@ -119,10 +119,12 @@ using namespace inductor_rewriter;
 
 gpu::Job job;
 gpu::QuickJob quick_job;
-bool is_quick;
+gpu::MergeJob merge_job;
+enum { all, quick, merging } kernel;
 
 void body() {
-  if (is_quick) inductor_rewriter_measure_quickly(quick_job);
+  if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
+  else if (kernel == merging) inductor_rewriter_merge(merge_job);
   else inductor_rewriter_measure(job);
   finished[threadIdx.x] = true;
   --alive;
@@ -181,7 +183,7 @@ extern "C" int emulate(
     blocks += task.blocks;
   }
   job.count = count;
-  is_quick = false;
+  kernel = all;
   run(blocks);
   int right = 0;
   for (int i = 0; i < count; ++i) {
@@ -195,7 +197,7 @@ extern "C" int emulate(
 // that merges. A block of each of the first `late` tensors has left nothing yet: they have no rows.
 extern "C" int emulate_quickly(
     const Layout* const* layouts, const void* const* data, int count, int late, Measured* to) {
-  constexpr std::size_t most = gpu::few * gpu::quick_vectors;
+  constexpr std::size_t most = 1024 * gpu::quick_vectors;
   std::vector<gpu::Vector> parts(most * static_cast<std::size_t>(count));
   std::vector<uint64_t> rows(static_cast<std::size_t>(count * gpu::row_words));
   if (count > gpu::quick_tasks) return -1;
@@ -209,20 +211,19 @@ extern "C" int emulate_quickly(
     task.first_block = blocks;
     blocks += task.blocks;
   }
-  is_quick = true;
+  kernel = quick;
   quick_job.count = static_cast<uint32_t>(count);
-  quick_job.merges = quick_job.checks = 0;
   run(blocks);
   for (int i = 0; i < late; ++i) parts[static_cast<std::size_t>(i) * most].second = 0;
-  quick_job.merges = quick_job.count;
-  quick_job.count = 0;
-  quick_job.checks = late != 0;
-  std::memcpy(quick_job.merged, quick_job.tasks, sizeof quick_job.tasks);
-  run(quick_job.merges);
+  kernel = merging;
+  merge_job.count = quick_job.count;
+  merge_job.checks = late != 0;
+  for (int i = 0; i < count; ++i) merge_job.tasks[i] = quick_job.tasks[i];
+  run(merge_job.count);
   int right = 0;
   for (int i = 0; i < count; ++i) {
     uint64_t sequence = static_cast<uint64_t>(i + 1);
-    right += read_row(quick_job.merged[i].row, sequence, to[i]);
+    right += read_row(merge_job.tasks[i].row, sequence, to[i]);
   }
   return right;
 }

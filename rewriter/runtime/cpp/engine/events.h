@@ -115,12 +115,14 @@ class MeasuredLaunch : public Job {
   std::vector<Measured> measured;
   std::vector<std::size_t> again;  // places of inputs that are what they were the last time
 
+  std::vector<std::size_t> own_places;  // of tensors on a GPU, where they are not the plan's
+
   // The tensors on a GPU are in these rows of its ring, once that has measured them; `issued` false:
-  // they will never be, and nothing is written.
+  // they will never be, and nothing is written. `places` are the plan's or this job's.
   void await(
-      Gpu& gpu, uint64_t first, void* stream, bool issued, std::vector<std::size_t> places) {
+      Gpu& gpu, uint64_t first, void* stream, bool issued, const std::vector<std::size_t>& places) {
     gpu_ = &gpu;
-    places_ = std::move(places);
+    places_ = &places;
     first_ = first;
     stream_ = stream;
     is_void_ = !issued;
@@ -128,7 +130,7 @@ class MeasuredLaunch : public Job {
 
   bool is_ready() override {
     if (!gpu_ || is_void_) return true;
-    const auto& places = places_;
+    const auto& places = *places_;
     using Clock = std::chrono::steady_clock;
     while (ready_ < places.size() && gpu_->ring.read(first_ + ready_, measured[places[ready_]])) {
       ++ready_;
@@ -136,8 +138,9 @@ class MeasuredLaunch : public Job {
     if (ready_ == places.size() || output_.device_failed) return true;
     const Clock::time_point now = Clock::now();
     if (asked_ == Clock::time_point()) asked_ = now;
-    const int64_t waited =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now - asked_).count();
+    const int64_t waited = output_.waiting
+        ? Gpu::patience
+        : std::chrono::duration_cast<std::chrono::nanoseconds>(now - asked_).count();
     while (ready_ < places.size() &&
            gpu_->find(first_ + ready_, waited, measured[places[ready_]])) {
       ++ready_;
@@ -146,7 +149,7 @@ class MeasuredLaunch : public Job {
     if (now - asked_ < std::chrono::milliseconds(500)) return false;
     // Either the device has more to do before, or it failed: then nothing more comes of it.
     std::string problem = gpu_->synchronize_elsewhere(stream_);
-    if (problem.empty() && !comes_late(waited)) {
+    if (problem.empty() && !comes_late()) {
       problem = "a measurement did not come";
     }
     if (problem.empty()) return false;
@@ -156,7 +159,7 @@ class MeasuredLaunch : public Job {
 
   void emit() override {
     if (gpu_) {
-      const auto& places = places_;
+      const auto& places = *places_;
       for (std::size_t i = ready_; i < places.size(); ++i) measured[places[i]].finite = -1;
       gpu_->ring.release(first_ + places.size() - 1);
     }
@@ -194,10 +197,10 @@ class MeasuredLaunch : public Job {
 
  private:
   // What has no launch behind it is merged by one of its own, which may take a while.
-  bool comes_late(int64_t waited) {
-    Measured& to = measured[places_[ready_]];
-    for (int turn = 0; turn < 1000; ++turn, waited *= 2) {
-      if (gpu_->find(first_ + ready_, waited, to)) return true;
+  bool comes_late() {
+    Measured& to = measured[(*places_)[ready_]];
+    for (int turn = 0; turn < 1000; ++turn) {
+      if (gpu_->find(first_ + ready_, Gpu::patience, to)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
@@ -284,7 +287,7 @@ class MeasuredLaunch : public Job {
   uint64_t first_ = 0;
   void* stream_ = nullptr;
   bool is_void_ = false;
-  std::vector<std::size_t> places_;  // of the rows
+  const std::vector<std::size_t>* places_ = nullptr;  // of the rows
   std::size_t ready_ = 0;  // of the rows
   std::chrono::steady_clock::time_point asked_{};
 };

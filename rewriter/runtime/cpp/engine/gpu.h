@@ -2,9 +2,9 @@
 // once per machine, and launches them. Nothing is linked. Apart from `start`, nothing waits for the
 // device or takes memory from it.
 //
-// The quick kernel leaves its rows to the next one on its stream. Where none follows for a while,
-// whoever waits for a row has it merged by a launch of its own (`find`), on the default stream, into
-// rows that nothing else uses.
+// The quick kernel leaves parts of rows, which are merged where there is no more room for others, and
+// on demand (`merge`). Where nothing comes for a while, whoever waits for a row has it merged (`find`)
+// by a launch on the default stream, into rows that nothing else uses.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,6 +12,7 @@
 #include <glob.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -223,24 +224,34 @@ class Gpu {
       uint64_t first_row, bool at_once = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!at_once && issue_quickly(layouts, data, count, stream, first_row)) return true;
-    merge_now(stream);
     return issue(layouts, data, count, stream, false, first_row);
   }
 
-  // Reads a row that was waited for for so many nanoseconds: of what nothing followed, it is merged.
+  static constexpr int64_t patience = 1000000;  // nanoseconds
+
+  // Has merged, on their streams, what waits to be merged.
+  void merge() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (int i = 0; i < used_; ++i) merge(regions_[i]);
+  }
+
+  // Reads a row. If it was waited for for so many nanoseconds that nothing may follow that would have
+  // it merged, this does so.
   bool find(uint64_t sequence, int64_t waited, Measured& to) {
     if (ring.read(sequence, to)) return true;
     if (waited < patience) return false;
     const std::lock_guard<std::mutex> lock(mutex_);
     for (int i = 0; i < used_; ++i) {
       Region& region = regions_[i];
-      for (uint32_t place = 0; place < region.pending; ++place) {
-        if (region.last[place].sequence != sequence) continue;
-        uint64_t* row = region.late_rows + place * gpu::row_words;
+      for (uint32_t place = 0; place < region.parted; ++place) {
+        if (region.tasks[place].sequence != sequence) continue;
         uint64_t wanted = sequence;
-        if (read_row(row, wanted, to)) return true;
-        if (waited >= region.next_try) merge_late(region, waited);
-        return false;
+        if (!read_row(region.late_rows + place * gpu::row_words, wanted, to)) {
+          merge_late(region);
+          return false;
+        }
+        region.found |= 1u << place;
+        return true;
       }
     }
     return false;
@@ -322,14 +333,16 @@ class Gpu {
     bool captured = false;
     gpu::Part* parts = nullptr;
     uint32_t* counters = nullptr;
-    // The quick kernel's: two launches take turns. `last` are those whose rows nobody has merged.
-    gpu::Vector* quick_parts[2] = {};
-    gpu::QuickTask last[gpu::quick_tasks];
-    uint32_t pending = 0, turn = 0;
+    // The tensors whose parts wait to be merged.
+    gpu::Vector* quick_parts = nullptr;
+    gpu::QuickTask tasks[gpu::most_parted];
+    uint32_t parted = 0, used_parts = 0;
+    uint32_t found = 0;  // which of them were merged late and read
     uint64_t* late_rows = nullptr;
-    int64_t next_try = 0;  // nanoseconds of waiting
+    std::chrono::steady_clock::time_point next_try;
+    std::chrono::microseconds pause{};
   };
-  static constexpr int64_t patience = 100000;
+  static constexpr uint32_t quick_parts = gpu::most_parted * gpu::few;
 
   std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
@@ -356,6 +369,9 @@ class Gpu {
     }
     if (int error =
             driver_.get_function(&quick_kernel_, module, "inductor_rewriter_measure_quickly")) {
+      return driver_.describe("the kernel is not there", error);
+    }
+    if (int error = driver_.get_function(&merging_kernel_, module, "inductor_rewriter_merge")) {
       return driver_.describe("the kernel is not there", error);
     }
     return take_memory();
@@ -472,9 +488,8 @@ class Gpu {
     const std::size_t parts = std::size_t(gpu::most_tasks) *
         static_cast<std::size_t>(gpu::most_blocks(processors_)) * sizeof(gpu::Part);
     const std::size_t counters = gpu::most_tasks * sizeof(uint32_t);
-    const std::size_t quick = std::size_t(gpu::quick_tasks) * gpu::few * gpu::quick_vectors *
-        sizeof(gpu::Vector);
-    const std::size_t region = (parts + 2 * quick + counters + 255) / 256 * 256;
+    const std::size_t quick = std::size_t(quick_parts) * gpu::quick_vectors * sizeof(gpu::Vector);
+    const std::size_t region = (parts + quick + counters + 255) / 256 * 256;
     const std::size_t bytes = region * regions + captured_rows * sizeof(uint64_t);
     uintptr_t memory = 0;
     if (int error = driver_.allocate(&memory, bytes)) {
@@ -486,13 +501,12 @@ class Gpu {
     for (int i = 0; i < regions; ++i) {
       const uintptr_t start = memory + region * static_cast<std::size_t>(i);
       regions_[i].parts = reinterpret_cast<gpu::Part*>(start);
-      regions_[i].quick_parts[0] = reinterpret_cast<gpu::Vector*>(start + parts);
-      regions_[i].quick_parts[1] = reinterpret_cast<gpu::Vector*>(start + parts + quick);
-      regions_[i].counters = reinterpret_cast<uint32_t*>(start + parts + 2 * quick);
+      regions_[i].quick_parts = reinterpret_cast<gpu::Vector*>(start + parts);
+      regions_[i].counters = reinterpret_cast<uint32_t*>(start + parts + quick);
     }
     replays_ = reinterpret_cast<uint64_t*>(memory + region * regions);
     const std::size_t captured = captured_rows * gpu::row_words * sizeof(uint64_t);
-    const std::size_t late = gpu::quick_tasks * gpu::row_words;
+    const std::size_t late = gpu::most_parted * gpu::row_words;
     const std::size_t rows = Ring::bytes + captured + regions * late * sizeof(uint64_t);
     void* host = nullptr;
     // Of every context (1), and mapped into the device's addresses (2).
@@ -540,69 +554,72 @@ class Gpu {
     Region* region = find_region(stream, false);
     if (!region) return false;
     uint32_t blocks = 0;
+    for (int i = 0; i < count; ++i) blocks += job.tasks[i].blocks;
+    if (blocks > quick_parts) return false;
+    if ((region->parted + static_cast<uint32_t>(count) > gpu::most_parted ||
+         region->used_parts + blocks > quick_parts) &&
+        !merge(*region)) {
+      return false;
+    }
+    blocks = 0;
     for (int i = 0; i < count; ++i) {
       gpu::QuickTask& task = job.tasks[i];
       task.sequence = first + static_cast<uint64_t>(i);
       task.row = device_row(ring.row(task.sequence));
-      task.parts = region->quick_parts[region->turn] +
-          static_cast<std::size_t>(i) * gpu::few * gpu::quick_vectors;
+      task.parts = region->quick_parts + (region->used_parts + blocks) * gpu::quick_vectors;
       task.first_block = blocks;
       blocks += task.blocks;
     }
     job.count = static_cast<uint32_t>(count);
-    job.checks = 0;
-    job.merges = 0;
-    // What was read by now may not be written again.
-    if (region->pending && !ring.is_released(region->last[region->pending - 1].sequence)) {
-      job.merges = region->pending;
-      std::memcpy(job.merged, region->last, sizeof job.merged);
-    }
-    if (launch_quickly(job, blocks + job.merges, stream, true)) return false;
-    std::memcpy(region->last, job.tasks, sizeof job.tasks);
-    region->pending = job.count;
-    region->turn ^= 1;
-    region->next_try = patience;
+    if (launch(quick_kernel_, &job, blocks, stream, true)) return false;
+    std::memcpy(
+        region->tasks + region->parted, job.tasks, sizeof *job.tasks * static_cast<std::size_t>(count));
+    region->parted += job.count;
+    region->used_parts += blocks;
+    region->pause = std::chrono::microseconds(50);
+    region->next_try = {};
     return true;
   }
 
-  // What the other kernel comes after is merged first.
-  void merge_now(void* stream) {
-    for (int i = 0; i < used_; ++i) {
-      Region& region = regions_[i];
-      if (region.stream != stream || region.captured || !region.pending) continue;
-      gpu::QuickJob& job = quick_job_;
-      job.count = job.checks = 0;
-      job.merges = region.pending;
-      if (ring.is_released(region.last[region.pending - 1].sequence)) return;
-      std::memcpy(job.merged, region.last, sizeof job.merged);
-      if (!launch_quickly(job, job.merges, stream, false)) region.pending = 0;
+  // Has the parts of a region merged, on its stream: afterwards there is room for others.
+  bool merge(Region& region) {
+    gpu::MergeJob& job = merge_job_;
+    job.count = job.checks = 0;
+    for (uint32_t i = 0; i < region.parted; ++i) {
+      // The row of what was read may be another's by now.
+      if (!(region.found >> i & 1)) job.tasks[job.count++] = region.tasks[i];
     }
+    if (job.count && launch(merging_kernel_, &job, job.count, region.stream, true)) return false;
+    region.parted = region.found = region.used_parts = 0;
+    return true;
   }
 
-  // Has the last rows of a region merged. It may be that they are not there yet, or that by the time
-  // this runs others are: then nothing comes of it.
-  void merge_late(Region& region, int64_t waited) {
-    gpu::QuickJob& job = quick_job_;
-    job.count = 0;
+  // The same for whoever waits in another thread, on the default stream. It may be that parts are not
+  // there yet, or that by the time this runs others are: then nothing comes of it.
+  void merge_late(Region& region) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < region.next_try) return;
+    region.next_try = now + region.pause;
+    if (region.pause < std::chrono::milliseconds(5)) region.pause *= 2;
+    gpu::MergeJob& job = merge_job_;
     job.checks = 1;
-    job.merges = region.pending;
-    std::memcpy(job.merged, region.last, sizeof job.merged);
-    for (uint32_t i = 0; i < job.merges; ++i) {
-      job.merged[i].row = device_row(region.late_rows + i * gpu::row_words);
+    job.count = region.parted;
+    for (uint32_t i = 0; i < region.parted; ++i) {
+      job.tasks[i] = region.tasks[i];
+      job.tasks[i].row = device_row(region.late_rows + i * gpu::row_words);
     }
-    region.next_try = 2 * waited;
     void* before = nullptr;
     driver_.get_context(&before);
     if (before != context_) driver_.set_context(context_);
-    launch_quickly(job, job.merges, nullptr, false);
+    launch(merging_kernel_, &job, job.count, nullptr, false);
     if (before && before != context_) driver_.set_context(before);
   }
 
-  int launch_quickly(gpu::QuickJob& job, uint32_t blocks, void* stream, bool early) {
-    void* arguments[] = {&job};
+  // `early`: the start of this launch overlaps with the end of the one before (programmatic dependent
+  // launch), for whose end the kernel waits by itself.
+  int launch(void* kernel, void* job, uint32_t blocks, void* stream, bool early) {
+    void* arguments[] = {job};
     if (early && driver_.launch_with) {
-      // The start of this launch overlaps with the end of the one before: programmatic dependent
-      // launch, and the kernel waits for that end by itself.
       struct Attribute {
         int id;
         char pad[4];
@@ -614,10 +631,10 @@ class Gpu {
         Attribute* attributes;
         unsigned count;
       } configuration = {{blocks, 1, 1}, {gpu::threads, 1, 1}, 0, stream, &attribute, 1};
-      return driver_.launch_with(&configuration, quick_kernel_, arguments, nullptr);
+      return driver_.launch_with(&configuration, kernel, arguments, nullptr);
     }
     return driver_.launch(
-        quick_kernel_, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
+        kernel, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
   }
 
   bool issue(
@@ -670,6 +687,7 @@ class Gpu {
   gpu::Driver driver_;
   void* kernel_ = nullptr;
   void* quick_kernel_ = nullptr;
+  void* merging_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
@@ -680,6 +698,7 @@ class Gpu {
   uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
   gpu::Job job_;
   gpu::QuickJob quick_job_;
+  gpu::MergeJob merge_job_;
 };
 
 }  // namespace inductor_rewriter

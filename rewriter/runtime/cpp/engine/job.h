@@ -62,12 +62,13 @@ struct alignas(16) Vector {
   uint64_t first, second;
 };
 
-// What is most common, and quick: a few tensors that are contiguous and aligned, of the dtypes of
-// `is_quick`. Their blocks leave parts, and the next launch on the stream merges them, beside its own
-// measuring: a launch of the model waits for no merging. `parts` are for each block five vectors of
-// three words of 32 bits and one that tells for which row they are; those of all blocks in turn.
+// What is most common, and quick: a few tensors that are contiguous and aligned, of some dtypes. Their
+// blocks leave parts, and a launch for many of them merges these later: the model waits for no
+// merging. `parts` are for each block five vectors of three words of 32 bits and one that tells for
+// which row they are, first those of all blocks that come first.
 constexpr int quick_tasks = 6;
 constexpr int quick_vectors = 5;
+constexpr int most_parted = 24;  // tensors whose parts wait to be merged
 
 struct QuickTask {
   const char* data;
@@ -82,11 +83,16 @@ struct QuickTask {
   uint32_t split;
 };
 
-// `merged` are those of an earlier launch; if `checks`, that may not have come so far, or later ones
-// have written over it: then there is no row.
 struct QuickJob {
-  uint32_t count, merges, checks;
-  QuickTask tasks[quick_tasks], merged[quick_tasks];
+  uint32_t count;
+  QuickTask tasks[quick_tasks];
+};
+
+// If it `checks`, parts may not have come so far, or later ones be in their places: then there is no
+// row.
+struct MergeJob {
+  uint32_t count, checks;
+  QuickTask tasks[most_parted];
 };
 
 INDUCTOR_REWRITER_SHARED constexpr uint32_t part_mark(uint64_t sequence) {

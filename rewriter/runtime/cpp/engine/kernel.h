@@ -4,8 +4,8 @@
 //
 // A block takes units of one tensor, a tile of the fingerprint or a quarter of one. Its threads sum
 // differences from one of its elements in float64, and its first warp leaves a part. There are two
-// kernels. That for all tensors has the last block that finishes merge the parts and write the row,
-// so that it is there when the launch is over. The quick one leaves them to the next launch.
+// kernels that measure. That for all tensors has the last block that finishes merge the parts and write the row,
+// so that it is there when the launch is over. The quick one leaves them to a third kernel.
 #pragma once
 
 #include "job.h"
@@ -834,8 +834,14 @@ INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t 
 #pragma unroll 1
   for (int dim = task.dims - 1; dim >= 0; --dim) {
     const int64_t length = task.size[dim];
-    const int64_t here = element < length ? element : element % length;
-    element = element < length ? 0 : element / length;
+    int64_t here = element, rest = 0;
+    if (element >= length) {
+      // Of 64 bits, division takes long.
+      rest = (element | length) >> 32 ? element / length
+                                      : static_cast<uint32_t>(element) / static_cast<uint32_t>(length);
+      here = element - rest * length;
+    }
+    element = rest;
     at += here * task.stride[dim] * size;
   }
   return at;
@@ -844,6 +850,9 @@ INDUCTOR_REWRITER_RARE const char* place_of(const Task& task, int size, int64_t 
 // `count` elements that are `step` bytes apart.
 INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, int count) {
   Vector result = {0, 0};
+  if (step == size && count * size == 16 && !(reinterpret_cast<uint64_t>(at) & 15)) {
+    return *reinterpret_cast<const Vector*>(at);
+  }
 #pragma unroll 1
   for (int i = 0; i < count; ++i, at += step) {
     uint64_t bits = 0;
@@ -868,7 +877,9 @@ INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector)
   const int count = static_cast<int>(left < per ? left : per), last = task.dims - 1;
   const int64_t run = last < 0 ? 1 : task.size[last];
   const int64_t step = last < 0 ? 0 : task.stride[last] * size;
-  const int64_t place = element < run ? element : element % run;
+  const int64_t place = element < run ? element
+      : (element | run) >> 32 ? element % run
+                              : static_cast<uint32_t>(element) % static_cast<uint32_t>(run);
   if (place + count <= run) return collect(place_of(task, size, element), step, size, count);
   Vector result = {0, 0};
 #pragma unroll 1
@@ -879,19 +890,6 @@ INDUCTOR_REWRITER_RARE Vector gather(const Task& task, int size, int64_t vector)
     else result.second |= one.first << 8 * (from - 8);
   }
   return result;
-}
-
-INDUCTOR_REWRITER_DEVICE bool is_direct(const Task& task) { return task.direct; }
-
-// All elements are in order: only the last vector may lack some.
-INDUCTOR_REWRITER_DEVICE bool is_direct(const QuickTask&) { return true; }
-INDUCTOR_REWRITER_DEVICE Vector gather(const QuickTask& task, int size, int64_t vector) {
-  const int64_t per = 16 / size;
-  return collect(
-      task.data + vector * 16, size, size, static_cast<int>(task.numel - vector * per));
-}
-INDUCTOR_REWRITER_DEVICE const char* place_of(const QuickTask& task, int size, int64_t element) {
-  return task.data + element * size;
 }
 
 // --- Blocks ----------------------------------------------------------------------------------------
@@ -1064,14 +1062,14 @@ struct Found {
 
 // All units but for what follows the last one's products. `some` is where the first ones are, where
 // `loaded` says so.
-template <class Kind, class AnyTask>
+template <class Kind>
 INDUCTOR_REWRITER_DEVICE void measure(
-    const AnyTask& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
+    const Task& task, const Share& share, const Origin& origin, Vector (&some)[ahead], bool loaded,
     Shared& shared, Found& found) {
   using namespace fingerprint;
   using Extreme = typename Kind::Extreme;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const bool direct = is_direct(task);
+  const bool direct = task.direct;
   Sums<Extreme> sums;
   sums.sum = sums.squares = 0;
   sums.low = Extremes<Extreme>::most();
@@ -1171,13 +1169,12 @@ struct KeyTable {
 INDUCTOR_REWRITER_TABLE KeyTable key_table;
 
 // A block's share of a tensor, up to what its threads have found.
-template <bool quick, class AnyTask>
 INDUCTOR_REWRITER_DEVICE void measure_share(
-    const AnyTask& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
+    const Task& task, uint32_t block, Share& share, Origin& origin, Shared& shared,
     Found& found) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int32_t dtype = task.dtype;
-  const bool is_wide = !quick && (dtype == dtypes::int64 || dtype == dtypes::uint64);
+  const bool is_wide = dtype == dtypes::int64 || dtype == dtypes::uint64;
   const int split = task.split;
   share.size = elements::size(dtype);
   share.per = 16 / share.size;
@@ -1191,14 +1188,14 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   const int unit_elements = share.length * share.per;
   const int sampled = left < unit_elements ? static_cast<int>(left) : unit_elements;
   auto sample = [&](int64_t element) {
-    const char* at = is_direct(task) ? task.data + element * share.size
+    const char* at = task.direct ? task.data + element * share.size
                                      : place_of(task, share.size, element);
     return collect(at, 0, share.size, 1);
   };
   Vector one = {0, 0};
   if (sampled > 0) one = sample(begin_element + sampled / 2);
   Vector some[ahead] = {};
-  const bool loaded = is_direct(task) && begin + share.length <= task.whole;
+  const bool loaded = task.direct && begin + share.length <= task.whole;
   if (loaded) {
     const Vector* from = reinterpret_cast<const Vector*>(task.data) + begin;
 #pragma unroll
@@ -1227,58 +1224,45 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   }
   __syncthreads();
 
-  if constexpr (quick) {
-    switch (dtype) {
-      case dtypes::float32:
-        measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::bfloat16:
-        measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
-        break;
-      default: measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found); break;
-    }
-    return;
-  } else {
-    switch (dtype) {
-      case dtypes::float32:
-        measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::bfloat16:
-        measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::float16:
-        measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::float64:
-        measure<Float64>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::int64: case dtypes::uint64:
-        measure<Wide>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::uint8: case dtypes::int8:
-        measure<Small<1>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::uint16: case dtypes::int16:
-        measure<Small<2>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::int32: case dtypes::uint32:
-        measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::boolean:
-        measure<Boolean>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::complex64:
-        measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::complex32: case dtypes::complex128:
-        measure<Rare>(task, share, origin, some, loaded, shared, found);
-        break;
-      case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
-      case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
-        measure<Float8>(task, share, origin, some, loaded, shared, found);
-        break;
-      default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
-    }
+  switch (dtype) {
+    case dtypes::float32:
+      measure<Narrow<Float32>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::bfloat16:
+      measure<Narrow<BFloat16>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float16:
+      measure<Narrow<Float16>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float64:
+      measure<Float64>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::int64: case dtypes::uint64:
+      measure<Wide>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::uint8: case dtypes::int8:
+      measure<Small<1>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::uint16: case dtypes::int16:
+      measure<Small<2>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::int32: case dtypes::uint32:
+      measure<Converted<Integer32>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::boolean:
+      measure<Boolean>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::complex64:
+      measure<Converted<Complex64>>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::complex32: case dtypes::complex128:
+      measure<Rare>(task, share, origin, some, loaded, shared, found);
+      break;
+    case dtypes::float8_e5m2: case dtypes::float8_e4m3fn: case dtypes::float8_e5m2fnuz:
+    case dtypes::float8_e4m3fnuz: case dtypes::float8_e8m0fnu:
+      measure<Float8>(task, share, origin, some, loaded, shared, found);
+      break;
+    default: measure<Bytes>(task, share, origin, some, loaded, shared, found); break;
   }
 }
 
@@ -1352,75 +1336,218 @@ INDUCTOR_REWRITER_DEVICE void merge(
 INDUCTOR_REWRITER_DEVICE uint64_t pair_of(uint32_t low, uint32_t high) {
   return low | static_cast<uint64_t>(high) << 32;
 }
-INDUCTOR_REWRITER_DEVICE uint32_t float_bits(double value) {
-  return __float_as_uint(static_cast<float>(value));
-}
-
-// What a block leaves, by one thread. Origin and extremes are floats.
-INDUCTOR_REWRITER_DEVICE void write_quick_part(const QuickTask& task, uint32_t block, const Sum& sum) {
-  const uint32_t mark = part_mark(task.sequence);
-  const uint64_t sums = bits_of(sum.sum), squares = bits_of(sum.squares);
-  const auto half = [](uint64_t word, int i) { return static_cast<uint32_t>(word >> 32 * i); };
-  const uint32_t words[3 * quick_vectors] = {
-      float_bits(from_bits(sum.shift)), static_cast<uint32_t>(sum.nan),
-      static_cast<uint32_t>(sum.positive), static_cast<uint32_t>(sum.negative),
-      float_bits(double_of(sum.low)), float_bits(double_of(sum.high)),
-      half(sums, 0), half(sums, 1), half(squares, 0), half(squares, 1),
-      half(sum.first, 0), half(sum.first, 1), half(sum.second, 0), half(sum.second, 1), 0};
-#pragma unroll
-  for (int i = 0; i < quick_vectors; ++i) {
-    task.parts[static_cast<uint32_t>(i) * task.blocks + block] = {
-        pair_of(words[3 * i], words[3 * i + 1]), pair_of(words[3 * i + 2], mark)};
-  }
-}
-
-// A part as others are, of this thread.
-struct QuickPartRead {
-  Vector words[6];
-  INDUCTOR_REWRITER_MEMBER void operator()(int, Vector (&to)[6]) const {
-#pragma unroll
-    for (int i = 0; i < 6; ++i) to[i] = words[i];
-  }
+// The sums of a thread, of its warp, of its block.
+struct QuickSums {
+  double sum, squares;
+  uint64_t low, high;  // of the fingerprint
+  int32_t least, greatest;  // keys of floats
 };
 
-// Merges the parts of an earlier launch, by one block: there are no more than threads.
-INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool checks, Shared& shared) {
-  const uint32_t thread = threadIdx.x;
-  QuickPartRead part = {};
-  bool is_there = true;
-  if (thread < task.blocks) {
+// Over 2 * `with` neighbours, in as little code as can be: it is not where it is needed when a launch
+// begins, and arrives more slowly than it runs.
+INDUCTOR_REWRITER_DEVICE void sum_quickly(QuickSums& sums, int with) {
+#pragma unroll 1
+  for (; with; with >>= 1) {
+    sums.sum += exchange(sums.sum, with);
+    sums.squares += exchange(sums.squares, with);
+    sums.low += exchange(sums.low, with);
+    sums.high += exchange(sums.high, with);
+    const int32_t least = exchange(sums.least, with), greatest = exchange(sums.greatest, with);
+    sums.least = least < sums.least ? least : sums.least;
+    sums.greatest = greatest > sums.greatest ? greatest : sums.greatest;
+  }
+}
+
+// What blocks tell their warps.
+struct QuickShared {
+  Vector keys[64];
+  QuickSums sums[warps];
+};
+
+template <class Type>
+INDUCTOR_REWRITER_DEVICE double sample_quickly(const QuickTask& task, int64_t element) {
+  if (Type::pairs) return Type::lower(reinterpret_cast<const uint16_t*>(task.data)[element]);
+  return Type::upper(reinterpret_cast<const uint32_t*>(task.data)[element]);
+}
+
+// The floats of which these are extremes.
+INDUCTOR_REWRITER_DEVICE int32_t least_key(float extreme) { return key_of(extreme); }
+INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(float extreme) { return key_of(extreme); }
+template <class Type>
+INDUCTOR_REWRITER_DEVICE int32_t least_key(Two<Type> two) {
+  return key_of(fminf(Two<Type>::first(two), Two<Type>::second(two)));
+}
+template <class Type>
+INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(Two<Type> two) {
+  return key_of(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
+}
+
+// One unit of a tensor, by one block, which leaves a part.
+template <class Type>
+INDUCTOR_REWRITER_DEVICE void measure_quickly(
+    const QuickTask& task, uint32_t block, Shared& counts, QuickShared& shared) {
+  using Kind = Narrow<Type>;
+  using Extreme = typename Type::Extreme;
+  constexpr int per = Type::pairs ? 8 : 4;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int length = static_cast<int>(fingerprint::tile_vectors) >> task.split;
+  const int64_t begin = static_cast<int64_t>(block) * length, left = task.whole - begin;
+  const int full = left < length ? static_cast<int>(left) : length;
+  const int64_t begin_element = begin * per, elements = task.numel - begin_element;
+  const int sampled = elements < length * per ? static_cast<int>(elements) : length * per;
+  const Vector* const from = reinterpret_cast<const Vector*>(task.data) + begin;
+  // What comes first is on its way before anything else is done. The element in the middle of the
+  // unit is the origin.
+  Vector some[ahead] = {};
+  int i = thread;
+  if (i + (ahead - 1) * threads < full) {
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
+  }
+  Origin origin = {sample_quickly<Type>(task, begin_element + sampled / 2), 0, task.dtype};
+  const Vector own = key_table.a[thread % 64];
+  if (thread < 64) shared.keys[thread] = key_table.b[thread];
+  if (thread == 64) counts.nan = counts.positive = counts.negative = 0;
+  if (!is_finite(origin.shift)) {
+    // Others then, one for each lane.
+    const double value = sample_quickly<Type>(
+        task, begin_element + static_cast<int64_t>(sampled - 1) * lane / 31);
+    const uint32_t usable = vote(is_finite(value));
+    origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
+  }
+  __syncthreads();
+
+  QuickSums total = {};
+  Sums<Extreme> sums;
+  sums.sum = sums.squares = 0;
+  sums.low = Extremes<Extreme>::most();
+  sums.high = Extremes<Extreme>::fewest();
+  sums.scale = 1;
+  const int row = static_cast<int>(begin % fingerprint::tile_vectors) / 64;
+  auto add_vector = [&](const Vector& vector, int at) {
+    const Vector keys = shared.keys[row + at / 64];
+    add_product(
+        vector.first + (own.first ^ keys.first), vector.second + (own.second ^ keys.second),
+        total.low, total.high);
+  };
+#pragma unroll 1
+  while (i + (ahead - 1) * threads < full) {
+    const int next = i + ahead * threads;
+    const bool more = next + (ahead - 1) * threads < full;
+    Vector coming[ahead] = {};
+    if (more) {
+#pragma unroll
+      for (int j = 0; j < ahead; ++j) coming[j] = from[next + j * threads];
+    }
+    Look<Kind> look(sums);
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) {
+      add_vector(some[j], i + j * threads);
+      look.see(sums, some[j], origin);
+    }
+    if (look.keep(sums)) {
+#pragma unroll
+      for (int j = 0; j < ahead; ++j) Kind::add(sums, some[j], origin);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < ahead; ++j) {
+        add_some<Kind>(sums, from[i + j * threads], per, origin, counts);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) some[j] = coming[j];
+    i = next;
+  }
+  const int count = full + (full < length && (begin + full) * per < task.numel);
+#pragma unroll 1
+  for (; i < count; i += threads) {
+    const bool complete = i < full;
+    const int size = 16 / per;
+    const int rest = static_cast<int>(task.numel - (begin + i) * per);
+    const Vector vector = complete
+        ? from[i]
+        : collect(reinterpret_cast<const char*>(from + i), size, size, rest);
+    add_vector(vector, i);
+    Look<Kind> look(sums);
+    look.see(sums, vector, origin);
+    if (complete && look.keep(sums)) Kind::add(sums, vector, origin);
+    else add_some<Kind>(sums, vector, complete ? per : rest, origin, counts);
+  }
+
+  total.sum = sums.sum;
+  total.squares = sums.squares;
+  total.least = least_key(sums.low);
+  total.greatest = greatest_key_of(sums.high);
+  sum_quickly(total, 16);
+  if (lane == 0) shared.sums[warp] = total;
+  __syncthreads();
+  if (warp) return;
+  total = shared.sums[lane % warps];
+  sum_quickly(total, warps / 2);
+  if (lane) return;
+  fingerprint::Pair pair = {total.low, total.high};
+  // Quarters of a tile are put together when parts are merged.
+  if (!task.split || task.blocks == 1) pair = fingerprint::tile(pair, task.split ? 0 : block);
+  const uint32_t mark = part_mark(task.sequence);
+  const uint64_t sum = bits_of(total.sum), squares = bits_of(total.squares);
+  const auto half = [](uint64_t word, int which) { return static_cast<uint32_t>(word >> 32 * which); };
+  const uint32_t words[3 * quick_vectors] = {
+      __float_as_uint(static_cast<float>(origin.shift)), counts.nan, counts.positive,
+      counts.negative, __float_as_uint(float_of(total.least)),
+      __float_as_uint(float_of(total.greatest)), half(sum, 0), half(sum, 1), half(squares, 0),
+      half(squares, 1), half(pair.low, 0), half(pair.low, 1), half(pair.high, 0),
+      half(pair.high, 1), 0};
+#pragma unroll
+  for (int j = 0; j < quick_vectors; ++j) {
+    task.parts[static_cast<uint32_t>(j) * task.blocks + block] = {
+        pair_of(words[3 * j], words[3 * j + 1]), pair_of(words[3 * j + 2], mark)};
+  }
+}
+
+// The words of what the quick kernel left, as those of other parts. Whether they are there shows.
+struct QuickPartsRead {
+  const QuickTask& task;
+  bool& is_there;
+  INDUCTOR_REWRITER_MEMBER void operator()(int i, Vector (&to)[6]) const {
     uint32_t words[3 * quick_vectors];
 #pragma unroll
-    for (int i = 0; i < quick_vectors; ++i) {
-      const Vector vector = read_new(task.parts + static_cast<uint32_t>(i) * task.blocks + thread);
-      words[3 * i] = static_cast<uint32_t>(vector.first);
-      words[3 * i + 1] = static_cast<uint32_t>(vector.first >> 32);
-      words[3 * i + 2] = static_cast<uint32_t>(vector.second);
+    for (int j = 0; j < quick_vectors; ++j) {
+      const Vector vector = read_new(task.parts + static_cast<uint32_t>(j) * task.blocks + i);
+      words[3 * j] = static_cast<uint32_t>(vector.first);
+      words[3 * j + 1] = static_cast<uint32_t>(vector.first >> 32);
+      words[3 * j + 2] = static_cast<uint32_t>(vector.second);
       is_there = is_there && static_cast<uint32_t>(vector.second >> 32) == part_mark(task.sequence);
     }
     const auto value = [](uint32_t bits) { return static_cast<double>(__uint_as_float(bits)); };
     const int per = 16 / elements::size(task.dtype);
-    const int64_t count = count_of(task, thread, (fingerprint::tile_vectors >> task.split) * per);
+    const int64_t all = count_of(
+        task, static_cast<uint32_t>(i), (fingerprint::tile_vectors >> task.split) * per);
     const int64_t others = static_cast<int64_t>(words[1]) + words[2] + words[3];
-    part.words[0] = {static_cast<uint64_t>(count - others), bits_of(value(words[0]))};
-    part.words[1] = {pair_of(words[6], words[7]), pair_of(words[8], words[9])};
-    part.words[2] = {
+    to[0] = {static_cast<uint64_t>(all - others), bits_of(value(words[0]))};
+    to[1] = {pair_of(words[6], words[7]), pair_of(words[8], words[9])};
+    to[2] = {
         static_cast<uint64_t>(key_of(value(words[4]))), static_cast<uint64_t>(key_of(value(words[5])))};
-    part.words[3] = {pair_of(words[10], words[11]), pair_of(words[12], words[13])};
-    part.words[4] = {words[1], words[2]};
-    part.words[5] = {words[3], 1};
+    to[3] = {pair_of(words[10], words[11]), pair_of(words[12], words[13])};
+    to[4] = {words[1], words[2]};
+    to[5] = {words[3], 1};
   }
+};
+
+// Merges the parts of a tensor, by one block.
+INDUCTOR_REWRITER_DEVICE void merge_quick_parts(const QuickTask& task, bool checks, Shared& shared) {
+  bool is_there = true;
+  Sum total = {};
+  const int blocks = static_cast<int>(task.blocks);
+  if (threadIdx.x == 0) shared.nan = 0;
+  __syncthreads();
+  merge(
+      QuickPartsRead{task, is_there}, blocks, task.split && blocks > 1, false, false, shared, total);
   if (checks) {
-    if (thread == 0) shared.nan = 0;
-    __syncthreads();
     if (!is_there) atomicAdd(&shared.nan, 1u);
     __syncthreads();
     if (shared.nan) return;
   }
-  Sum total = {};
-  const int blocks = static_cast<int>(task.blocks);
-  merge(part, blocks, task.split && blocks > 1, false, false, shared, total);
-  if (thread < 32) write_row(task, task.sequence, total);
+  if (threadIdx.x < 32) write_row(task, task.sequence, total);
 }
 
 // Waits for the launch before, if this one was started ahead of its end.
@@ -1441,26 +1568,25 @@ inductor_rewriter_measure_quickly(
   using namespace inductor_rewriter;
   using namespace inductor_rewriter::gpu;
   __shared__ Shared shared;
+  __shared__ QuickShared quick_shared;
   wait_for_launch_before();
-  if (blockIdx.x < job.merges) {
-    merge_quick_parts(job.merged[blockIdx.x], job.checks, shared);
-    return;
-  }
-  const uint32_t at = blockIdx.x - job.merges;
   uint32_t place = 0;
-  while (place + 1 < job.count && at >= job.tasks[place + 1].first_block) ++place;
+  while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
   const QuickTask& task = job.tasks[place];
-  const uint32_t block = at - task.first_block;
-  Share share;
-  Origin origin;
-  Found found = {};
-  measure_share<true>(task, block, share, origin, shared, found);
-  share_sums(found, shared);
-  if (threadIdx.x >= 32) return;
-  Sum total = {};
-  total.shift = bits_of(origin.shift);
-  sum_block(task.units, task.blocks, task.split, true, share, shared, found, total);
-  if (threadIdx.x == 0) write_quick_part(task, block, total);
+  const uint32_t block = blockIdx.x - task.first_block;
+  switch (task.dtype) {
+    case dtypes::float32: measure_quickly<Float32>(task, block, shared, quick_shared); break;
+    case dtypes::bfloat16: measure_quickly<BFloat16>(task, block, shared, quick_shared); break;
+    default: measure_quickly<Float16>(task, block, shared, quick_shared); break;
+  }
+}
+
+// A block for each tensor whose parts are merged.
+extern "C" __global__ void __launch_bounds__(256, 2)
+inductor_rewriter_merge(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gpu::MergeJob job) {
+  __shared__ inductor_rewriter::gpu::Shared shared;
+  inductor_rewriter::gpu::wait_for_launch_before();
+  inductor_rewriter::gpu::merge_quick_parts(job.tasks[blockIdx.x], job.checks, shared);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -1478,7 +1604,7 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
   Share share;
   Origin origin;
   Found found = {};
-  measure_share<false>(task, blockIdx.x - task.first_block, share, origin, shared, found);
+  measure_share(task, blockIdx.x - task.first_block, share, origin, shared, found);
   int number = found.scale;
   if (is_huge) {
     atomicMax(&shared.scale, found.scale);

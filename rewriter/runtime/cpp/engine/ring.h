@@ -66,7 +66,7 @@ inline bool read_row(const uint64_t* row, uint64_t& sequence, Measured& to) {
 class Ring {
  public:
   static constexpr uint64_t capacity = 4096;  // rows; a power of two
-  // A row may be written twice, the second time when the next launch of its stream runs (gpu.h): it is
+  // A row may be read before what was issued to write it runs (gpu.h): it is
   // not used again before half of the others were.
   static constexpr uint64_t usable = capacity / 2;
   static constexpr std::size_t bytes = capacity * gpu::row_words * sizeof(uint64_t);
@@ -90,10 +90,6 @@ class Ring {
 
   bool read(uint64_t sequence, Measured& to) const {
     return read_row(row(sequence), sequence, to);
-  }
-
-  bool is_released(uint64_t sequence) const {
-    return released_.load(std::memory_order_acquire) >= sequence;
   }
 
   // All rows up to this one were read, or are given up.

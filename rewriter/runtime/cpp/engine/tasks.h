@@ -67,7 +67,7 @@ inline bool make_quick_task(const Layout& layout, const void* data, QuickTask& t
   task.split = 4 * tiles <= few ? 2 : 0;
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
-  task.blocks = task.units < few ? task.units : few;
+  task.blocks = task.units;  // each has one
   return true;
 }
 

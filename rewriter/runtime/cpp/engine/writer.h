@@ -32,6 +32,8 @@ class Output {
   virtual ~Output() = default;
   // Hand what was collected to the operating system: called when there is nothing more to emit.
   virtual void flush() = 0;
+
+  std::atomic<int> waiting{0};  // who wait until all is emitted
 };
 
 class Locked {
@@ -88,7 +90,9 @@ class Writer {
 
   // Wait until all that was put has been emitted and flushed.
   void drain() {
+    ++output_.waiting;
     for (long us = 0; !is_idle(); us = us < 100 ? us + 10 : us) pause(us);
+    --output_.waiting;
   }
 
   // Whether the caller is inside of `emit`.
@@ -100,6 +104,7 @@ class Writer {
   // Emit what is queued, and end the thread. Another `put` starts it again.
   void stop() {
     if (!is_started_ || pid_ != getpid()) return;
+    ++output_.waiting;
     {
       Locked guard(queue_);
       stopping_ = true;
@@ -107,6 +112,7 @@ class Writer {
     pthread_cond_signal(&came_);
     pthread_join(thread_, nullptr);
     stopping_ = is_started_ = false;
+    --output_.waiting;
   }
 
  private:

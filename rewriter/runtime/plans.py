@@ -9,6 +9,7 @@ all probes.
 from __future__ import annotations
 
 import json
+import operator
 import struct
 import threading
 import weakref
@@ -64,6 +65,24 @@ class Plan:
 _Form = tuple[Any, str, tuple[int, ...], tuple[int, ...], Any, int, int, int]
 
 
+class _Known:
+    """Tensors that were seen, with their versions and addresses: mostly all are the same again."""
+
+    def __init__(self, tensors: list[Any], versions: list[int], addresses: list[int]) -> None:
+        self._tensors = tensors
+        self._versions = versions
+        self._addresses = addresses
+        self.none = [0] * len(tensors)
+
+    def are(self, values: Sequence[Any]) -> bool:
+        return (
+            len(values) == len(self._tensors)
+            and all(map(operator.is_, values, [known() for known in self._tensors]))
+            and [value._version for value in values] == self._versions
+            and [value.data_ptr() for value in values] == self._addresses
+        )
+
+
 class _Seen:
     """The inputs of the last call: one that is the same tensor, and that torch knows of no write
     to, has the numbers that it had. With `rechecks` all are read."""
@@ -73,6 +92,7 @@ class _Seen:
         self._lock = threading.Lock()
         self._plan: Plan | None = None
         self._tensors: list[tuple[weakref.ref[Tensor], int, int]] = []
+        self._known: _Known | None = None
 
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, values: tuple[Any, ...]
@@ -87,6 +107,9 @@ class _Seen:
                 return 0
             if plan.device >= 0 and torch.cuda.current_device() != plan.device:
                 return 0
+            if self._known is not None and self._known.are(values):
+                stream = torch._C._cuda_getCurrentRawStream(plan.device) if plan.device >= 0 else 0
+                return launch(plan.pack(call.queued, plan.number, 0, stream, *self._known.none))
             addresses: list[int] = []
             now = self._tensors.copy()
             for value, form in zip(values, plan.forms, strict=True):
@@ -113,8 +136,18 @@ class _Seen:
             self._plan = None
             result = launch(plan.pack(call.queued, plan.number, 0, stream, *addresses))
             if result:
-                self._plan, self._tensors = plan, now
+                self._keep(plan, now)
             return result
+
+    def _keep(self, plan: Plan, tensors: list[tuple[weakref.ref[Tensor], int, int]]) -> None:
+        self._plan, self._tensors = plan, tensors
+        self._known = None
+        if (
+            tensors
+            and len(tensors) == len(plan.forms)
+            and all(version >= 0 for _, version, _ in tensors)
+        ):
+            self._known = _Known(*map(list, zip(*tensors, strict=True)))
 
     def measure(
         self,
@@ -142,7 +175,7 @@ class _Seen:
             self._plan = None
             result = launch(plan.pack(call, plan.number, 0, stream, *addresses))
             if result:
-                self._plan, self._tensors = plan, now
+                self._keep(plan, now)
             return result
 
 

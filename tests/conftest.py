@@ -240,6 +240,14 @@ LONGEST = (
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--torch-python",
+        metavar="PATH",
+        help="the Python of another torch, for tests/real/test_torch_forms.py",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest first, and skip what needs a GPU where there is none."""
 

@@ -148,8 +148,10 @@ NOT_PLAYED = {
     ("docs/guides/crash.md", "Without triage"): "a program of the reader",
     ("docs/project/extending.md", "A new launch shape"): "writes into the repository",
     ("docs/topics/containers.md", "Calling one"): "an artifact of the reader",
+    ("docs/topics/containers.md", "Files in which torch keeps compiled models"): "vLLM",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
+    ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
 }
 

@@ -112,7 +112,8 @@ def test_list_shows_lines_and_partners(forward: Path, capsys: pytest.CaptureFixt
     assert first["lines"][0]["code"]
     assert all(" = " in node for node in first["computes"])
     assert main(["list", str(forward)]) == 0
-    head = capsys.readouterr().out.splitlines()[0]
+    first_line, head, *_ = capsys.readouterr().out.splitlines()
+    assert first_line.endswith(f"its backward is {about['partner']}")
     assert head.split() == ["#", *HEAD]
     assert main(["list", str(forward), "--sources"]) == 0
     text = capsys.readouterr().out

@@ -16,18 +16,23 @@ import pytest
 
 from artifacts import get
 from rewriter.artifact import graph_kind
+from rewriter.artifact.entries.reading import innermost
 from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.artifact.naming.attribution import attribute
+from rewriter.artifact.naming.graph import parse, subgraphs
 from rewriter.artifact.package import model
 from rewriter.artifact.trace import page
 from rewriter.comparison.artifacts import accounting
 from rewriter.comparison.artifacts.buffer_facts import read_buffer_facts
-from rewriter.core import json_text, markers
+from rewriter.core import json_text, markers, pickle_values
 from rewriter.core.source import Source
 from rewriter.locate import kernels, languages, provenance
 from rewriter.locate.cpp import embedded, tokens
 from rewriter.locate.cpp.grammar import load
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.outline import CppOutline
+from rewriter.locate.guards import read_guards
+from rewriter.locate.types import Argument, EntryPoint, InsertionPoint, Launch
 from rewriter.rebuild import recipe
 from rewriter.report.page import isolated
 
@@ -77,6 +82,41 @@ def _python(data: bytes) -> object:
     return languages.recognise(".py", data), graph_kind.graph_of(data), markers.find_header(data)
 
 
+def _pickle(data: bytes) -> object:
+    try:
+        return list(pickle_values.objects(pickle_values.read(data)))
+    except pickle_values.PickleError:
+        return None
+
+
+def _graph(size: int, line: str = "", length: int = 0) -> str:
+    """A graph of so many bytes: calls, each of the one before it; or a line, again and again."""
+    head = 'class M(torch.nn.Module):\n    def forward(self, v: "f32[1]"):\n'
+    if line:
+        names = (line.replace("v =", f"v{i} =", 1) for i in range(length // len(line)))
+        return head + "".join(names)
+    lines = (
+        f"        # File: m.py:{i} in f, code: x\n"
+        f"    mm_{i} = torch.ops.aten.mm.default(mm_{i - 1}, v)\n"
+        for i in range(size // 80)
+    )
+    return head + "".join(lines) + "    return (mm_1,)\n"
+
+
+def _names(text: str) -> object:
+    """The launches of a wrapper that computes the operators of a graph, one by one."""
+    graph = parse(text)
+    assert graph is not None
+    point = InsertionPoint(0, 0, b"")
+    argument = Argument("buf0", "buf0", "buf0", "inout", "tensor")
+    launches = [
+        Launch(i, "call", "extern_kernels.mm", "extern_out", 1, (argument,), (), (), point)
+        for i in range(len(graph.nodes))
+    ]
+    uses = [graph.first_use(name) for name in graph.nodes]
+    return attribute(launches, EntryPoint("call", 0, b"", ("v",)), graph), uses
+
+
 def _strip(data: bytes) -> object:
     from rewriter.core import edit
 
@@ -116,6 +156,24 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
     "spaces above the includes": (_outline, lambda n: b" " * n + b"\n" + AOTI, 100_000),
     "kernels without end": (defined, _times(b'extern "C" void kernel(a) {\n'), 200_000),
     "owners without end": (_kernels, _times(b"void call_a( "), 100_000),
+    "a graph": (_names, _graph, 400_000),
+    "views of views": (
+        _names,
+        lambda n: _graph(0, "    v = torch.ops.aten.view.default(v, [1])\n", n),
+        400_000,
+    ),
+    "graphs in a graph": (
+        subgraphs,
+        _text("class a(torch.nn.Module):\n    def forward(self, "),
+        400_000,
+    ),
+    "frames of a trace": (innermost, _text('  File "a", line 1, in f'), 400_000),
+    "a pickle": (_pickle, lambda n: b"\x80\x04" + b"](" * (n // 2), 400_000),
+    "a condition": (
+        lambda text: read_guards(text, ()),
+        lambda n: " and ".join(["L['t0'] > 1"] * (n // 16)),
+        60_000,
+    ),
     "parameters": (kernels.cpp, lambda n: "void kernel(" + "a" * n + "!)", 200_000),
     "atomic parameters": (
         kernels.cpp, lambda n: f"void kernel({'float* a, ' * (n // 10)}b)", 40_000,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from rewriter.artifact.entries.reading import read_autograd, read_graph
@@ -19,6 +19,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_values import PickleError
 
 GRAPHS, AUTOGRAD = "fxgraph", "aotautograd"
+_KEPT = 16  # entries of AOTAutograd: those of a forward and its backward are the same
 _HEAD = 4096  # bytes that hold the key of the wrapper: it is the fourth attribute
 # The key of a wrapper or of a graph as a string of a pickle, 52 letters long.
 _KEY = re.compile(rb"\x8c\x34([cf][a-z2-7]{51})")
@@ -40,6 +41,7 @@ class EntryIndex:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._graphs: dict[str, CacheEntry | None] = {}
+        self._read_autograd = lru_cache(maxsize=_KEPT)(self._autograd_entry)
         self.damaged: dict[Path, str] = {}
 
     def of_wrapper(self, key: str) -> CacheEntry | None:
@@ -119,7 +121,7 @@ class EntryIndex:
             self.damaged[file] = str(error)
             return None
 
-    def _read_autograd(self, file: Path) -> AutogradEntry | None:
+    def _autograd_entry(self, file: Path) -> AutogradEntry | None:
         if (data := self._bytes(file)) is None:
             return None
         try:

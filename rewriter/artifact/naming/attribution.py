@@ -14,6 +14,7 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import EntryPoint, Launch
 
+_LOOKED_AT = 100  # nodes of an operator, for one call of it
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
 
@@ -77,24 +78,33 @@ class _Attribution:
 
     def _calls(self) -> dict[int, str]:
         """The node of each call of an operator; what it reads and writes is known then."""
-        taken: dict[int, str] = {}
+        candidates: dict[str, list[FxNode]] = {}
+        for node in self._graph.nodes.values():
+            for operator in {node.operator, node.operator.rstrip("_")}:
+                candidates.setdefault(operator, []).append(node)
+        heads = dict.fromkeys(candidates, 0)  # all before are taken
+        calls: dict[int, str] = {}
+        taken: set[str] = set()
         for launch in self._launches:
             operator = canonical(launch.kernel)
-            for node in self._graph.nodes.values():
-                if node.name in taken.values() or operator not in (
-                    node.operator,
-                    node.operator.rstrip("_"),
-                ):
+            nodes = candidates.get(operator, [])
+            while nodes and heads[operator] < len(nodes) and nodes[heads[operator]].name in taken:
+                heads[operator] += 1
+            head = heads.get(operator, 0)
+            # They come in the order of the graph, or nearly so.
+            for node in nodes[head : head + _LOOKED_AT]:
+                if node.name in taken:
                     continue
                 bases = {self._graph.base(name) for name in node.reads}
                 known = {self._held.get(value) for value in self._reads[launch.index]}
                 if not known - {None} <= bases:
                     continue
                 self._hold_read(launch.index, node, bases - known)
-                taken[launch.index] = node.name
+                calls[launch.index] = node.name
+                taken.add(node.name)
                 self._hold(launch.index, node.name)
                 break
-        return taken
+        return calls
 
     def _hold_read(self, launch: int, node: FxNode, rest: set[str]) -> None:
         """What a call reads: the arguments of its node. `rest` are those that nothing is known of.
@@ -117,11 +127,7 @@ class _Attribution:
     def _hold(self, launch: int, node: str) -> None:
         """What a call writes: its node, or the items of it."""
         written = self._writes[launch]
-        items = {
-            x.item: x.name
-            for x in self._graph.nodes.values()
-            if x.operator == "getitem" and x.reads == (node,) and x.item is not None
-        }
+        items = self._graph.items(node)
         for number, value in enumerate(written):
             name = items.get(number) if items else node if len(written) == 1 else None
             if name is not None:

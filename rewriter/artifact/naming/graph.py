@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 
 MOST_BYTES = 32 << 20  # of a text that is read at all
@@ -68,14 +69,40 @@ class FxGraph:
 
     def base(self, name: str) -> str:
         """The node or input whose memory a node shows."""
-        while (node := self.nodes.get(name)) and node.is_view and node.reads:
-            name = node.reads[0]
-        return name
+        return self._bases.get(name, name)
 
     def first_use(self, name: str) -> ModelLine | None:
         """Where the model first uses an input."""
-        users = (node.place for node in self.nodes.values() if name in node.reads)
-        return next((place for place in users if place is not None), None)
+        return self._first_uses.get(name)
+
+    def items(self, name: str) -> Mapping[int, str]:
+        """The nodes that take the members of a tuple, by their indices."""
+        return self._items.get(name, {})
+
+    @cached_property
+    def _bases(self) -> dict[str, str]:
+        bases: dict[str, str] = {}
+        for node in self.nodes.values():  # what a node reads comes before it
+            if node.is_view and node.reads:
+                bases[node.name] = bases.get(node.reads[0], node.reads[0])
+        return bases
+
+    @cached_property
+    def _first_uses(self) -> dict[str, ModelLine]:
+        uses: dict[str, ModelLine] = {}
+        for node in self.nodes.values():
+            for name in node.reads if node.place is not None else ():
+                assert node.place is not None
+                uses.setdefault(name, node.place)
+        return uses
+
+    @cached_property
+    def _items(self) -> dict[str, dict[int, str]]:
+        items: dict[str, dict[int, str]] = {}
+        for node in self.nodes.values():
+            if node.operator == "getitem" and node.item is not None and len(node.reads) == 1:
+                items.setdefault(node.reads[0], {})[node.item] = node.name
+        return items
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:
@@ -113,7 +140,8 @@ def parse(text: str) -> FxGraph | None:
         elif match := _NODE.match(line):
             name, value = match[1], match[2].partition(";  ")[0]
             if value in inputs or value in nodes:
-                inputs = {**inputs, name: inputs.get(value, "")} if value in inputs else inputs
+                if value in inputs:
+                    inputs[name] = inputs[value]
                 nodes[name] = FxNode(name, "alias", (value,), place)
                 continue
             node = _node(name, value, place, inputs, nodes)

@@ -3,7 +3,7 @@ entries of a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rewriter.artifact.entries.index import EntryIndex, cache_of
@@ -47,9 +47,9 @@ class Compilations:
         others = self._of_entry(wrapper) or _beside(wrapper)
         return others if traced is None else traced.completed(others)
 
-    def partner(self, wrapper: OpenWrapper, among: Sequence[OpenWrapper]) -> str:
+    def partner(self, wrapper: OpenWrapper, groups: Mapping[str, Sequence[OpenWrapper]]) -> str:
         """The name of the file of the other direction, of a wrapper that a model is trained with;
-        empty where it is not known."""
+        empty where it is not known. `groups` are those of `grouped`."""
         if wrapper.graph == "inference":
             return ""
         if (found := self._entry(wrapper)) is not None:
@@ -58,8 +58,7 @@ class Compilations:
                 keys = [index.wrapper_of(key) for key in (pair.forward, pair.backward)]
                 other = next((key for key in keys if key and key != entry.cache_key), "")
                 return f"{other}{wrapper.path.suffix}" if other else ""
-        group = _group(wrapper)
-        same = [x for x in among if group and _group(x) == group and x.graph != "inference"]
+        same = groups.get(_group(wrapper), ())
         kinds = [one.graph for one in same]
         if sorted(kinds) != ["backward", "forward"]:
             return ""
@@ -107,6 +106,15 @@ def logs_of(artifact: Artifact) -> Iterator[Path]:
             yield wrapper.inside
     if artifact.path.is_dir() and artifact.package is None:
         yield from filter(trace_log.is_log, artifact.path.rglob(f"*{trace_log.SUFFIX}"))
+
+
+def grouped(wrappers: Iterable[OpenWrapper]) -> dict[str, list[OpenWrapper]]:
+    """The forwards and backwards of some wrappers, those of one compilation together."""
+    groups: dict[str, list[OpenWrapper]] = {}
+    for wrapper in wrappers:
+        if wrapper.graph != "inference" and (group := _group(wrapper)):
+            groups.setdefault(group, []).append(wrapper)
+    return groups
 
 
 def _group(wrapper: OpenWrapper) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rewriter.artifact.naming.attribution import attribute, attribute_inside
 from rewriter.artifact.naming.graph import FxGraph, FxNode, parse, subgraphs
-from rewriter.artifact.naming.known import Compilations, logs_of
+from rewriter.artifact.naming.known import Compilations, grouped, logs_of
 from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
 from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -38,12 +38,13 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
     """
     known: dict[str, tuple[OpenWrapper, FxGraph | None]] = {}
     by_wrapper: dict[str, Names] = {}
+    groups, by_name = grouped(wrappers), {one.name: one for one in wrappers}
     for wrapper in wrappers:
         about = compilations.of_wrapper(wrapper)
         if about is None:
             continue
         lowered = parse(about.lowered)
-        partner = compilations.partner(wrapper, wrappers)
+        partner = compilations.partner(wrapper, groups)
         names = replace(
             of_wrapper(wrapper.located, about, wrapper.plain.data),
             graph=title(lowered),
@@ -53,7 +54,7 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
         known[wrapper.path.name if wrapper.inside is None else wrapper.name] = wrapper, lowered
         by_wrapper[wrapper.name] = names
     for name, names in by_wrapper.items():
-        wrapper = next(one for one in wrappers if one.name == name)
+        wrapper = by_name[name]
         if names.partner and wrapper.graph == "backward":
             forward = known.get(names.partner)
             graph = (

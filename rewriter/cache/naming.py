@@ -15,9 +15,12 @@ from pathlib import Path
 from rewriter.artifact.naming import trace
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_wrappers
+from rewriter.cache import pieces
 from rewriter.cache.mutate import Placed
+from rewriter.cache.usage import Usage
 from rewriter.core.errors import RewriterError
 from rewriter.dump import names as dumped
+from rewriter.dump import processes
 
 _VARIABLE = "TORCH_TRACE"
 
@@ -27,8 +30,9 @@ def environment(folder: Path) -> dict[str, str]:
     return {} if os.environ.get(_VARIABLE) else {_VARIABLE: str(folder)}
 
 
-def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
-    """Add to a dump what the logs in a folder, and the cache, say of the wrappers.
+def write(dump: Path, placed: Iterable[Placed], folder: Path, used: Usage) -> None:
+    """Add to a dump what the logs in a folder, and the cache, say of the wrappers, and of the
+    processes what they are by the files that they loaded.
 
     Raises `OSError`.
     """
@@ -38,6 +42,9 @@ def write(dump: Path, placed: Iterable[Placed], folder: Path) -> None:
             # One that was instrumented before cannot be located as it is.
             if one.slot.wrapper.located:
                 wrappers.append(one.slot.wrapper)
+    hashes = {Path(x.name).stem: trace.digest(x.restored.source) for x in wrappers}
+    if known := pieces.of_usage(used, hashes):
+        processes.write(dump, known)
     names = of_wrappers(wrappers, Compilations(folder.glob("*.log")))
     if names:
         dumped.write(

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,7 +121,7 @@ def run(request: Request, tell: Tell) -> CacheRun:
                 folders = _Folders(dump, Path(place))
                 try:
                     result = _Runner(request, caches, folders, signals, tell).run(cache)
-                    summary = _read(dump, result.placed, folders.traces, tell)
+                    summary = _read(dump, result, folders.traces, tell)
                 finally:
                     kept = (dump / "manifest.json").is_file()
                     if not kept:
@@ -152,7 +152,7 @@ class _Folders:
         return self.place / "watch"
 
 
-def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> DumpSummary:
+def _read(dump: Path, ran: CacheRun, traces: Path, tell: Tell) -> DumpSummary:
     """What the dump says. The wrappers that were called are copied into it, as they were, and what
     they are called in the model is added."""
     try:
@@ -161,10 +161,10 @@ def _read(dump: Path, placed: Iterable[Placed], traces: Path, tell: Tell) -> Dum
         tell(f"warning: {error.message}")
         return DumpSummary()
     try:
-        called = [one for one in placed if one.slot.path.name in result.calls]
+        called = [one for one in ran.placed if one.slot.path.name in result.calls]
         for one in called:
             (dump / one.slot.path.name).write_bytes(one.result.source)
-        naming.write(dump, called, traces)
+        naming.write(dump, called, traces, ran.used)
     except OSError as error:
         tell(f"warning: cannot copy the wrappers to {dump}: {error.strerror}")
     return result

@@ -78,6 +78,8 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
     run: str
     call: Annotated[str, Meta(description="Such as: 4th call of the forward graph")]
     pid: int
+    process: Annotated[str, Meta(description="What the program calls it; may be empty")]
+    piece: Annotated[str, Meta(description="Of a model that was split: its layers; may be empty")]
     artifact: str
     launch: Annotated[Count | None, Meta(description="null for the inputs of the call")]
     iteration: Count
@@ -125,6 +127,8 @@ def verdict_entry(verdict: Verdict) -> VerdictEntry:
         run=verdict.run,
         call=verdict.call,
         pid=verdict.pid,
+        process=verdict.process,
+        piece=verdict.piece,
         artifact=verdict.artifact,
         launch=verdict.launch,
         iteration=verdict.iteration,

@@ -131,6 +131,8 @@ class Evidence:
 
 def in_model(run: RunDump, name: str) -> str:
     """What an input of the call is in the model, such as `blocks.1.temp at model.py:12`."""
+    if run.piece is not None and (path := run.piece.input(name)):
+        return path
     known = run.names.inputs.get(name)
     return " at ".join(filter(None, (known.name, known.at))) if known and known.name else ""
 

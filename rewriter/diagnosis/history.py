@@ -77,7 +77,7 @@ class CallHistory:
 
 
 def _which(run: RunDump) -> tuple[object, ...]:
-    return run.rank, run.facts.pid, run.artifact, run.sha256
+    return run.rank, run.facts.pid, run.artifact, run.sha256, run.copy
 
 
 def _given(run: RunDump, launch: int | None, iteration: int) -> Iterator[TensorRow]:

@@ -138,8 +138,9 @@ class Verdict:
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
     `launch` is `None` where an input of the call holds NaN. `call` says which call it was, in
-    words, and `number` which one of its wrapper, from 1, if that is known. `probes` are those that
-    recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
+    words, `piece` which part of the model that was split, `process` what the program calls the
+    process, and `number` which one of its wrapper, from 1, if that is known. `probes` are those
+    that recorded it. `asynchronous` is true where the device may be faulty since an earlier launch:
     nothing waited for it. `unannounced` is true where nothing is recorded before launches, so that
     the one that was running may be the next. `ended` is `None` where it is not about how the
     program ended, but about what is not finite: `held` is that, `cause` who made the infinities
@@ -169,6 +170,8 @@ class Verdict:
     on_gpu: bool = False
     notes: tuple[str, ...] = ()
     call: str = ""
+    piece: str = ""
+    process: str = ""
     number: int = 0
     held: tuple[Held, ...] = ()
     cause: Producer | None = None
@@ -191,6 +194,8 @@ class Verdict:
             rank=run.rank,
             run=run.name,
             pid=run.facts.pid or 0,
+            piece=run.piece_words,
+            process=str(run.process),
             artifact=run.artifact,
             state=state,
             ended=None,
@@ -268,7 +273,7 @@ class Verdict:
                 "first NaN"
             )
         if self.state == "given":
-            return f"the first NaN is in the inputs of the call: {held}"
+            return f"the first NaN is in the inputs of {self.piece or 'the call'}: {held}"
         if self.state == "read":
             return f"{launch} reads the first NaN, and nobody saw it written: {held}"
         verb = "writes" if self.state == "wrote" else "makes"

@@ -57,9 +57,12 @@ def model_lines(lines: Sequence[SourceLine]) -> list[str]:
 
 
 def where(verdict: Verdict) -> list[str]:
-    """The wrapper, which call of it in words and in the dump, and the kind of the launch."""
+    """The piece of the model, the wrapper, the process, which call of it in words and in the dump,
+    and the kind of the launch."""
     call = f"{verdict.call} ({verdict.run})" if verdict.call else verdict.run
-    return [x for x in (verdict.artifact, f"rank {verdict.rank}", call, verdict.kind) if x]
+    rank = f"rank {verdict.rank}"
+    parts = (verdict.piece, verdict.artifact, verdict.process, rank, call, verdict.kind)
+    return [x for x in parts if x]
 
 
 def places(verdict: Verdict) -> list[str]:

@@ -114,6 +114,26 @@ class NamesFile(Struct, frozen=True, kw_only=True):
     wrappers: dict[str, WrapperNames]
 
 
+class ProcessFacts(Struct, frozen=True, kw_only=True):
+    """A process of the program: its name there, and its rank by the files that it loaded.
+
+    `pieces` are those of the model that a wrapper is for, by its hash without probes: the name, the
+    sizes that it was compiled for, its layers, and what its inputs are in the model.
+    """
+
+    name: str = ""
+    rank: str = ""
+    pieces: dict[str, tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]] = {}
+
+
+class ProcessesFile(Struct, frozen=True, kw_only=True):
+    """`processes.json`: by the ids of the processes."""
+
+    format: Literal["rewriter.processes"] = "rewriter.processes"
+    version: int = 1
+    processes: dict[str, ProcessFacts]
+
+
 class EndedStatus(Struct, frozen=True, kw_only=True):
     """How a program ended: see `rewriter.core.exit_status.ExitStatus`."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,8 +21,10 @@ from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
+from rewriter.dump import processes
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
 from rewriter.dump.names import Names
+from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
     ErrorRow,
     EventRow,
@@ -73,12 +76,17 @@ class RunStep:
 
 @dataclass(frozen=True)
 class RunDump:
-    """One call of one wrapper. `facts` is its `run.json`, `path` its directory."""
+    """One call of one wrapper. `facts` is its `run.json`, `path` its directory.
+
+    `copy` counts from 0 where a process loaded the wrapper several times: each copy counts its own
+    calls. It is `None` where it is loaded once, or only this run of a dump was opened.
+    """
 
     path: Path
     rank: int
     number: int
     facts: RunFacts = field(repr=False)
+    copy: int | None = None
 
     @property
     def name(self) -> str:
@@ -116,6 +124,28 @@ class RunDump:
     def names(self) -> Names:
         """What the wrapper's kernels and inputs are called in the model, if the dump says so."""
         return dumped.read(self.path.parent.parent).get(self.sha256, Names())
+
+    @cached_property
+    def process(self) -> ProcessNames:
+        """What is known of the process that made the call, if the dump says so."""
+        return processes.read(self.path.parent.parent).get(self.facts.pid or 0, ProcessNames())
+
+    @property
+    def piece(self) -> PieceOfModel | None:
+        """The piece of the model that the call is, where a model was split and the dump says so."""
+        return self.process.piece(self.sha256, self._turn)
+
+    @property
+    def piece_words(self) -> str:
+        """The same for a person; empty where it is not known."""
+        return self.process.words(self.sha256, self._turn)
+
+    @property
+    def _turn(self) -> int | None:
+        """A model calls its pieces in turn: the copies of a wrapper, or one copy each time."""
+        if self.copy is not None:
+            return self.copy
+        return self.facts.call if isinstance(self.facts.call, int) else None
 
     @cached_property
     def cut(self) -> bool:
@@ -255,7 +285,22 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    return Dump(path, _manifest(path), tuple(runs))
+    return Dump(path, _manifest(path), tuple(_counted(runs)))
+
+
+def _counted(runs: Sequence[RunDump]) -> Iterator[RunDump]:
+    """The runs, with the copy of its wrapper that each is of: where one number of a call is there
+    several times, as many copies were called, in the same order each time."""
+    seen: Counter[object] = Counter()
+    copies: list[tuple[tuple[object, ...], int]] = []
+    for run in runs:
+        wrapper: tuple[object, ...] = (run.rank, run.facts.pid, run.artifact, run.sha256)
+        call = (*wrapper, run.facts.call)
+        copies.append((wrapper, seen[call]))
+        seen[call] += isinstance(run.facts.call, int)
+    several = {wrapper for wrapper, copy in copies if copy}
+    for run, (wrapper, copy) in zip(runs, copies, strict=True):
+        yield replace(run, copy=copy) if wrapper in several else run
 
 
 def _run_files(path: Path) -> Iterator[Path]:

@@ -26,7 +26,7 @@ def check(dump: Path, *, lines: int = 200) -> None:
     Of long runs the first lines are held against the schema, which takes its time.
     """
     for path in (*dump.glob("*.json"), *dump.glob("rank*/run*/run.json")):
-        if path.name in ("manifest.json", "run.json", "names.json", "ended.json"):
+        if path.name in ("manifest.json", "run.json", "names.json", "processes.json", "ended.json"):
             validator(path.name).validate(json.loads(path.read_bytes()))
     for path in dump.glob("rank*/run*/events.jsonl"):
         for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):

@@ -1,0 +1,124 @@
+"""Which pieces of a model the wrappers of a program are: by the files that it loaded them from.
+
+A serving engine splits a model and keeps what was compiled for each piece in a file or a directory
+of its own. Pieces that are the same have one wrapper, which is called for each of them in turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from rewriter.artifact import saved_directory, saved_layers
+from rewriter.artifact.contained_wrappers import open_container
+from rewriter.artifact.saved_directory import INDEX
+from rewriter.artifact.saved_layers import PieceNames
+from rewriter.cache.usage import Process, Usage
+from rewriter.core.errors import RewriterError
+from rewriter.dump.processes import PieceOfModel, ProcessNames
+
+_GRAPH = "computation_graph.py"
+_CACHES = ("fxgraph", "aotautograd")  # entries of these are no pieces
+_RANK = re.compile(r"rank_?\d+(?:_\d+)?")
+_MOST_PIECES = 2000
+_NUMBERS = re.compile(r"(\d+)")
+
+
+def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]:
+    """What is known of the processes of a program. `hashes` are those of its wrappers without
+    probes, by their keys."""
+    read = _Reader()
+    return {
+        process.pid: names
+        for process in usage.processes.values()
+        if (names := _of_process(process, hashes, read)) != ProcessNames()
+    }
+
+
+def _of_process(process: Process, hashes: Mapping[str, str], read: _Reader) -> ProcessNames:
+    pieces: dict[str, dict[PieceOfModel, None]] = {}
+    ranks: set[str] = set()
+    for path in _places(process):
+        for key, piece in read(path):
+            if key in hashes:
+                pieces.setdefault(hashes[key], {})[piece] = None
+                ranks.update(part for part in path.parts if _RANK.fullmatch(part))
+    return ProcessNames(
+        process.name,
+        ranks.pop() if len(ranks) == 1 else "",
+        {sha256: _in_order(found) for sha256, found in pieces.items()},
+    )
+
+
+def _places(process: Process) -> Iterator[Path]:
+    """The files that a process read, and the directories of unpacked artifacts in its caches."""
+    for path in process.files[:_MOST_PIECES]:
+        if not any(part in _CACHES for part in path.parts):
+            yield path
+    yield from dict.fromkeys(path.parents[1] for path in process.wrappers)
+
+
+def _in_order(pieces: Iterable[PieceOfModel]) -> tuple[PieceOfModel, ...]:
+    """Pieces as a model runs them. Sizes that a piece was compiled for are left out where the same
+    wrapper is for several: which of them a call has is not known."""
+    by_name: dict[str, list[PieceOfModel]] = {}
+    for piece in pieces:
+        by_name.setdefault(piece.name, []).append(piece)
+    one = [
+        same[0] if len(same) == 1 else PieceOfModel(name, "", same[0].layers, same[0].inputs)
+        for name, same in by_name.items()
+    ]
+    return tuple(sorted(one, key=lambda piece: _natural(piece.name)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = _NUMBERS.split(name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+class _Reader:
+    """Reads each file once: the processes of an engine load the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, list[tuple[str, PieceOfModel]]] = {}
+        self._indexes: dict[Path, dict[Path, tuple[str, ...]]] = {}
+        self._layers: dict[Path, dict[str, PieceNames]] = {}
+
+    def __call__(self, path: Path) -> list[tuple[str, PieceOfModel]]:
+        """The keys of the wrappers in a file or directory, with the pieces that they are for."""
+        if path not in self._known:
+            try:
+                self._known[path] = list(self._read(path))
+            except (OSError, ValueError, RewriterError):
+                self._known[path] = []  # it is no such file, or damaged: the program may read it
+        return self._known[path]
+
+    def _read(self, path: Path) -> Iterator[tuple[str, PieceOfModel]]:
+        names = self._named(path)
+        if path.is_dir():
+            if names:
+                for wrapper in path.glob("[!.][!.]/*.py"):
+                    yield from ((wrapper.stem, self._piece(path, name)) for name in names)
+            return
+        artifact = open_container(path) if path.is_file() else None
+        for one in artifact.wrappers if artifact is not None else ():
+            if one.stored is not None:
+                for name in one.stored.submodules or names or (path.name,):
+                    yield one.stored.key, self._piece(path, name)
+
+    def _named(self, path: Path) -> tuple[str, ...]:
+        """What an index beside a file calls the pieces that it is for."""
+        index = path.parent / INDEX
+        if index not in self._indexes:
+            known = saved_directory.pieces(index) if index.is_file() else []
+            self._indexes[index] = {piece.path: piece.names for piece in known}
+        return self._indexes[index].get(path, ())
+
+    def _piece(self, path: Path, name: str) -> PieceOfModel:
+        name, _, sizes = name.partition(" ")
+        graph = path.parent / _GRAPH
+        if graph not in self._layers:
+            self._layers[graph] = saved_layers.read(graph)
+        known = self._layers[graph].get(name, PieceNames())
+        return PieceOfModel(name, sizes, known.layers, known.inputs)

@@ -1,0 +1,130 @@
+"""The processes of a program in its dump: `processes.json`, by their ids.
+
+The wrappers themselves do not know it. Where a program loads what was compiled for the pieces of a
+model from files, these say which pieces a wrapper is for; layers that are the same have one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from rewriter.core import json_text, limits
+
+FILE = "processes.json"
+# What Inductor calls the inputs of a wrapper: from 0 where a graph has no backward, else from 1.
+_INPUT = re.compile(r"arg(\d+)_1|primals_(\d+)")
+
+
+@dataclass(frozen=True)
+class PieceOfModel:
+    """A piece that a model was split into: its name, the sizes that it was compiled for (may be
+    empty), the layers in it, and its inputs in the model, in their order."""
+
+    name: str
+    sizes: str = ""
+    layers: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Such as `layers.0, layers.1 (submod_2, sizes 1 to 8192)`."""
+        sizes = self.sizes.strip("()").replace(", ", " to ")
+        name = f"{self.name}, sizes {sizes}" if sizes else self.name
+        return f"{', '.join(self.layers)} ({name})" if self.layers else name
+
+    def input(self, variable: str) -> str:
+        """What a variable of the wrapper is that is an input of the call; empty if not known."""
+        if (match := _INPUT.fullmatch(variable)) is None:
+            return ""
+        number = int(match[1]) if match[1] else int(match[2]) - 1
+        return self.inputs[number] if 0 <= number < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class ProcessNames:
+    """A process: its name in the program, its rank as the program's files have it, both may be
+    empty, and the pieces of the model that its wrappers are for, by the hashes of those."""
+
+    name: str = ""
+    rank: str = ""
+    pieces: Mapping[str, tuple[PieceOfModel, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.rank and f"({self.rank})")))
+
+    def piece(self, sha256: str, turn: int | None) -> PieceOfModel | None:
+        """The piece that a call of a wrapper is, if that is known; `turn` counts from 0.
+
+        A model runs its pieces in turn, so the calls of a wrapper go round those that it is for.
+        """
+        pieces = self.pieces.get(sha256, ())
+        if len(pieces) > 1 and turn is None:
+            return None
+        return pieces[(turn or 0) % len(pieces)] if pieces else None
+
+    def words(self, sha256: str, turn: int | None) -> str:
+        """The same for a person; where it is one of several, that it is known by its turn."""
+        count = len(self.pieces.get(sha256, ()))
+        piece = self.piece(sha256, turn)
+        if piece is None:
+            return f"one of {count} pieces of the model with this wrapper" if count else ""
+        return f"{piece}, by its turn among {count} with this wrapper" if count > 1 else str(piece)
+
+
+def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
+    """Add the processes to a dump. Raises `OSError`."""
+    from msgspec import to_builtins
+
+    from rewriter.dump.documents import ProcessesFile, ProcessFacts
+
+    content = ProcessesFile(
+        processes={
+            str(pid): ProcessFacts(
+                name=one.name,
+                rank=one.rank,
+                pieces={
+                    sha256: tuple((x.name, x.sizes, x.layers, x.inputs) for x in pieces)
+                    for sha256, pieces in one.pieces.items()
+                },
+            )
+            for pid, one in processes.items()
+        }
+    )
+    (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
+
+
+def read(dump: Path) -> Mapping[int, ProcessNames]:
+    """The processes of a dump; none where there are none, or the file is damaged."""
+    try:
+        facts = (dump / FILE).stat()
+    except OSError:
+        return {}
+    if facts.st_size > limits.JSON_BYTES:
+        return {}
+    return _read(dump / FILE, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int) -> Mapping[int, ProcessNames]:
+    """`changed` is the time of the last change: each run of a dump asks for the same."""
+    from rewriter.dump.documents import ProcessFacts
+    from rewriter.dump.rows import SchemaError, read
+
+    try:
+        rows = json_text.parse_object(path.read_bytes()).get("processes")
+    except (OSError, json_text.JsonError):
+        return {}
+    processes: dict[int, ProcessNames] = {}
+    for pid, row in rows.items() if isinstance(rows, dict) else ():
+        with suppress(SchemaError, ValueError):  # what is said of the others is sound
+            one = read(row, ProcessFacts)
+            pieces = {
+                sha256: tuple(PieceOfModel(*piece) for piece in of)
+                for sha256, of in one.pieces.items()
+            }
+            processes[int(pid)] = ProcessNames(one.name, one.rank, pieces)
+    return processes

@@ -83,6 +83,18 @@ def plain(artifact: Artifact) -> bytes:
     return stripped(artifact, _all_wrappers(artifact)).data
 
 
+def remainder(artifact: Artifact) -> bytes:
+    """A container without its wrappers, their keys and all probes: what else it holds."""
+    whole = container_in(artifact.path, plain(artifact))
+    assert whole is not None
+    assert whole.container is not None
+    stored = (wrapper.stored for wrapper in whole.wrappers if wrapper.stored is not None)
+    places = [place for one in stored for place in one.places]
+    return whole.container.contents.splice(
+        {at: "" for one in places for at in (one.key, one.source)}
+    )
+
+
 def _with_sources(artifact: Artifact, sources: Mapping[str, bytes]) -> bytes:
     """A container with other sources of some wrappers, by their names, and the keys they need."""
     assert artifact.container is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rewriter.artifact.contained_wrappers import container_in, read_contents
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
+from rewriter.core.pickle_strings import splice
 
 PATH = Path("container")
 
@@ -87,6 +89,43 @@ def test_graphs_are_in_folders_where_there_are_several() -> None:
         "graph_0/backward.py",
         "graph_1/inference.py",
     ]
+
+
+def _item(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "big") + data
+
+
+def _mega_cache(entries: dict[str, dict[str, bytes]]) -> bytes:
+    """A mega-cache file, as torch/compiler/_cache.py writes it."""
+    body = (1).to_bytes(8, "big")
+    for type_, by_key in entries.items():
+        body += _item(base64.b64encode(type_.encode())) + len(by_key).to_bytes(8, "big")
+        for key, content in by_key.items():
+            body += _item(base64.b64encode(key.encode())) + _item(content)
+    return with_checksum(body)
+
+
+def test_graphs_of_a_mega_cache_are_those_of_autograd() -> None:
+    entry = data_of("fx-graph.entry")
+    (wrapper,) = opened(entry).wrappers
+    assert wrapper.stored is not None
+    at = wrapper.stored.places[0].source
+    others = [splice(entry, {at: b"# %d\n" % number + wrapper.source}) for number in range(3)]
+    data = _mega_cache(
+        {
+            "inductor": dict(zip(("fa", "fb", "fc"), others, strict=True)),
+            "autotune": {"t": b"no pickle"},
+            "aot_autograd": {"a1": pickle.dumps(["fc"]), "a2": pickle.dumps({"fw": "fa"})},
+        }
+    )
+    artifact = opened(data)
+    names = {one.name: one.source[:3] for one in artifact.wrappers}
+    assert names == {
+        "graph_0/inference.py": b"# 2",
+        "graph_1/inference.py": b"# 0",
+        "graph_2/inference.py": b"# 1",
+    }
+    assert artifact.wrappers[0].path.name == "graph_0-inference.py"
 
 
 def test_an_entry_that_only_refers_to_others_says_to_which() -> None:

@@ -139,10 +139,17 @@ def test_json_of_instrument_and_strip(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["exact"] is True
 
 
-def test_diff_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_says_what_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = _write(tmp_path, "aot-compile.bin"), _write(tmp_path, "standalone-aot.bin")
     assert main(["diff", str(a), str(b)]) == 1
-    assert "different" in capsys.readouterr().out
+    assert "A is a function saved by aot_compile, B an artifact of" in capsys.readouterr().out
+    other = tmp_path / "other.bin"
+    other.write_bytes(a.read_bytes().replace(b"guards_state", b"others_state"))
+    assert other.read_bytes() != a.read_bytes()
+    assert main(["diff", str(a), str(other)]) == 0
+    assert "differ beside the wrappers" in capsys.readouterr().out
+    assert main(["diff", str(a), str(a)]) == 0
+    assert "beside" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("output", ["-o", "--in-place"])

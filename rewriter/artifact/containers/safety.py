@@ -14,9 +14,8 @@ from rewriter.core.pickle_reader import ImportedName, Pickle
 # Modules that start programs, load code, or change files; and functions that do.
 _MODULES = frozenset(
     (
-        *("os", "posix", "nt", "subprocess", "pty", "commands", "shutil", "socket", "ctypes"),
-        *("runpy", "code", "codeop", "pip", "webbrowser", "multiprocessing", "asyncio", "pdb"),
-        *("bdb", "timeit", "cProfile", "profile", "trace"),
+        *("os", "posix", "nt", "subprocess", "pty", "shutil", "socket", "ctypes", "runpy"),
+        *("code", "codeop", "pip", "webbrowser", "multiprocessing", "pdb", "bdb", "timeit"),
     )
 )
 _BUILTINS = frozenset(

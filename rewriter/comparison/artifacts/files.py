@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rewriter.artifact.containers.types import Container
 from rewriter.artifact.package import pack
 from rewriter.artifact.recognise import read, unreadable
 from rewriter.artifact.trace import log, page
@@ -14,6 +15,7 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.comparison.artifacts.types import MemberChange
 from rewriter.core.files import BACKUP
 from rewriter.core.transaction import is_scratch
+from rewriter.instrumentation import containers
 from rewriter.locate.cpp.kernel_sources import defined
 from rewriter.locate.cpp.recognition import ENTRY
 
@@ -77,6 +79,8 @@ def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[s
         records = _records(a.path), _records(b.path)
         changes = _changes(_others(a, records[0]), _others(b, records[1]))
         return changes, (_RECORDS,) if any(records) else ()
+    if a.container is not None and b.container is not None:
+        return (), _beside_wrappers(a, a.container, b, b.container)
     if not a.path.is_dir() and not b.path.is_dir():
         wrappers = (*a.wrappers, *b.wrappers)
         if len(wrappers) != 2 or not all(_has_operators(one) for one in wrappers):
@@ -90,6 +94,21 @@ def compare(a: Artifact, b: Artifact) -> tuple[tuple[MemberChange, ...], tuple[s
         files_are = "other file is" if count == 1 else "other files are"
         return (), (f"{other} is no directory: {count} {files_are} in {side} and not compared",)
     return (), ()
+
+
+def _beside_wrappers(
+    a: Artifact, container_a: Container, b: Artifact, container_b: Container
+) -> tuple[str, ...]:
+    """What is to be said of the rest of two files that hold wrappers."""
+    if container_a.form != container_b.form:
+        forms = container_a.form.description, container_b.form.description
+        return (f"A is {forms[0]}, B {forms[1]}: the wrappers alone are compared",)
+    if containers.remainder(a) == containers.remainder(b):
+        return ()
+    return (
+        "the files differ beside the wrappers, in what is not compared: graphs, guards, "
+        "the binaries of kernels",
+    )
 
 
 def _operators_file(wrapper: OpenWrapper) -> Path | None:

@@ -248,12 +248,12 @@ QUICK = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def quick() -> Iterator[torch.Tensor]:
-    """What the quick kernel takes: contiguous, aligned, of the most common dtypes, not empty."""
+    """What the quick kernel takes: aligned vectors of the most common dtypes, not empty."""
     for tensor in CASES.values():
         if tensor.dtype in QUICK and tensor.numel():
             yield tensor.contiguous().clone()
     for dtype in QUICK:
-        for count in (1, 7, 4097, 8192, 100_001, 700_003, 5 << 20):
+        for count in (1, 7, 4097, 40_001):
             values = torch.randn(count) * 3 + 100
             yield values.to(dtype)
             values[:: count // 5 + 1] = torch.tensor(float("nan"))
@@ -261,6 +261,14 @@ def quick() -> Iterator[torch.Tensor]:
             values[-1] = float("inf")
             yield values.to(dtype)
         yield torch.full((50_000,), float("-inf"), dtype=dtype)
+        values = torch.randn(3, 5, 37, 24).to(dtype)
+        values[2, 3, 30, 20] = float("nan")
+        for order in ((0, 2, 1, 3), (2, 1, 0, 3), (1, 0, 2, 3)):
+            yield values.permute(order)
+        yield values[:, 1:4, ::3]
+        yield values[1:, :, :, 8:16]
+        yield values[0, 0, :1].expand(300, 24)
+    yield torch.randn((1 << 20) + 70_001)
 
 
 def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL) -> None:
@@ -282,7 +290,7 @@ def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
 
 def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> None:
     ones = torch.ones(4, 8)
-    for tensor in (ones.t(), ones.view(-1)[1:], ones.double(), ones.int(), ones[:, :4]):
+    for tensor in (ones.t(), ones.view(-1)[1:], ones.double(), ones.int(), ones[:, :3]):
         group = engine._groups([tensor])[-1]
         room = ctypes.create_string_buffer(engine.MEASURED.size)
         assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1

@@ -204,7 +204,7 @@ extern "C" int emulate_quickly(
   uint32_t blocks = 0;
   for (int i = 0; i < count; ++i) {
     gpu::QuickTask& task = quick_job.tasks[i];
-    if (!gpu::make_quick_task(*layouts[i], data[i], task)) return -1;
+    if (!gpu::make_quick_task(*layouts[i], data[i], task, quick_job.rows[i])) return -1;
     task.row = &rows[static_cast<std::size_t>(i * gpu::row_words)];
     task.sequence = static_cast<uint64_t>(i + 1);
     task.parts = parts.data() + most * static_cast<std::size_t>(i);

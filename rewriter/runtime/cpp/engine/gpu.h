@@ -549,7 +549,7 @@ class Gpu {
     if (!is_started() || count > gpu::quick_tasks) return false;
     gpu::QuickJob& job = quick_job_;
     for (int i = 0; i < count; ++i) {
-      if (!gpu::make_quick_task(*layouts[i], data[i], job.tasks[i])) return false;
+      if (!gpu::make_quick_task(*layouts[i], data[i], job.tasks[i], job.rows[i])) return false;
     }
     Region* region = find_region(stream, false);
     if (!region) return false;

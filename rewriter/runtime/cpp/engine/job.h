@@ -62,7 +62,7 @@ struct alignas(16) Vector {
   uint64_t first, second;
 };
 
-// What is most common, and quick: a few tensors that are contiguous and aligned, of some dtypes. Their
+// What is most common, and quick: a few tensors of some dtypes whose vectors are aligned. Their
 // blocks leave parts, and a launch for many of them merges these later: the model waits for no
 // merging. `parts` are for each block five vectors of three words of 32 bits and one that tells for
 // which row they are, first those of all blocks that come first.
@@ -83,9 +83,23 @@ struct QuickTask {
   uint32_t split;
 };
 
+// A number to divide by: times `factor`, less 31 + `shift` bits, for numbers below 2^31.
+struct Divisor {
+  uint32_t size, factor, shift;
+};
+
+// Where vectors are: in runs, which are where three indices say, the last one first; in vectors. A task
+// of contiguous memory has none.
+struct QuickRows {
+  uint32_t any;
+  Divisor run, sizes[2];
+  uint32_t strides[3];
+};
+
 struct QuickJob {
   uint32_t count;
   QuickTask tasks[quick_tasks];
+  QuickRows rows[quick_tasks];
 };
 
 // If it `checks`, parts may not have come so far, or later ones be in their places: then there is no

@@ -853,6 +853,21 @@ INDUCTOR_REWRITER_DEVICE Vector collect(const char* at, int64_t step, int size, 
   if (step == size && count * size == 16 && !(reinterpret_cast<uint64_t>(at) & 15)) {
     return *reinterpret_cast<const Vector*>(at);
   }
+  // All on their way at once.
+  if (size == 2 && count == 8) {
+    uint64_t bits[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) bits[i] = *reinterpret_cast<const uint16_t*>(at + i * step);
+    return {
+        bits[0] | bits[1] << 16 | bits[2] << 32 | bits[3] << 48,
+        bits[4] | bits[5] << 16 | bits[6] << 32 | bits[7] << 48};
+  }
+  if (size == 4 && count == 4) {
+    uint64_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits[i] = *reinterpret_cast<const uint32_t*>(at + i * step);
+    return {bits[0] | bits[1] << 32, bits[2] | bits[3] << 32};
+  }
 #pragma unroll 1
   for (int i = 0; i < count; ++i, at += step) {
     uint64_t bits = 0;
@@ -1364,10 +1379,25 @@ struct QuickShared {
   QuickSums sums[warps];
 };
 
+INDUCTOR_REWRITER_DEVICE uint32_t divided(uint32_t number, const Divisor& by) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(number) * by.factor >> 31) >> by.shift;
+}
+
+// Where the vector of this number is, from the first one on.
+INDUCTOR_REWRITER_DEVICE int64_t place_in_rows(const QuickRows& rows, uint32_t vector) {
+  const uint32_t row = divided(vector, rows.run);
+  const uint32_t outer = divided(row, rows.sizes[0]);
+  const uint32_t outermost = divided(outer, rows.sizes[1]);
+  return static_cast<int64_t>(vector - row * rows.run.size) +
+      static_cast<int64_t>(row - outer * rows.sizes[0].size) * rows.strides[0] +
+      static_cast<int64_t>(outer - outermost * rows.sizes[1].size) * rows.strides[1] +
+      static_cast<int64_t>(outermost) * rows.strides[2];
+}
+
 template <class Type>
-INDUCTOR_REWRITER_DEVICE double sample_quickly(const QuickTask& task, int64_t element) {
-  if (Type::pairs) return Type::lower(reinterpret_cast<const uint16_t*>(task.data)[element]);
-  return Type::upper(reinterpret_cast<const uint32_t*>(task.data)[element]);
+INDUCTOR_REWRITER_DEVICE double sample_quickly(const Vector* from, int place) {
+  if (Type::pairs) return Type::lower(reinterpret_cast<const uint16_t*>(from)[place]);
+  return Type::upper(reinterpret_cast<const uint32_t*>(from)[place]);
 }
 
 // The floats of which these are extremes.
@@ -1383,9 +1413,10 @@ INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(Two<Type> two) {
 }
 
 // One unit of a tensor, by one block, which leaves a part.
-template <class Type>
+template <class Type, bool in_rows>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
-    const QuickTask& task, uint32_t block, Shared& counts, QuickShared& shared) {
+    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
+    QuickShared& shared) {
   using Kind = Narrow<Type>;
   using Extreme = typename Type::Extreme;
   constexpr int per = Type::pairs ? 8 : 4;
@@ -1395,23 +1426,30 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   const int full = left < length ? static_cast<int>(left) : length;
   const int64_t begin_element = begin * per, elements = task.numel - begin_element;
   const int sampled = elements < length * per ? static_cast<int>(elements) : length * per;
-  const Vector* const from = reinterpret_cast<const Vector*>(task.data) + begin;
+  const Vector* const data = reinterpret_cast<const Vector*>(task.data);
+  const auto at = [&](int vector) {
+    return data + (in_rows ? place_in_rows(rows, static_cast<uint32_t>(begin + vector))
+                           : begin + vector);
+  };
+  const auto sample = [&](int element) {
+    return sample_quickly<Type>(at(element / per), element % per);
+  };
   // What comes first is on its way before anything else is done. The element in the middle of the
   // unit is the origin.
   Vector some[ahead] = {};
   int i = thread;
   if (i + (ahead - 1) * threads < full) {
 #pragma unroll
-    for (int j = 0; j < ahead; ++j) some[j] = from[i + j * threads];
+    for (int j = 0; j < ahead; ++j) some[j] = *at(i + j * threads);
   }
-  Origin origin = {sample_quickly<Type>(task, begin_element + sampled / 2), 0, task.dtype};
+  Origin origin = {sample(sampled / 2), 0, task.dtype};
   const Vector own = key_table.a[thread % 64];
   if (thread < 64) shared.keys[thread] = key_table.b[thread];
   if (thread == 64) counts.nan = counts.positive = counts.negative = 0;
   if (!is_finite(origin.shift)) {
     // Others then, one for each lane.
-    const double value = sample_quickly<Type>(
-        task, begin_element + static_cast<int64_t>(sampled - 1) * lane / 31);
+    const double value =
+        sample(static_cast<int>(static_cast<int64_t>(sampled - 1) * lane / 31));
     const uint32_t usable = vote(is_finite(value));
     origin.shift = usable ? from_lane(value, __ffs(static_cast<int>(usable)) - 1) : 0;
   }
@@ -1423,11 +1461,12 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   sums.low = Extremes<Extreme>::most();
   sums.high = Extremes<Extreme>::fewest();
   sums.scale = 1;
-  const int row = static_cast<int>(begin % fingerprint::tile_vectors) / 64;
-  auto add_vector = [&](const Vector& vector, int at) {
-    const Vector keys = shared.keys[row + at / 64];
+  // A thread takes each 256th vector, and so each fourth of these keys.
+  const Vector* keys =
+      shared.keys + (static_cast<int>(begin % fingerprint::tile_vectors) + thread) / 64;
+  auto add_vector = [&](const Vector& vector, const Vector& key) {
     add_product(
-        vector.first + (own.first ^ keys.first), vector.second + (own.second ^ keys.second),
+        vector.first + (own.first ^ key.first), vector.second + (own.second ^ key.second),
         total.low, total.high);
   };
 #pragma unroll 1
@@ -1437,12 +1476,12 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
     Vector coming[ahead] = {};
     if (more) {
 #pragma unroll
-      for (int j = 0; j < ahead; ++j) coming[j] = from[next + j * threads];
+      for (int j = 0; j < ahead; ++j) coming[j] = *at(next + j * threads);
     }
     Look<Kind> look(sums);
 #pragma unroll
     for (int j = 0; j < ahead; ++j) {
-      add_vector(some[j], i + j * threads);
+      add_vector(some[j], keys[j * threads / 64]);
       look.see(sums, some[j], origin);
     }
     if (look.keep(sums)) {
@@ -1451,23 +1490,23 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
     } else {
 #pragma unroll 1
       for (int j = 0; j < ahead; ++j) {
-        add_some<Kind>(sums, from[i + j * threads], per, origin, counts);
+        add_some<Kind>(sums, *at(i + j * threads), per, origin, counts);
       }
     }
 #pragma unroll
     for (int j = 0; j < ahead; ++j) some[j] = coming[j];
     i = next;
+    keys += ahead * threads / 64;
   }
   const int count = full + (full < length && (begin + full) * per < task.numel);
 #pragma unroll 1
-  for (; i < count; i += threads) {
+  for (; i < count; i += threads, keys += threads / 64) {
     const bool complete = i < full;
     const int size = 16 / per;
     const int rest = static_cast<int>(task.numel - (begin + i) * per);
-    const Vector vector = complete
-        ? from[i]
-        : collect(reinterpret_cast<const char*>(from + i), size, size, rest);
-    add_vector(vector, i);
+    const Vector vector =
+        complete ? *at(i) : collect(reinterpret_cast<const char*>(at(i)), size, size, rest);
+    add_vector(vector, *keys);
     Look<Kind> look(sums);
     look.see(sums, vector, origin);
     if (complete && look.keep(sums)) Kind::add(sums, vector, origin);
@@ -1501,6 +1540,21 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   for (int j = 0; j < quick_vectors; ++j) {
     task.parts[static_cast<uint32_t>(j) * task.blocks + block] = {
         pair_of(words[3 * j], words[3 * j + 1]), pair_of(words[3 * j + 2], mark)};
+  }
+}
+
+template <bool in_rows>
+INDUCTOR_REWRITER_DEVICE void measure_quickly(
+    const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
+    QuickShared& shared) {
+  switch (task.dtype) {
+    case dtypes::float32:
+      measure_quickly<Float32, in_rows>(task, rows, block, counts, shared);
+      break;
+    case dtypes::bfloat16:
+      measure_quickly<BFloat16, in_rows>(task, rows, block, counts, shared);
+      break;
+    default: measure_quickly<Float16, in_rows>(task, rows, block, counts, shared); break;
   }
 }
 
@@ -1574,11 +1628,9 @@ inductor_rewriter_measure_quickly(
   while (place + 1 < job.count && blockIdx.x >= job.tasks[place + 1].first_block) ++place;
   const QuickTask& task = job.tasks[place];
   const uint32_t block = blockIdx.x - task.first_block;
-  switch (task.dtype) {
-    case dtypes::float32: measure_quickly<Float32>(task, block, shared, quick_shared); break;
-    case dtypes::bfloat16: measure_quickly<BFloat16>(task, block, shared, quick_shared); break;
-    default: measure_quickly<Float16>(task, block, shared, quick_shared); break;
-  }
+  const QuickRows& rows = job.rows[place];
+  if (rows.any) measure_quickly<true>(task, rows, block, shared, quick_shared);
+  else measure_quickly<false>(task, rows, block, shared, quick_shared);
 }
 
 // A block for each tensor whose parts are merged.

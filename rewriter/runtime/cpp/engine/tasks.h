@@ -46,19 +46,50 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   return true;
 }
 
+inline Divisor make_divisor(int64_t size) {
+  Divisor result = {static_cast<uint32_t>(size), 0, 0};
+  while (int64_t{1} << result.shift < size) ++result.shift;
+  result.factor = static_cast<uint32_t>(((uint64_t{1} << (31 + result.shift)) - 1) / size + 1);
+  return result;
+}
+
+// How vectors of a tensor that is not contiguous are reached. False where they are no vectors.
+inline bool make_quick_rows(const Layout& layout, QuickRows& rows) {
+  Dimensions dims;
+  if (!dims.read(layout) || dims.count < 2 || dims.count > 4) return false;
+  const int last = dims.count - 1, size = elements::size(layout.dtype), per = 16 / size;
+  if (dims.stride[last] != 1 || dims.size[last] % per) return false;
+  rows.any = 1;
+  rows.run = make_divisor(dims.size[last] / per);
+  rows.sizes[0] = rows.sizes[1] = {0, 0, 0};
+  rows.strides[0] = rows.strides[1] = rows.strides[2] = 0;
+  for (int i = 0; i < last; ++i) {
+    const int dim = last - 1 - i;
+    const int64_t stride = dims.stride[dim] / per;
+    if (dims.stride[dim] % per || stride < 0 || stride >> 31) return false;
+    if (i + 1 < last) rows.sizes[i] = make_divisor(dims.size[dim]);
+    rows.strides[i] = static_cast<uint32_t>(stride);
+  }
+  return true;
+}
+
 // The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
-inline bool make_quick_task(const Layout& layout, const void* data, QuickTask& task) {
+inline bool make_quick_task(
+    const Layout& layout, const void* data, QuickTask& task, QuickRows& rows) {
   switch (layout.dtype) {
     case dtypes::float32: case dtypes::bfloat16: case dtypes::float16: break;
     default: return false;
   }
   int64_t step = 1;
+  bool is_contiguous = true;
   for (int i = layout.dim; i-- > 0;) {
-    if (layout.shape[i] != 1 && layout.stride[i] != step) return false;
+    is_contiguous = is_contiguous && (layout.shape[i] == 1 || layout.stride[i] == step);
     step *= layout.shape[i];
   }
+  rows.any = 0;
   const int64_t bytes = layout.numel * elements::size(layout.dtype);
   if (!bytes || bytes > large_bytes || reinterpret_cast<uintptr_t>(data) % 16) return false;
+  if (!is_contiguous && !make_quick_rows(layout, rows)) return false;
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
   task.data = static_cast<const char*>(data);
   task.numel = layout.numel;

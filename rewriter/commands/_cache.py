@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.cache.journal import Running
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import Cache, Slot
 from rewriter.commands._output import warn_about
+from rewriter.core.labels import short
 from rewriter.core.terminal import message, say, table
 from rewriter.core.text import counted
+from rewriter.dump.names import NO_NAMES, Names
 from rewriter.instrumentation.choosing import NO_MATCH
 from rewriter.instrumentation.types import Selection
 
@@ -20,11 +23,15 @@ _FEW = 3  # kernels and source nodes in a line of a table
 _NAMED = 8  # wrappers in a message
 
 
-def show_listing(cache: Cache, chosen: Chosen, running: Running | None) -> None:
+def show_listing(
+    cache: Cache, chosen: Chosen, parts: Mapping[str, Names], running: Running | None
+) -> None:
     head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
-    rows = [_row(slot) for slot in chosen.slots]
+    head += ["model"] if parts else []
+    head += ["trained with"] if any(part.partner for part in parts.values()) else []
+    rows = [_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots]
     if rows:
-        say(*table([head, *rows]))
+        say(*table([head, *(row[: len(head)] for row in rows)]))
     for name, reason in chosen.broken:
         message(f"warning: {name} cannot be read: {reason}")
     for name in cache.foreign:
@@ -38,7 +45,7 @@ def show_listing(cache: Cache, chosen: Chosen, running: Running | None) -> None:
     _show_running(running)
 
 
-def _row(slot: Slot) -> list[str]:
+def _row(slot: Slot, part: Names) -> list[str]:
     launches = slot.wrapper.located.launches
     return [
         slot.short,
@@ -49,6 +56,8 @@ def _row(slot: Slot) -> list[str]:
         _few(one.kernel for one in launches),
         _few(node for one in launches for node in one.source_nodes),
         _state(slot),
+        part.graph,
+        short(Path(part.partner)) if part.partner else "",
     ]
 
 

@@ -6,6 +6,8 @@ import argparse
 import time
 from dataclasses import replace
 
+from rewriter.artifact.naming.known import Compilations
+from rewriter.artifact.naming.names import parts_of
 from rewriter.cache import clear, journal, location, mutate
 from rewriter.cache.select import Choice, Chosen, choose, named
 from rewriter.cache.session import reading, writing
@@ -26,10 +28,11 @@ def act_list(arguments: argparse.Namespace) -> int:
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
     wanted = choice(arguments, tuple(arguments.globs), kernels)
     chosen = choose(cache, wanted, now=time.time())
+    parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
     if arguments.json:
-        emit(documents.list_document(cache, chosen, _running(cache)))
+        emit(documents.list_document(cache, chosen, parts, _running(cache)))
         return OK
-    text.show_listing(cache, chosen, _running(cache))
+    text.show_listing(cache, chosen, parts, _running(cache))
     if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
         raise _none_chosen(cache)
     return OK

@@ -100,7 +100,7 @@ def _sources(launches: tuple[Launch, ...], names: Names) -> Iterator[Line]:
         yield f"#{launch.index} {launch.kernel} (line {launch.line})"
         yield from (f"  {line}" for line in names.lines.get(launch.index, ()))
         yield from (f"    {node}" for node in names.computes.get(launch.index, ()))
-        if launch.index not in names.lines:
+        if launch.index not in names.lines and launch.index not in names.computes:
             nodes = " ".join(launch.source_nodes or names.nodes.get(launch.index, ()))
             yield f"  no line of the model is known{nodes and f'; source nodes: {nodes}'}"
 

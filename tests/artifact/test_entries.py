@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import rewriter
+from artifacts import get
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.reading import innermost, read_autograd, read_graph
 from rewriter.artifact.entries.types import Frame
+from rewriter.artifact.naming.fragments import fragments
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_artifact
 from rewriter.cli import main
@@ -241,3 +243,73 @@ def test_the_same_in_cpp(caches: Path) -> None:
     wrapper = next(x for x in artifact.wrappers if Compilations().guards(x) == "2 <= L['t0']")
     result = rewriter.instrument(wrapper.path, rewriter.select("inputs"))
     assert b"; if 2<=s" in result.source
+
+
+def test_the_list_of_a_cache_joins_forward_and_backward(
+    caches: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cache", "list", "--dir", str(caches / "python"), "--json"]) == 0
+    wrappers = json.loads(capsys.readouterr().out)["wrappers"]
+    pair = [one for one in wrappers if one["partner"]]
+    assert {one["graph"] for one in pair} == {"forward", "backward"}
+    assert {one["model"] for one in pair} == {"models.py:112"}
+    assert {one["partner"] for one in pair} == {Path(one["wrapper"]).name for one in pair}
+    assert main(["cache", "list", "--dir", str(caches / "python")]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert head.split()[-4:] == ["state", "model", "trained", "with"]
+
+
+def test_kernels_of_a_gpu_name_their_nodes() -> None:
+    """The comment above a kernel has them, where no cache is there."""
+    wrapper = rewriter.open(get("cuda-torch2.11/gpt_train").path).only
+    names = of_artifact(rewriter.open(wrapper.path))[wrapper.name]
+    triton = [one for one in wrapper.launches if one.kind == "triton"]
+    first = {one.kernel: one.index for one in reversed(triton)}
+    assert set(names.computes) == set(first.values())
+    assert names.computes[triton[0].index]
+    assert not any("%" in node for nodes in names.computes.values() for node in nodes)
+
+
+_ADD = "call_function[target=torch.ops.aten.add.Tensor](args = (%arg0_1, 1), kwargs = {})"
+_SUM = "call_function[target=torch.ops.aten.sum.dim_IntList](args = (%add, [0]), kwargs = {d: 1})"
+_EXP = "call_function[target=torch.ops.aten.exp.default](args = (%add,), kwargs = {})"
+FRAGMENT = f"""
+# Graph fragment:
+#   %arg0_1 : Tensor "f32[4]" = PlaceHolder[target=arg0_1]
+#   %add : [num_users=1] = {_ADD}
+#   %sum_1 : Tensor = {_SUM}
+#   %exp : [num_users=1] = {_EXP}
+#   return %sum_1
+triton_0 = async_compile.triton('triton_0', '')
+""".encode()
+
+
+def test_a_fragment_is_read() -> None:
+    nodes = {
+        "add": "aten.add.Tensor(arg0_1, 1)",
+        "sum_1": "aten.sum.dim_IntList(add, [0], d=1)",
+        "exp": "aten.exp.default(add)",
+    }
+    assert fragments(FRAGMENT) == {"triton_0": nodes}
+    assert fragments(FRAGMENT.replace(b"\n", b"\r\n")) == {"triton_0": nodes}
+    assert fragments(FRAGMENT.replace(b"triton_0 =", b"triton_0 +")) == {}
+    assert fragments(FRAGMENT.replace(b"(args", b"args")) == {}
+    assert fragments(b"# Graph fragment:\n") == {}
+
+
+def test_without_the_graph_of_inductor_that_of_autograd_names_lines(
+    forward: Path, tmp_path: Path
+) -> None:
+    """As of a torch that keeps fewer things in an entry."""
+    cache = tmp_path / "cache"
+    shutil.copytree(forward.parent.parent, cache)
+    for file in (cache / "fxgraph").glob("*/*/*"):
+        data = file.read_bytes()
+        for key in (b"inductor_post_grad_graph_str", b"runnable_graph_str", b"cache_linemap"):
+            data = data.replace(key, b"x" * len(key))
+        file.write_bytes(data)
+    path = cache / forward.relative_to(forward.parent.parent)
+    names = of_artifact(rewriter.open(path))[forward.name]
+    launches = rewriter.open(path).launches
+    assert names.partner
+    assert len(names.lines) >= 0.6 * len(launches)

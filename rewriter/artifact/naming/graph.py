@@ -14,6 +14,7 @@ from itertools import takewhile
 
 MOST_BYTES = 32 << 20  # of a text that is read at all
 
+_FIRST_LINES = 5_000  # of a graph, before which a line of the model stands: inputs come first
 _CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
 _INPUT = re.compile(r"(\w+): ?\"[^\"]*\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
@@ -103,6 +104,14 @@ class FxGraph:
             if node.operator == "getitem" and node.item is not None and len(node.reads) == 1:
                 items.setdefault(node.reads[0], {})[node.item] = node.name
         return items
+
+
+def first_place(text: str) -> ModelLine | None:
+    """The first line of the model in the text of a graph."""
+    for line in text.split("\n", _FIRST_LINES)[:_FIRST_LINES]:
+        if match := _PLACE.match(line):
+            return ModelLine(match[1], int(match[2]), match[4], 0, match[3])
+    return None
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from rewriter.artifact.naming import fragments
 from rewriter.artifact.naming.attribution import attribute, attribute_inside
-from rewriter.artifact.naming.graph import FxGraph, FxNode, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
 from rewriter.artifact.naming.known import Compilations, grouped, logs_of
 from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
 from rewriter.artifact.naming.trace import CompilationTrace
@@ -42,6 +43,8 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
     for wrapper in wrappers:
         about = compilations.of_wrapper(wrapper)
         if about is None:
+            if fragments.fragments(wrapper.plain.data):
+                by_wrapper[wrapper.name] = of_source(wrapper.located, wrapper.plain.data)
             continue
         lowered = parse(about.lowered)
         partner = compilations.partner(wrapper, groups)
@@ -65,10 +68,30 @@ def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> 
     return {name: names for name, names in by_wrapper.items() if names}
 
 
+def parts_of(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:
+    """Which parts of the model some wrappers are, and which belong together, by the wrapper's name:
+    without their launches, for lists of many."""
+    groups = grouped(wrappers)
+    parts = {}
+    for wrapper in wrappers:
+        about = compilations.of_wrapper(wrapper)
+        partner = compilations.partner(wrapper, groups)
+        text = about.lowered if about is not None else ""
+        if partner and wrapper.graph == "backward":
+            text = compilations.graph_text(wrapper, partner) or text
+        graph = _titled(first_place(text))
+        if graph or partner:
+            parts[wrapper.name] = Names(graph=graph, direction=wrapper.graph, partner=partner)
+    return parts
+
+
 def title(graph: FxGraph | None) -> str:
     """Which part of the model a graph is, by its first line: `model (model.py:9)`."""
     nodes = graph.nodes.values() if graph is not None else ()
-    place = next((node.place for node in nodes if node.place is not None), None)
+    return _titled(next((node.place for node in nodes if node.place is not None), None))
+
+
+def _titled(place: ModelLine | None) -> str:
     if place is None:
         return ""
     # Most modules have a function of that name.
@@ -99,6 +122,8 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
         **attribute(located.launches, located.entries[0], lowered),
         **_by_provenance(located, traced.mappings),
     }
+    for index, named in fragments.by_launch(located, fragments.fragments(source)).items():
+        computed.setdefault(index, tuple(name for name in named if name in lowered.nodes))
     nodes = {index: model.of(names) for index, names in computed.items()}
     graphs = dict.fromkeys(computed, lowered)
     for scope, inner in subgraphs(traced.lowered).items():
@@ -179,6 +204,17 @@ class _ModelNames:
         else:
             return [node.place.short]
         return [name for name in operations if name not in self._called] or operations
+
+
+def of_source(located: Located, source: bytes) -> Names:
+    """What the text of a wrapper says by itself: the nodes of its kernels."""
+    by_launch = fragments.by_launch(located, fragments.fragments(source))
+    return Names(
+        computes={
+            index: tuple(f"{name} = {text}" for name, text in nodes.items())
+            for index, nodes in by_launch.items()
+        }
+    )
 
 
 def _calls(graph: FxGraph, names: Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +21,7 @@ from rewriter.core.types import Language
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
 from rewriter.dump.documents import EndedStatus
+from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.rows import to_json
 
 WrapperFile = Annotated[str, Meta(description="The wrapper's path in the cache")]
@@ -46,6 +47,12 @@ class ListedSlotEntry(SlotEntry, frozen=True, kw_only=True):
     launches: Count
     kernels: tuple[str, ...]
     source_nodes: tuple[str, ...]
+    model: Annotated[
+        str, Meta(description="The part of the model that it is, by its first line; may be empty")
+    ]
+    partner: Annotated[
+        str, Meta(description="The wrapper of the other direction, if a model is trained; or empty")
+    ]
 
 
 class BrokenSlotEntry(Entry, frozen=True, kw_only=True):
@@ -173,10 +180,15 @@ class CacheRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-
     trace: Annotated[str | None, Meta(description="For Perfetto, with the probe time")]
 
 
-def list_document(cache: Cache, chosen: Chosen, running: Running | None) -> CacheListDocument:
+def list_document(
+    cache: Cache, chosen: Chosen, parts: Mapping[str, Names], running: Running | None
+) -> CacheListDocument:
+    """The wrappers of a cache; `parts` says which part of the model each is."""
     return CacheListDocument(
         directory=str(cache.directory),
-        wrappers=tuple(_listed(slot) for slot in chosen.slots),
+        wrappers=tuple(
+            _listed(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots
+        ),
         broken=tuple(BrokenSlotEntry(wrapper=name, reason=why) for name, why in chosen.broken),
         foreign=tuple(cache.foreign),
         kernel_files=cache.kernels,
@@ -265,7 +277,7 @@ def _slot(slot: Slot) -> SlotEntry:
     )
 
 
-def _listed(slot: Slot) -> ListedSlotEntry:
+def _listed(slot: Slot, part: Names) -> ListedSlotEntry:
     launches = slot.wrapper.located.launches
     return ListedSlotEntry(
         **structs.asdict(_slot(slot)),
@@ -274,6 +286,8 @@ def _listed(slot: Slot) -> ListedSlotEntry:
         launches=len(launches),
         kernels=_each(launch.kernel for launch in launches),
         source_nodes=_each(node for launch in launches for node in launch.source_nodes),
+        model=part.graph,
+        partner=part.partner,
     )
 
 

@@ -43,6 +43,7 @@ from test_cpp_compiled import ALL as ALL_OF_CPP
 from test_cpp_compiled import (
     EACH,
     OPAQUE,
+    assert_compared_equal,
     check_events,
     check_inputs,
     check_lines,
@@ -107,6 +108,11 @@ def all_probes(name: str) -> str:
     return ALL_OF_CPP if name == "every_form" else ALL
 
 
+# With all probes, weights are looked at, too: a test of crashes builds the same. What is looked at
+# by default, `every_form` has.
+EVERYTHING = ["--probe", ALL, "--args", "all"]
+
+
 @dataclass(frozen=True)
 class Patched:
     """A package before and after, and what `rewriter instrument --json` said."""
@@ -154,7 +160,8 @@ def patched(packaged: Callable[..., Packaged], tmp_path_factory: pytest.TempPath
         if key not in done:
             plain = packaged(name, variant)
             path = tmp_path_factory.mktemp("patched") / f"{name}.pt2"
-            options = ["--probe", probes, "-o", path, "--import", OPERATORS]
+            choice = EVERYTHING if probes == ALL else ["--probe", probes]
+            options = [*choice, "-o", path, "--import", OPERATORS]
             if variant == "cpp-only":
                 options.append("--no-check")  # The loader would compile it once more.
             if route:
@@ -426,10 +433,12 @@ def test_saved_values_are_those_of_the_python_wrapper(
     (tmp_path / "output_code.py").write_text(graph.source)
     source = rewriter.instrument(tmp_path / "output_code.py", rewriter.select("save")).source
     dump = tmp_path / "python"
-    apart(call, source, graph.args, tmp_path, environment={"REWRITER_DUMP": str(dump)})
+    for _ in range(2):  # as the package ran
+        apart(call, source, graph.args, tmp_path, environment={"REWRITER_DUMP": str(dump)})
     case = patched(name)
     (args,) = case.plain.inputs.values()
-    expected, actual = writes(dump), writes(run(case.path, args, "model").dump)
+    seen = run(case.path, args, "model").dump
+    expected, actual = writes(dump), writes(seen)
     assert list(actual) == list(expected)
     tensors = 0
     for launch, theirs in expected.items():
@@ -441,6 +450,9 @@ def test_saved_values_are_those_of_the_python_wrapper(
             tensors += 1
     print(f"{name}: {len(expected)} runs of launches, {tensors} tensors")
     assert (len(expected), tensors) == COMPARED[name]
+    if name == "mlp":
+        shutil.copytree(seen, tmp_path / "cpp")
+        assert_compared_equal(tmp_path / "cpp", dump, weights_are_inputs=True)
 
 
 # --- Other ways to write a package --------------------------------------------------------------
@@ -467,7 +479,7 @@ def test_an_unpacked_package(
     folder, probed, back = tmp_path / "plain", tmp_path / "probed", tmp_path / "back"
     with zipfile.ZipFile(plain) as file:
         file.extractall(folder)
-    code, said = rewriter_json("instrument", folder, "--probe", ALL, "-o", probed)
+    code, said = rewriter_json("instrument", folder, *EVERYTHING, "-o", probed)
     assert (code, said["check"]) == (0, "linked")
     assert files_of(folder).items() != files_of(probed).items()
     digests = outputs_of([plain, "--args", inputs])
@@ -487,11 +499,31 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("variant", ["library", pytest.param("appended", marks=EXHAUSTIVE)])
+@pytest.mark.parametrize(
+    ("variant", "anew"),
+    [
+        ("library", False),
+        pytest.param("library", True, marks=EXHAUSTIVE),
+        pytest.param("appended", True, marks=EXHAUSTIVE),
+    ],
+)
 def test_the_build_script(
-    variant: str, packaged: Callable[..., Packaged], run: Run, tmp_path: Path
+    variant: str,
+    anew: bool,
+    packaged: Callable[..., Packaged],
+    patched: Patch,
+    kept: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In a plain run, the bodies of probes are those of another package, which are the same."""
     plain = packaged("mlp", variant)
+    if not anew:
+        patched("mlp", probes="names")
+        bodies, *_ = kept_runtimes(kept)
+        give = f'case "$*" in *" rewriter_runtime.cpp "*) exec cp {bodies} runtime.o;; esac\n'
+        compiler(tmp_path, monkeypatch, f'{give}exec g++ "$@"\n')
     folder, built, back = tmp_path / "sources", tmp_path / "built.pt2", tmp_path / "back.pt2"
     command = ["instrument", plain.path, "--no-rebuild", "--probe", "names", "-o", folder]
     code, said = rewriter_json(*command)
@@ -511,6 +543,12 @@ def test_the_build_script(
         assert filecmp.cmp(back, plain.path, shallow=False)
 
 
+def kept_runtimes(kept: Path) -> list[Path]:
+    """The bodies of probes among the objects that were built for packages, the first ones first."""
+    objects = sorted((kept / "builds").glob("*.o"), key=lambda path: path.stat().st_mtime_ns)
+    return [path for path in objects if b"rewriter_runtime.cpp\0" in path.read_bytes()]
+
+
 def test_in_place_and_replace(
     packaged: Callable[..., Packaged], patched: Patch, tmp_path: Path
 ) -> None:
@@ -522,8 +560,8 @@ def test_in_place_and_replace(
     assert (code, said["output"], said["backup"]) == (0, str(path), str(kept))
     assert filecmp.cmp(kept, plain, shallow=False)
     assert path.read_bytes() == patched("mlp", probes="names").path.read_bytes()
-    assert main(["instrument", str(path), "--probe", ALL, *fast]) == 2
-    assert rewriter_json("instrument", path, "--probe", ALL, "--replace", *fast)[0] == 0
+    assert main(["instrument", str(path), *EVERYTHING, *fast]) == 2
+    assert rewriter_json("instrument", path, *EVERYTHING, "--replace", *fast)[0] == 0
     assert path.read_bytes() == patched("mlp").path.read_bytes()
     assert filecmp.cmp(kept, plain, shallow=False)
     assert rewriter_json("strip", path, "--in-place")[1]["exact"]
@@ -879,19 +917,33 @@ def test_operators_that_are_not_here(
 # --- Without torch ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=EXHAUSTIVE)])
 def test_reading_and_rewriting_import_no_torch_and_give_the_same_bytes(
+    anew: bool,
     packaged: Callable[..., Packaged],
     patched: Patch,
+    kept: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From another place, to another name, and in another process; also with a library that was
-    built before, for which nothing is compiled."""
+    built before, for which nothing is compiled.
+
+    In a plain run, the bodies of probes are kept from the other place.
+    """
     plain, probed = tmp_path / "mlp.pt2", patched("mlp").path
     shutil.copy(packaged("mlp").path, plain)
     expected = patched("mlp", probes="names").path
     monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "cache"))  # It does build.
+    if not anew:
+        builds = tmp_path / "cache/builds"
+        builds.mkdir(parents=True)
+        for bodies in kept_runtimes(kept):
+            shutil.copy(bodies, builds)
+            for entry in (kept / "builds").glob("*.json"):
+                if json.loads(entry.read_text())["sha256"] == bodies.stem:
+                    shutil.copy(entry, builds)
     build = ("instrument", plain, "--probe", "names", "--no-check", "-o")
     steps: Mapping[str, tuple[object, ...]] = {
         "list": ("list", plain),
@@ -905,7 +957,12 @@ def test_reading_and_rewriting_import_no_torch_and_give_the_same_bytes(
         modules = imported(COMMAND_LINE, *step)
         assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), name
     assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
-    assert len(list((tmp_path / "cache").rglob("*.o"))) == 3  # the library is linked from these
+    # The library is linked from these.
+    bodies_kept = len(kept_runtimes(tmp_path / "cache"))
+    assert len(list((tmp_path / "cache").rglob("*.o"))) == 2 + bodies_kept >= 3
+    assert anew or {path.name for path in kept_runtimes(tmp_path / "cache")} == {
+        path.name for path in kept_runtimes(kept)
+    }
     capsys.readouterr()  # of what was built above
     assert main(list(map(str, (*build, tmp_path / "and.another")))) == 0
     error = capsys.readouterr().err

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from rewriter.core.errors import FAILED, RewriterError
@@ -108,6 +109,11 @@ def text(probes: Sequence[str], format: str) -> str:
     As it is, the namespaces have no linkage. Where the macro INDUCTOR_REWRITER_APART is defined,
     only the interface is compiled, and the library needs what `apart` and `table` return, too.
     """
+    return _text(tuple(probes), format)
+
+
+@cache
+def _text(probes: tuple[str, ...], format: str) -> str:
     shared = _collect(_INTERFACE, {}, format)
     parts = dict(shared)
     for name in probes:

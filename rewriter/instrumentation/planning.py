@@ -345,7 +345,8 @@ class _Lines:
         text += self._mark.line(encode(second), newline)
         text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
         if header.block:
-            text += self._mark.block([encode(line) for line in header.block], newline)
+            block = encode("\n".join(header.block)).split("\n")  # at once: it is thousands of lines
+            text += self._mark.block(block, newline)
         self._insertions.insert(0, Insertion(offset, text, HEADER))
 
     def insertions(self) -> tuple[Insertion, ...]:

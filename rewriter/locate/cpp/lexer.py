@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# First what hides braces (comments, literals), then what counts. In one pattern, so that each token
-# is read once, from its start. A string that does not end is over at the end of its line.
+# First what hides braces (comments, literals), and parentheses around nothing that counts, as those
+# of most calls. Then what counts. In one pattern, so that each token is read once, from its start.
+# A string that does not end is over at the end of its line.
 _TOKEN = re.compile(
     rb"(?P<skipped>"
     rb"//(?:[^\\\r\n]|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash goes on with it on the next line
@@ -21,6 +22,7 @@ _TOKEN = re.compile(
     rb"|(?<![A-Za-z0-9_.])[0-9][\w.]*'[\w.']*"  # 1'000
     rb"|'(?:[^'\\\r\n]|\\(?:\r\n|[\s\S]))*'?"
     rb"|^[ \t]*\#(?:[^\\\r\n/]|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
+    rb"|\([^(){};\"'/#]{0,400}\)"
     rb")|(?P<name>\b(?:run_impl|_const_run_impl|run_impl_minimal_arrayref_interface(?:_v2_raw)?"
     rb"|inductor_entry_impl)\b)|(?P<sign>[(){};])",
     re.MULTILINE,
@@ -79,10 +81,12 @@ def definitions(data: bytes) -> list[EntryDefinition]:
 
 def _tokens(data: bytes) -> Iterator[re.Match[bytes]]:
     position = 0
-    while match := _TOKEN.search(data, position):
-        position = match.end()
-        if match["delimiter"] is not None:
-            end = data.find(b")" + match["delimiter"] + b'"', position)
-            position = len(data) if end < 0 else end
-        elif match["skipped"] is None:
-            yield match
+    while position >= 0:
+        tokens, position = _TOKEN.finditer(data, position), -1
+        for match in tokens:
+            if match.lastgroup != "skipped":
+                yield match
+            elif match["delimiter"] is not None:
+                end = data.find(b")" + match["delimiter"] + b'"', match.end())
+                position = end  # -1 where it does not end: then nothing follows
+                break

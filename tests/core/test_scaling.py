@@ -222,6 +222,13 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_was_there_before() -> None:
+    """The collector need not look at it each time: many tests ran in this process."""
+    gc.collect()
+    gc.freeze()
+
+
 def _seconds(read: Callable[[Any], object], given: Any) -> float:
     gc.collect()
     gc.disable()  # it looks at all objects every so often, whose number grows

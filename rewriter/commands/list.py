@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rewriter.artifact.locate_all import locate_all
-from rewriter.artifact.naming.known import Compilations, logs_of
+from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -48,7 +48,7 @@ def act(arguments: argparse.Namespace) -> int:
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
-    compilations = Compilations(logs_of(artifact))
+    compilations = Compilations.of_artifact(artifact)
     names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:
         from rewriter.commands._documents.list import list_document

@@ -313,3 +313,16 @@ def test_without_the_graph_of_inductor_that_of_autograd_names_lines(
     launches = rewriter.open(path).launches
     assert names.partner
     assert len(names.lines) >= 0.6 * len(launches)
+
+
+def test_a_container_has_the_lines_of_its_graphs() -> None:
+    path = ARCHIVES.parent / "containers" / "mega-cache.bin"
+    artifact = rewriter.open(path)
+    names = of_artifact(artifact)
+    by_graph = {one.graph: names[one.name] for one in artifact.wrappers}
+    assert by_graph["forward"].graph == by_graph["backward"].graph != ""
+    for one in artifact.wrappers:
+        about = names[one.name]
+        assert set(about.lines) == {launch.index for launch in one.launches}
+        assert about.partner in names
+    assert by_graph["backward"].saved

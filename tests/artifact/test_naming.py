@@ -20,6 +20,7 @@ from rewriter.artifact.naming.graph import parse
 from rewriter.artifact.naming.names import model_name, of_artifact
 from rewriter.cache import mutate, naming
 from rewriter.cache.slots import scan
+from rewriter.cache.usage import Usage
 from rewriter.cli import main
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.verdict_text import describe
@@ -232,7 +233,7 @@ def named_dump(tmp_path: Path) -> Path:
     run = dump / "rank0" / "run0" / "run.json"
     digest = hashlib.sha256(source).hexdigest()
     run.write_text(json.dumps({**json.loads(run.read_text()), "sha256": digest}))
-    naming.write(dump, placed, NAMED)
+    naming.write(dump, placed, NAMED, Usage())
     return dump
 
 

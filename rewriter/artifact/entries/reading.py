@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rewriter.artifact.entries.types import AutogradEntry, CacheEntry, Frame
@@ -19,26 +20,34 @@ def read_graph(data: bytes) -> CacheEntry | None:
 
     Raises `PickleError` where it is no pickle.
     """
-    found = pickle_values.objects(pickle_values.read(data))
-    return next(filter(None, map(_graph, found)), None)
+    return next(graphs_in(pickle_values.read(data)), None)
+
+
+def graphs_in(value: Any) -> Iterator[CacheEntry]:
+    """The compiled graphs in the value of a pickle."""
+    yield from filter(None, map(_graph, pickle_values.objects(value)))
 
 
 def read_autograd(data: bytes) -> AutogradEntry | None:
     """What an entry of AOTAutograd says, `None` where it is none. Raises `PickleError`."""
-    for one in pickle_values.objects(pickle_values.read(data)):
+    return next(autograd_in(pickle_values.read(data)), None)
+
+
+def autograd_in(value: Any) -> Iterator[AutogradEntry]:
+    """The results of AOTAutograd in the value of a pickle."""
+    for one in pickle_values.objects(value):
         forward = one.get("compiled_fw")
         if not isinstance(forward, Made):
             continue
         backward = one.get("compiled_bw")
         graphs = [_graph(side.get("result")) for side in (forward, backward) if _is_made(side)]
-        return AutogradEntry(
+        yield AutogradEntry(
             _key(forward),
             _key(backward),
             _text(one.get("aot_forward_graph_str")),
             _text(one.get("aot_backward_graph_str")),
             tuple(graph for graph in graphs if graph is not None),
         )
-    return None
 
 
 def _is_made(value: Any) -> bool:

@@ -4,8 +4,11 @@ entries of a cache."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
+from rewriter.artifact.containers.types import Container
+from rewriter.artifact.entries.contained import ContainedEntries
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.types import CacheEntry
 from rewriter.artifact.naming import trace
@@ -23,7 +26,7 @@ _MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 class Compilations:
     """What is known of the compilations of some wrappers, which are read once."""
 
-    def __init__(self, logs: Iterable[Path] = ()) -> None:
+    def __init__(self, logs: Iterable[Path] = (), container: Container | None = None) -> None:
         self._traces: dict[str, CompilationTrace] = {}
         for log in sorted(set(logs)):
             try:
@@ -31,12 +34,27 @@ class Compilations:
             except OSError:
                 continue  # the wrappers are there, and their names are not
         self._indexes: dict[Path, EntryIndex] = {}
+        self._container = container
+
+    @classmethod
+    def of_artifact(cls, artifact: Artifact) -> Compilations:
+        """What is known of the wrappers of an artifact."""
+        return cls(logs_of(artifact), artifact.container)
+
+    @cached_property
+    def _contained(self) -> ContainedEntries | None:
+        if self._container is None:
+            return None
+        pickles = [section.pickle for section in self._container.contents.sections]
+        return ContainedEntries(self._container.path, pickles)
 
     @property
     def damaged(self) -> Iterator[tuple[Path, str]]:
         """The entries that cannot be read, and why."""
         for index in self._indexes.values():
             yield from index.damaged.items()
+        if self._contained is not None:
+            yield from self._contained.damaged.items()
 
     def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
         """What is known of a wrapper. A log is of this very program: what an entry says may be of
@@ -52,7 +70,8 @@ class Compilations:
         empty where it is not known. `groups` are those of `grouped`."""
         if wrapper.graph == "inference":
             return ""
-        if (found := self._entry(wrapper)) is not None:
+        # In a container they have names of their own.
+        if wrapper.stored is None and (found := self._entry(wrapper)) is not None:
             index, entry = found
             if (pair := index.autograd(entry)) is not None:
                 keys = [index.wrapper_of(key) for key in (pair.forward, pair.backward)]
@@ -76,7 +95,12 @@ class Compilations:
         found = self._entry(wrapper)
         return found[1].guards if found is not None else ""
 
-    def _entry(self, wrapper: OpenWrapper) -> tuple[EntryIndex, CacheEntry] | None:
+    def _entry(
+        self, wrapper: OpenWrapper
+    ) -> tuple[EntryIndex | ContainedEntries, CacheEntry] | None:
+        if wrapper.stored is not None and self._contained is not None:
+            entry = self._contained.of_wrapper(wrapper.stored.key)
+            return None if entry is None else (self._contained, entry)
         if wrapper.inside is not None or (cache := cache_of(wrapper.path)) is None:
             return None
         index = self._indexes.setdefault(cache, EntryIndex(cache))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from rewriter.artifact.naming import fragments
 from rewriter.artifact.naming.attribution import attribute, attribute_inside
 from rewriter.artifact.naming.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
-from rewriter.artifact.naming.known import Compilations, grouped, logs_of
+from rewriter.artifact.naming.known import Compilations, grouped
 from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
 from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.types import Artifact, OpenWrapper
@@ -28,7 +28,7 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
 def of_artifact(artifact: Artifact) -> dict[str, Names]:
     """The names of each wrapper that something is known of, by the wrapper's name."""
-    return of_wrappers(artifact.wrappers, Compilations(logs_of(artifact)))
+    return of_wrappers(artifact.wrappers, Compilations.of_artifact(artifact))
 
 
 def of_wrappers(wrappers: Sequence[OpenWrapper], compilations: Compilations) -> dict[str, Names]:

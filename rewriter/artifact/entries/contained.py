@@ -1,0 +1,50 @@
+"""The entries that a container holds: graphs in the pickles that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rewriter.artifact.entries.reading import autograd_in, graphs_in
+from rewriter.artifact.entries.types import AutogradEntry, CacheEntry
+from rewriter.core import pickle_values
+from rewriter.core.pickle_reader import Pickle
+from rewriter.core.pickle_values import PickleError
+
+
+class ContainedEntries:
+    """The entries in some pickles, and in those within them."""
+
+    def __init__(self, path: Path, pickles: Iterable[Pickle]) -> None:
+        self._graphs: dict[str, CacheEntry] = {}
+        self._autograd: dict[str, AutogradEntry] = {}
+        self.damaged: dict[Path, str] = {}
+        seen: set[int] = set()
+        for one in (inner for outer in pickles for inner in outer.walk()):
+            if one.start in seen:
+                continue
+            seen.add(one.start)
+            try:
+                value = pickle_values.read(one.data[one.start : one.end])
+            except PickleError as error:
+                self.damaged[path] = str(error)
+                continue
+            for graph in graphs_in(value):
+                self._graphs.setdefault(graph.cache_key, graph)
+            for result in autograd_in(value):
+                for key in filter(None, (result.forward, result.backward)):
+                    self._autograd.setdefault(key, result)
+
+    def of_wrapper(self, key: str) -> CacheEntry | None:
+        """The entry of a wrapper, by what torch calls its file."""
+        return self._graphs.get(key)
+
+    def autograd(self, entry: CacheEntry) -> AutogradEntry | None:
+        """The result of AOTAutograd that leads to a graph."""
+        return self._autograd.get(entry.fx_key) or self._autograd.get(entry.cache_key)
+
+    def wrapper_of(self, key: str) -> str:
+        """The wrapper of a graph, by the key of either; empty where it is not known."""
+        if key in self._graphs:
+            return key
+        return next((one.cache_key for one in self._graphs.values() if one.fx_key == key), "")

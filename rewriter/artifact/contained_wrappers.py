@@ -159,8 +159,9 @@ def _without_wrappers(path: Path, contents: Contents) -> RewriterError:
     hint = "Expected what torch saves of a compiled model: see docs/topics/containers.md."
     also = ""
     if contents.refers_to:
-        also = f"; it names entries of Inductor's cache: {', '.join(contents.refers_to)}"
-        hint = "Name one of those: they are files in folders below fxgraph/ of the same cache."
+        folders = (f"fxgraph/{key[1:3]}/{key}" for key in contents.refers_to)
+        also = f"; it names entries of Inductor's cache: {', '.join(folders)}"
+        hint = "Name one of those: they are files in these folders of the same cache."
     return RewriterError(
         "no-artifacts",
         f"no wrapper of Inductor's in {path}, {contents.form.description}{also}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,9 @@ from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message, say_text
+from rewriter.core.text import counted
 from rewriter.instrumentation import containers
+from rewriter.instrumentation.choosing import NO_MATCH
 from rewriter.instrumentation.instrument import instrument_all
 from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
@@ -33,9 +35,10 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             replace=arguments.replace,
             standalone=arguments.standalone,
         )
-        pairs = list(zip(artifact.wrappers, (made() for made in making), strict=True))
+        pairs = _with_launches(artifact.wrappers, making)
     for wrapper, made in pairs:
         warn_about(made.plan, "" if is_alone else f"{wrapper.name}: ")
+    _refuse_folder(arguments, artifact)
     after = containers.probed(artifact, pairs)
     changes = [(wrapper, made.source) for wrapper, made in pairs]
     default = files.output_path(artifact.path)
@@ -45,8 +48,31 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     elif arguments.check or delivered.output:
         for wrapper, made in pairs:
             message(f"{wrapper.name}: {summary(made)}")
+        if without := len(artifact.wrappers) - len(pairs):
+            message(f"{counted(without, 'wrapper')} without such a launch stay as they are")
         message(delivered.tell(artifact.path))
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _with_launches(
+    wrappers: Sequence[OpenWrapper], making: Iterable[Callable[[], Instrumented]]
+) -> list[tuple[OpenWrapper, Instrumented]]:
+    """The results of the wrappers that have launches which were asked for.
+
+    Raises the error of the last one where there are none.
+    """
+    pairs = []
+    missed: RewriterError | None = None
+    for wrapper, made in zip(wrappers, making, strict=True):
+        try:
+            pairs.append((wrapper, made()))
+        except RewriterError as error:
+            if error.slug not in NO_MATCH:
+                raise
+            missed = error
+    if missed and not pairs:
+        raise missed
+    return pairs
 
 
 def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
@@ -110,6 +136,21 @@ def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
             "not-text",
             f"{artifact.path} is {_description(artifact)}, and -o - is for text",
             hint="Name a file with -o. --diff prints what changes in the wrappers.",
+        )
+
+
+def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
+    """Refuse to write beside an entry of a cache: torch takes every file there for an entry."""
+    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+        return
+    output = artifact.path if arguments.in_place or not arguments.output else arguments.output
+    folder = Path(output).resolve().parent
+    if folder.parent.name == "aotautograd" or folder.parent.parent.name == "fxgraph":
+        raise RewriterError(
+            "entry-folder",
+            f"{folder} is a folder of entries of a cache, of which torch takes every file for one",
+            hint="Name a file elsewhere with -o; or leave the entry as it is, and put the probes "
+            "into the cache: --into-cache DIR.",
         )
 
 

@@ -106,6 +106,31 @@ def test_a_key_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
+def test_wrappers_without_a_launch_stay_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _write(tmp_path, "mega-cache.bin")
+    assert main(["instrument", str(path), "--in-place", "--kernels", "*relu_sum_threshold*"]) == 0
+    assert "1 wrapper without such a launch" in capsys.readouterr().err
+    assert [bool(one.probes) for one in open_artifact(path).wrappers] == [True, False]
+    assert main(["strip", str(path), "--in-place"]) == 0
+    assert main(["instrument", str(path), "--in-place", "--kernels", "nothing*"]) == 2
+    assert path.read_bytes() == data_of("mega-cache.bin")
+
+
+@pytest.mark.parametrize("folder", ["aotautograd/akey", "fxgraph/ke/fkey"])
+def test_nothing_is_written_beside_an_entry_of_a_cache(folder: str, tmp_path: Path) -> None:
+    entry = tmp_path / folder / "entry"
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(data_of("fx-graph.entry"))
+    elsewhere, beside = str(tmp_path / "probed"), str(entry.with_name("probed"))
+    for options in ([], ["--in-place"], ["-o", beside]):
+        assert main(["instrument", str(entry), *options]) == 2
+    assert [one.name for one in entry.parent.iterdir()] == ["entry"]
+    assert main(["instrument", str(entry), "--check"]) == 1
+    assert main(["instrument", str(entry), "-o", elsewhere]) == 0
+
+
 def test_default_names(tmp_path: Path) -> None:
     path = _write(tmp_path, "vllm-model")
     assert main(["instrument", str(path)]) == 0

@@ -39,6 +39,7 @@ def run(file: Path, args: list[object], *options: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.exhaustive
 def test_names_survive_an_abort(compiled_cpp: Callable[[str], Compiled], tmp_path: Path) -> None:
     """And what was recorded is read: what the kernel was given, and who wrote that."""
     graph = compiled_cpp("mlp").graphs[0]

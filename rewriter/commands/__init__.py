@@ -20,6 +20,7 @@ SUMMARIES: Mapping[str, str] = {
     "run": "run a program, a wrapper or a package, plain or probed",
     "cache": "probe programs through Inductor's cache",
     "triage": "find out which launch crashes, with what, and what to do next",
+    "verify": "check each launch against what it claims to compute",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",
     "diff": "compare two artifacts, launch by launch",

@@ -72,6 +72,10 @@ def _add_run(parser: Parser) -> None:
     parser.add_examples(*_options.examples(parser.prog))
 
 
+def _add_verify(parser: Parser) -> None:
+    import_module("rewriter.commands.verify").add_to_cache(parser)
+
+
 _EDITS = "lose edits that were made since, backups that are not ours"
 
 
@@ -107,4 +111,5 @@ _ACTIONS = {
     "instrument": ("put probes into wrappers, until they are restored", _add_instrument),
     "restore": ("give the originals back, byte for byte", _add_restore),
     "run": ("run a program with probes in its wrappers, then restore", _add_run),
+    "verify": ("run a program, and check each launch against what it claims", _add_verify),
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rewriter.core import json_text, limits
 from rewriter.core.json_text import JsonError
+from rewriter.dump import graphs
 
 if TYPE_CHECKING:
     from rewriter.dump.documents import WrapperNames
@@ -66,6 +67,8 @@ class Names:
     which part of the model the wrapper is: `model (model.py:9)`. `direction` is "forward",
     "backward" or "inference", `partner` the name of the wrapper of the other direction, where a
     model is trained. `saved` says of inputs of a backward which variable of its forward they are.
+    `lowered` is the text of that graph, which a dump keeps in a file of its own (`graphs.py`):
+    reading names does not give it.
     """
 
     nodes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class Names:
     direction: str = ""
     partner: str = ""
     saved: Mapping[str, str] = field(default_factory=dict)
+    lowered: str = ""
 
     @property
     def part(self) -> str:
@@ -88,7 +92,7 @@ class Names:
 
     def __bool__(self) -> bool:
         """Whether anything is known."""
-        return any((self.nodes, self.inputs, self.lines, self.computes, self.partner))
+        return any((self.nodes, self.inputs, self.lines, self.computes, self.partner, self.lowered))
 
 
 NO_NAMES = Names()
@@ -129,6 +133,7 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
         },
     )
     (dump / FILE).write_text(json_text.encode(to_builtins(content)), encoding="utf-8")
+    graphs.write(dump, {sha256: one.lowered for sha256, one in names.items()})
 
 
 def read(dump: Path) -> Mapping[str, Names]:

@@ -26,6 +26,13 @@ def attribute(
     return _Attribution([x for x in launches if not x.repeats], entry, graph).nodes()
 
 
+def held_values(
+    launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph
+) -> Mapping[tuple[str, int], str]:
+    """The nodes of the graph that buffers hold, by the buffer and the launch that wrote it last."""
+    return _Attribution([x for x in launches if not x.repeats], entry, graph).held
+
+
 def attribute_inside(
     launches: Sequence[Launch], scope: str, graph: FxGraph
 ) -> Mapping[int, tuple[str, ...]]:
@@ -66,6 +73,10 @@ class _Attribution:
             if buffer in last and node in graph.nodes:
                 self._held.setdefault((buffer, last[buffer]), graph.base(node))
         self._called = self._calls()
+
+    @property
+    def held(self) -> Mapping[_Value, str]:
+        return self._held
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         by_launch: dict[int, tuple[str, ...]] = {}

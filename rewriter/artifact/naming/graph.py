@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -16,11 +16,11 @@ MOST_BYTES = 32 << 20  # of a text that is read at all
 
 _FIRST_LINES = 5_000  # of a graph, before which a line of the model stands: inputs come first
 _CLASS = re.compile(r"^[ \t]*class (\w+|<lambda>)\(torch\.nn\.Module\):", re.MULTILINE)
-_INPUT = re.compile(r"(\w+): ?\"[^\"]*\"")
+_INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
 _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
-_NODE = re.compile(r"^\s+(\w+)(?:: ?\"[^\"]*\")? = (.*)$")
+_NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What shows memory of its argument and runs no kernel, as Inductor lowers it.
@@ -46,7 +46,8 @@ class ModelLine:
 @dataclass(frozen=True)
 class FxNode:
     """One operation. `reads` are the nodes and inputs in its arguments, `item` its index of a
-    tuple, if it is one. `call` is its text, such as `aten.log.default(addmm)`."""
+    tuple, if it is one. `call` is its text, such as `aten.log.default(addmm)`, `type` what the text
+    says of its value, such as `f32[8, 4][4, 1]cpu`."""
 
     name: str
     operator: str
@@ -54,6 +55,7 @@ class FxNode:
     place: ModelLine | None = None
     item: int | None = None
     call: str = ""
+    type: str = ""
 
     @property
     def is_view(self) -> bool:
@@ -62,11 +64,13 @@ class FxNode:
 
 @dataclass(frozen=True)
 class FxGraph:
-    """`inputs` maps names to what AOTAutograd says of them, such as `PlainAOTInput(idx=3)`."""
+    """`inputs` maps names to what AOTAutograd says of them, such as `PlainAOTInput(idx=3)`, and
+    `types` to what the text says of their values."""
 
     inputs: Mapping[str, str]
     nodes: Mapping[str, FxNode]
     outputs: tuple[str, ...]
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def base(self, name: str) -> str:
         """The node or input whose memory a node shows."""
@@ -130,7 +134,8 @@ def parse(text: str) -> FxGraph | None:
     if start < 0 or len(text) > MOST_BYTES:
         return None
     head, _, body = text[start:].partition("):\n")
-    inputs = dict.fromkeys(_INPUT.findall(head), "")
+    types = dict(_INPUT.findall(head))
+    inputs = dict.fromkeys(types, "")
     for line in head.split("\n"):
         if match := _DESCRIBED.match(line):
             inputs[match[1]] = f"{match[2]}({match[3]})"
@@ -147,14 +152,14 @@ def parse(text: str) -> FxGraph | None:
         elif _UNKNOWN.match(line):
             place = None
         elif match := _NODE.match(line):
-            name, value = match[1], match[2].partition(";  ")[0]
+            name, value = match[1], match[3].partition(";  ")[0]
             if value in inputs or value in nodes:
                 if value in inputs:
                     inputs[name] = inputs[value]
                 nodes[name] = FxNode(name, "alias", (value,), place)
                 continue
             node = _node(name, value, place, inputs, nodes)
-            nodes[name] = node
+            nodes[name] = replace(node, type=match[2] or "")
         elif line.lstrip().startswith("return "):
             text = line.strip().removeprefix("return ")
             # AOTAutograd's graphs have a line for each, with what it is behind.
@@ -162,7 +167,7 @@ def parse(text: str) -> FxGraph | None:
             members = takewhile(lambda line: line.strip() not in (")", ""), rest)
             outputs = _returned(text + "".join(x.partition("#")[0].strip() for x in members))
             break
-    return FxGraph(inputs, nodes, outputs)
+    return FxGraph(inputs, nodes, outputs, types)
 
 
 def _node(

@@ -138,6 +138,7 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
         _inputs(lowered, parse(traced.traced) or lowered, dynamo, traced.sources),
         {**mapped, **{index: found for index, found in lines.items() if found}},
         {index: _calls(graphs[index], names) for index, names in computed.items() if names},
+        lowered=traced.lowered,
     )
 
 

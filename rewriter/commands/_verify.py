@@ -1,0 +1,151 @@
+"""The runs of `rewriter verify`, and what is printed of what they left."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rewriter.cache import location
+from rewriter.cache.run import Request
+from rewriter.commands import _cache_run as report
+from rewriter.commands import _program
+from rewriter.commands._documents.verify import verify_document
+from rewriter.commands._output import emit, from_here, progress_bar, steps
+from rewriter.commands._run import open_named, request_of
+from rewriter.commands._selection import environment_kernels, refuse_idle
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
+from rewriter.core.terminal import level_style, message, say, table
+from rewriter.dump.reading import is_recorded
+from rewriter.execution import program
+from rewriter.execution.host_process import HostOutput
+from rewriter.execution.run_result import InterruptedRunError
+from rewriter.execution.runner import run_wrapper
+from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.select import select
+from rewriter.instrumentation.types import Selection
+from rewriter.verification import text
+from rewriter.verification.types import Verification
+
+_QUIET = {"REWRITER_QUIET": "1"}
+
+
+def act_artifact(arguments: argparse.Namespace, path: str) -> int:
+    """Run a wrapper or a package once, and judge its launches; or judge those of a dump."""
+    if is_dump(Path(path)):
+        given = {
+            "--args": arguments.args,
+            "--dump": arguments.dump,
+            "--wrapper": arguments.wrappers,
+        }
+        refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
+        return _judge(arguments, Path(path), OK)
+    _program.refuse_options_of_programs(arguments)
+    artifact = open_named(arguments, path)
+    if artifact.only.probes is not None:
+        hint = "Name the plain file, or `rewriter strip` it first."
+        raise already_instrumented(artifact.only, hint)
+    request = replace(
+        request_of(arguments, artifact),
+        selection=_selection(arguments),
+        environment=_QUIET,
+        output=HostOutput(quiet=True),
+        report=steps(),
+    )
+    try:
+        ran = run_wrapper(request)
+    except InterruptedRunError as stopped:
+        ran = stopped.result
+    if ran.interrupted:
+        return INTERRUPTED
+    if ran.crashed:
+        message(f"it did not run to its end: {ran.ended}")
+        message(f"find out why: rewriter triage {path}")
+    if ran.dump is None or not is_recorded(ran.dump):
+        raise _nothing(ran.dump)
+    return _judge(arguments, ran.dump, DIFFERS if ran.crashed else OK)
+
+
+def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run a program with probes in the wrappers of its cache, and judge their launches."""
+    if hasattr(arguments, "args"):
+        _program.refuse_options_of_artifacts(arguments)
+    program.require(command)
+    selection = _selection(arguments)
+    globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
+    probed = _program.run_probed(
+        Request(
+            program=tuple(command),
+            directory=location.directory(arguments.dir),
+            selection=selection,
+            choice=_program.choice(arguments, globs, selection.kernels),
+            pinned=arguments.dir is not None,
+            dump=arguments.dump,
+            overwrite=arguments.overwrite,
+            timeout=arguments.timeout,
+            quiet=True,
+            redirected=arguments.json,
+            command=arguments.command_line,
+        )
+    )
+    report.show(probed)
+    if probed.run.interrupted:
+        return INTERRUPTED
+    dump = probed.run.dump
+    if dump is None or not is_recorded(dump):
+        raise _nothing(dump)
+    return _judge(arguments, dump, DIFFERS if probed.run.ended.code != 0 else OK)
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a path is a dump, or a call in one."""
+    return path.is_dir() and (is_recorded(path) or (path / "events.jsonl").is_file())
+
+
+def _selection(arguments: argparse.Namespace) -> Selection:
+    return select(
+        "save",
+        kernels=arguments.kernels or environment_kernels(),
+        calls=arguments.calls,
+        max_bytes=arguments.max_bytes,
+        args="all",
+        when="both",
+    )
+
+
+def _nothing(dump: Path | None) -> RewriterError:
+    where = "" if dump is None else f" in {dump}"
+    return RewriterError(
+        "nothing-saved",
+        f"no launch was recorded{where}",
+        hint="Nothing that was chosen ran: see the lines above, and --kernels and --calls.",
+    )
+
+
+def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
+    from rewriter.verification.verify import verify
+
+    with progress_bar() as bar:
+        verification = verify(
+            dump, progress=None if bar is None else lambda done, total: bar(done, total)
+        )
+    if arguments.json:
+        emit(verify_document(str(dump), verification))
+    else:
+        _show(verification)
+        message(f"dump: {from_here(dump)}")
+    return DIFFERS if verification.finding is not None else code
+
+
+def _show(verification: Verification) -> None:
+    def style(row: int, column: int, cell: str) -> str:
+        return level_style("error") if cell == "DIFFERS" else ""
+
+    say(*table(text.rows(verification.checks), style))
+    say(text.coverage(verification))
+    if verification.reasons:
+        say(*text.reasons(verification))
+    if lines := text.describe(verification):
+        first, *rest = lines
+        say([(first, level_style("error"))], *rest)

@@ -1,0 +1,84 @@
+"""`rewriter verify`: which launch does not compute what it claims, without a reference run."""
+
+from __future__ import annotations
+
+import argparse
+
+from rewriter.commands import _options
+from rewriter.commands._parser import Parser, behind_dashes
+from rewriter.core.errors import RewriterError
+
+
+def add(parser: Parser) -> None:
+    parser.takes = "ARTIFACT | DUMP | -- COMMAND ..."
+    parser.add_argument(
+        "artifact",
+        metavar="ARTIFACT",
+        nargs="+",
+        help="a wrapper or a package, a dump with saved values, or after -- a program",
+    )
+    _options.add_run_options(parser, programs=True)
+    _options.add_program_options(parser, artifacts=True)
+    _add_choice(parser)
+    parser.add_examples(
+        ("the numbers of a program are wrong", "rewriter verify -- python train.py"),
+        (
+            "a wrapper and the inputs that it is wrong for",
+            "rewriter verify output_code.py --args x.pt",
+        ),
+        ("a recorded run", "rewriter verify cache.dump"),
+    )
+    parser.set_defaults(act=act)
+
+
+def add_to_cache(parser: Parser) -> None:
+    """The same under `cache`, of programs alone."""
+    parser.takes = "-- COMMAND ..."
+    parser.add_argument("artifact", metavar="COMMAND", nargs="*", help="-- and the program to run")
+    _options.add_program_options(parser)
+    _options.add_stop_options(parser)
+    output = parser.group("output")
+    output.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="lose edits that were made since, backups that are not ours, an existing dump",
+    )
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_choice(parser)
+    parser.add_examples(
+        ("the numbers of a program are wrong", "rewriter cache verify -- python train.py")
+    )
+    parser.set_defaults(act=act_cache)
+
+
+def _add_choice(parser: Parser) -> None:
+    group = parser.group("probes")
+    group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
+    group.add_argument(
+        "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"
+    )
+    group.add_argument(
+        "--max-bytes", metavar="SIZE", default="", help="save no more than this, such as 10G"
+    )
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _verify
+
+    if (command := behind_dashes(arguments)) is not None:
+        return _verify.act_program(arguments, command)
+    if len(arguments.artifact) > 1:
+        raise RewriterError(
+            "several-artifacts",
+            f"verify takes one artifact, and was given {', '.join(arguments.artifact)}",
+            hint="For a program, put -- in front of its command line.",
+        )
+    return _verify.act_artifact(arguments, arguments.artifact[0])
+
+
+def act_cache(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _program, _verify
+
+    if (command := behind_dashes(arguments)) is None:
+        raise _program.no_program(arguments.artifact)
+    return _verify.act_program(arguments, command)

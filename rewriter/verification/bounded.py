@@ -1,0 +1,142 @@
+"""Values in float64, each with a bound on how far rounding may have carried the program's own.
+
+The bound is a running one, of the first order: each operation adds what its own rounding may add,
+and passes on what its operands may be off by. So it knows cancellation and the length of sums, and
+no constant has to be guessed for a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+HALF = (torch.float16, torch.bfloat16)
+_FEW = 64  # terms up to which each rounding of a sum may have the same sign
+_LIKELY, _WALK = 8.0, 4.0  # standard deviations
+
+
+class UncheckedError(Exception):
+    """What a node computes cannot be said; the message says why."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A value and a bound of its error: `None` where it is exact, infinite where it is not known.
+
+    `value` is of float64, complex128, or of the integer type that it has in the program. `dtype` is
+    the program's. `terms` is the length of the longest sum in it, `steps` the number of operations
+    that round, `through` the half types that it was converted to.
+    """
+
+    value: torch.Tensor
+    error: torch.Tensor | None = None
+    dtype: torch.dtype = torch.float32
+    terms: int = 0
+    steps: int = 0
+    through: frozenset[torch.dtype] = field(default_factory=frozenset)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it has to be rounded."""
+        return self.value.is_floating_point() or self.value.is_complex()
+
+    def bound(self) -> torch.Tensor:
+        """The bound as a tensor of the value's shape."""
+        if self.error is None:
+            return torch.zeros(self.value.shape, dtype=torch.float64)
+        return self.error.expand(self.value.shape)
+
+
+def received(tensor: torch.Tensor) -> Bounded:
+    """What a launch was given: exact, whatever it is."""
+    return Bounded(wide(tensor), None, tensor.dtype)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The same in the type that is computed in."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def precision(dtypes: list[torch.dtype]) -> torch.dtype:
+    """The type that a kernel computes in: float32 at least, as Inductor has it for half types."""
+    is_double = any(dtype in (torch.float64, torch.complex128) for dtype in dtypes)
+    return torch.float64 if is_double else torch.float32
+
+
+def of_sum(
+    terms: int, total: torch.Tensor, largest: torch.Tensor, squares: torch.Tensor
+) -> torch.Tensor:
+    """How many units of rounding a sum of so many terms may be off by.
+
+    `total` is the sum of the magnitudes, `largest` the largest partial sum that is known, `squares`
+    the sum of the squares. Each partial sum is rounded: of few terms each may be as large as the
+    total. Of many, the roundings are independent, so that their sum grows with the root, but for a
+    chance of 1 in 10**13 (Higham and Mary, 2019); and of terms that are added in another order, a
+    partial sum is as far from the known ones as a random walk comes.
+    """
+    if terms <= _FEW:
+        return total * terms
+    walk = largest.abs() + _WALK * squares.clamp_min(0.0).sqrt()
+    return torch.minimum(total * terms, _LIKELY * terms**0.5 * walk)
+
+
+def flat(value: Any) -> list[Bounded]:
+    """The values in the arguments of an operation."""
+    if isinstance(value, Bounded):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [x for one in value for x in flat(one)]
+    return [x for one in value.values() for x in flat(one)] if isinstance(value, dict) else []
+
+
+def mapped(value: Any, change: Callable[[Bounded], Any]) -> Any:
+    """The arguments with other things in the places of values."""
+    if isinstance(value, Bounded):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(one, change) for one in value)
+    if isinstance(value, dict):
+        return {name: mapped(one, change) for name, one in value.items()}
+    return value
+
+
+def finite_error(error: torch.Tensor) -> torch.Tensor:
+    """A bound that could not be computed (infinity less infinity) is none."""
+    return torch.nan_to_num(error, nan=torch.inf, posinf=torch.inf)
+
+
+def rounded(
+    value: torch.Tensor,
+    error: torch.Tensor | None,
+    dtype: torch.dtype,
+    given: list[Bounded],
+    *,
+    roundings: float | torch.Tensor = 1.0,
+    terms: int = 0,
+    through: frozenset[torch.dtype] = frozenset(),
+) -> Bounded:
+    """The result of an operation, with the error of its own rounding added."""
+    terms = max([terms, *(one.terms for one in given)])
+    steps = 1 + max([0, *(one.steps for one in given)])
+    through = through.union(*(one.through for one in given))
+    if not (value.is_floating_point() or value.is_complex()):
+        return Bounded(value, error, dtype, terms, steps, through)
+    kind = precision([dtype, *(one.dtype for one in given if one.is_real)])
+    facts = torch.finfo(kind)
+    if kind is torch.float32 and not value.is_complex():  # where the program's own overflows
+        value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
+    own = value.abs() * facts.eps * roundings + facts.tiny
+    error = own if error is None else error + own
+    error = torch.where(torch.isfinite(value.abs()), finite_error(error), 0.0)
+    return Bounded(value, error, dtype, terms, steps, through)

@@ -1,0 +1,91 @@
+"""Compares what a launch wrote with what it should have, element by element."""
+
+from __future__ import annotations
+
+import torch
+
+from rewriter.verification.bounded import Bounded, precision, wide
+from rewriter.verification.types import Comparison
+
+
+def compare(got: torch.Tensor, expected: Bounded) -> Comparison:
+    """How a tensor that was written differs from the value of its node, of the same shape."""
+    value = expected.value
+    if not (got.is_floating_point() or got.is_complex()):
+        return _exactly(got, expected)
+    dtype, wrote = got.dtype, wide(got)
+    value = value.to(wrote.dtype)
+    facts = torch.finfo(dtype)
+    allowed = expected.bound() + value.abs() * facts.eps + facts.tiny
+    if not value.is_complex():
+        value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
+    unsure = ~torch.isfinite(allowed) & torch.isfinite(value.abs())
+    allowed = torch.where(torch.isfinite(value.abs()), allowed, 0.0)
+    error = (wrote - value).abs()
+    same = (wrote == value) | (wrote.isnan() & value.isnan()) | (error <= allowed) | unsure
+    # What rounds to the largest number of the type or beyond.
+    edge = wrote.abs().isinf() & (value.abs() + allowed >= facts.max)
+    wrong = ~(same | edge)
+    count, numel = int(wrong.sum()), got.numel()
+    if not numel:
+        return Comparison(0, 0)
+    excess = error / allowed.clamp_min(1e-300)
+    if count:
+        excess = torch.where(wrong, excess.nan_to_num(torch.inf, torch.inf), -1.0)
+    else:
+        excess = torch.where(unsure, 0.0, excess.nan_to_num(0.0, 0.0, 0.0))
+    flat = int(excess.reshape(-1).argmax())
+    at = _unravel(flat, tuple(got.shape))
+    return Comparison(
+        count,
+        numel,
+        int(unsure.sum()),
+        at,
+        _number(value, flat),
+        _number(wrote, flat),
+        float(allowed.reshape(-1)[flat]),
+        reason(expected, dtype),
+    )
+
+
+def reason(expected: Bounded, dtype: torch.dtype) -> str:
+    """What the tolerance is made of, in words."""
+    kind = precision([expected.dtype, dtype])
+    parts = [f"rounding of {_name(kind)} in {expected.steps or 1} steps"]
+    if expected.terms > 1:
+        parts.append(f"sums of {expected.terms:,}")
+    narrow = {*expected.through, *({dtype} if dtype != kind else set())}
+    parts += [f"conversion to {_name(one)}" for one in sorted(narrow, key=str)]
+    return ", ".join(parts)
+
+
+def _exactly(got: torch.Tensor, expected: Bounded) -> Comparison:
+    value = expected.value.to(got.dtype)
+    unsure = expected.bound() > 0
+    wrong = (got != value) & ~unsure
+    count = int(wrong.sum())
+    if not got.numel():
+        return Comparison(0, 0)
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    at = _unravel(flat, tuple(got.shape))
+    return Comparison(
+        count, got.numel(), int(unsure.sum()), at, _number(value, flat), _number(got, flat), 0.0,
+        f"{_name(got.dtype)} is exact",
+    )  # fmt: skip
+
+
+def _number(tensor: torch.Tensor, flat: int) -> float:
+    one = tensor.reshape(-1)[flat]
+    return float(one.abs()) if one.is_complex() else float(one)
+
+
+def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    place: list[int] = []
+    for size in reversed(shape):
+        flat, at = divmod(flat, size)
+        place.append(at)
+    return tuple(reversed(place))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

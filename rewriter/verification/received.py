@@ -1,0 +1,79 @@
+"""The values that a launch was given and those that it left, out of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rewriter.core.errors import RewriterError
+from rewriter.dump import dataflow, saved
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.runtime.text import short_dtype
+from rewriter.verification.bounded import UncheckedError
+from rewriter.verification.evaluate import TensorType
+
+
+def given(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
+    """The tensors that a launch was handed, as they were before it, by name."""
+    before = (x for x in rows if isinstance(x, TensorRow) and x.phase == "before")
+    return {row.arg: row for row in before}
+
+
+def written(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
+    """The tensors that a launch wrote, as it left them, by name."""
+    return {row.arg: row for row in dataflow.tensors(dataflow.results(rows))}
+
+
+def load(run: RunDump, row: TensorRow) -> torch.Tensor:
+    """The saved tensor of a row. Raises `UncheckedError` where there is none."""
+    path = run.path / row.file
+    if not row.file or not saved.is_file_of(run.path, path):
+        why = f": {row.unsaved}" if row.unsaved else ""
+        raise UncheckedError(f"{row.arg} was not saved{why}")
+    try:
+        tensor = saved.load(path)
+    except RewriterError as error:
+        raise UncheckedError(error.message) from error
+    if problem := saved.mismatch(tensor, short_dtype(row.dtype), tuple(row.shape)):
+        raise UncheckedError(f"{row.arg}: {problem}")
+    return tensor
+
+
+def layouts(tensor: torch.Tensor, row: TensorRow, kind: TensorType | None) -> list[torch.Tensor]:
+    """The tensor in the shape that the graph gives to the value in it: one way or two.
+
+    A wrapper may pass the same memory in another shape. In which order its elements then are is not
+    written anywhere: as they lie in memory, or as they are counted.
+    """
+    shape = None if kind is None else kind.shape
+    if shape is None or None in shape or tuple(tensor.shape) == shape:
+        return [tensor]
+    known = tuple(one for one in shape if one is not None)
+    ways = []
+    stride = tuple(row.stride or tensor.stride())
+    if is_dense(row.shape, stride) and kind is not None and None not in kind.stride:
+        strides = tuple(one for one in kind.stride if one is not None)
+        if is_dense(known, strides) and len(strides) == len(known):
+            memory = tensor.permute(_order(row.shape, stride)).reshape(-1)
+            order = _order(known, strides)
+            there = memory.reshape([known[one] for one in order])
+            ways.append(there.permute([order.index(one) for one in range(len(order))]))
+    ways.append(tensor.reshape(known))
+    return ways
+
+
+def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the elements fill their memory, in whatever order."""
+    expected = 1
+    for size, step in sorted(zip(shape, stride, strict=False), key=lambda pair: (pair[1], pair[0])):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _order(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """The dimensions, the outermost in memory first."""
+    return sorted(range(len(shape)), key=lambda one: (-stride[one], shape[one] == 1))

@@ -1,0 +1,111 @@
+"""What verifying found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rewriter.core.labels import short
+from rewriter.core.text import counted
+from rewriter.dump.names import listed
+from rewriter.verification.types import Checked, LaunchCheck, Verification
+
+_LINES = 4
+_AGAINST = {
+    "operator": "the operator that it calls, in float64",
+    "graph": "the graph that the wrapper was compiled from, in float64",
+    "fragment": "the part of the graph that stands above the kernel, in float64",
+    "": "",
+}
+
+
+def headline(finding: LaunchCheck) -> str:
+    """One sentence."""
+    worst = finding.worst
+    assert worst is not None
+    comparison = worst.comparison
+    elements = "element" if comparison.numel == 1 else "elements"
+    share = f"{comparison.wrong:,} of {comparison.numel:,} {elements}"
+    other = _together(finding)
+    return (
+        f"{finding.label} {finding.kernel}{other} does not compute what it claims: {share} of "
+        f"{worst.arg} differ by more than rounding explains"
+    )
+
+
+def describe(verification: Verification) -> list[str]:
+    """The verdict of the first finding; empty if there is none."""
+    finding = verification.finding
+    if finding is None or finding.worst is None:
+        return []
+    where = [short(finding.artifact), finding.run]
+    where += [f"line {finding.line}"] if finding.line else []
+    lines = [f"verdict: {headline(finding)}", f"  {', '.join(filter(None, where))}"]
+    lines += [f"  at {line}" for line in finding.lines[:_LINES]]
+    for checked in finding.results:
+        if not checked.comparison.agrees:
+            lines += list(_result(checked))
+    lines.append(f"  against {_AGAINST[finding.route]}, from the values that it received")
+    agreeing = [one.arg for one in finding.results if one.comparison.agrees]
+    if agreeing:
+        lines.append(f"  {', '.join(agreeing)}: as expected")
+    others = verification.count("differs") - 1
+    if others:
+        lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
+    lines += [f"  note: {verification.caveat}"] if verification.caveat else []
+    return lines
+
+
+def _result(checked: Checked) -> Iterator[str]:
+    comparison = checked.comparison
+    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
+    yield f"  {checked.arg}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+    far = f"{comparison.error:.3g} off"
+    if comparison.expected:
+        far += f", {comparison.relative:.2g} of it"
+    yield f"        {far}; {comparison.allowed:.3g} allowed ({comparison.why})"
+    yield f"        claims to be {checked.claim}"
+
+
+def coverage(verification: Verification) -> str:
+    """How many launches were checked, and what came of it."""
+    checked = len(verification.checks) - verification.count("unchecked")
+    return (
+        f"{checked} of {counted(len(verification.checks), 'launch')} checked "
+        f"({verification.coverage:.0%}): {verification.count('agrees')} agree, "
+        f"{verification.count('differs')} differ"
+    )
+
+
+def reasons(verification: Verification) -> list[str]:
+    """Why launches were not checked, the most frequent first."""
+    ordered = sorted(verification.reasons.items(), key=lambda pair: -pair[1])
+    return [f"not checked: {counted(count, 'launch')}: {reason}" for reason, count in ordered]
+
+
+def rows(checks: Sequence[LaunchCheck]) -> list[list[str]]:
+    """A table of launches, with its head."""
+    table = [["#", "kernel", "result", "against", "worst", "allowed", "of", "model"]]
+    several = len({one.run for one in checks}) > 1
+    for one in checks:
+        worst = max(one.results, key=_excess, default=None)
+        numbers = ["", "", ""]
+        if worst is not None:
+            comparison = worst.comparison
+            numbers = [f"{comparison.error:.2g}", f"{comparison.allowed:.2g}", worst.arg]
+        result = {"agrees": "agrees", "differs": "DIFFERS", "unchecked": "not checked"}[one.outcome]
+        name = f"{one.run} {one.label}" if several else one.label
+        row = [name, f"{one.kernel}{_together(one)}", result, one.route, *numbers]
+        table.append([*row, listed(one.lines)])
+    return table
+
+
+def _excess(checked: Checked) -> float:
+    comparison = checked.comparison
+    if not comparison.allowed:
+        return float("inf") if comparison.error else 0.0
+    return comparison.error / comparison.allowed
+
+
+def _together(check: LaunchCheck) -> str:
+    others = ", ".join(f"#{one}" for one in check.together)
+    return f" (with {others})" if others else ""

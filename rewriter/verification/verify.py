@@ -1,0 +1,216 @@
+"""Walks through the calls of a dump with saved values, and judges each launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rewriter.artifact.naming.fragment import fragments
+from rewriter.artifact.naming.graph import FxGraph, parse
+from rewriter.core.errors import RewriterError
+from rewriter.dump import graphs
+from rewriter.dump.reading import RunDump, RunStep, open_dump
+from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import Launch
+from rewriter.verification import calls, received
+from rewriter.verification.bounded import UncheckedError
+from rewriter.verification.bounded import received as exact
+from rewriter.verification.evaluate import TensorType
+from rewriter.verification.fragments import check_fragment
+from rewriter.verification.judge import compare
+from rewriter.verification.types import Checked, LaunchCheck, Verification
+from rewriter.verification.whole_graph import WholeGraph
+
+_CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
+_SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
+_NO_GRAPH = (
+    "a C++ kernel says nothing of what it computes, and neither an entry of Inductor's cache nor a "
+    "debug directory is there that does"
+)
+
+
+def verify(dump: Path, *, progress: Callable[[int, int], None] | None = None) -> Verification:
+    """Judge every launch of a dump by what it claims to compute, on the values that it received.
+
+    Raises `RewriterError` where there is no dump, or none that has values.
+    """
+    opened = open_dump(dump)
+    if not any(run.saves for run in opened.runs):
+        raise RewriterError(
+            "nothing-saved",
+            f"{dump} holds no values of launches",
+            hint="Record them: `rewriter run … --probe save --args all --when both`.",
+        )
+    checks: list[LaunchCheck] = []
+    total = sum(len(run.steps) for run in opened.runs) if progress is not None else 0
+    for run in opened.runs:
+        for check in _Call(run, graphs.read(run.path.parent.parent, run.sha256)).checks():
+            checks.append(check)
+            if progress is not None:
+                progress(len(checks), total)
+    return Verification(tuple(checks), opened.caveat)
+
+
+class _Call:
+    """One call of one wrapper."""
+
+    def __init__(self, run: RunDump, text: str) -> None:
+        self._run = run
+        self._wrapper = wrapper_of(run)
+        self._launches: Mapping[int, Launch] = {}
+        self._source = b""
+        self._fragments: Mapping[str, FxGraph] = {}
+        if self._wrapper is not None:
+            self._launches = {one.index: one for one in self._wrapper.launches}
+            self._source = self._wrapper.plain.data
+            self._fragments = fragments(self._source.decode("utf-8", "replace"))
+        graph = parse(text) if text else None
+        self._graph = None if graph is None else self._whole(graph)
+
+    def _whole(self, graph: FxGraph) -> WholeGraph | None:
+        if self._wrapper is None or not self._wrapper.located.entries:
+            return None
+        rows = self._inputs()
+        tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
+        if not any(name in graph.types for name in tensors):
+            return None
+        return WholeGraph(graph, self._wrapper.located, self._run, tensors, _sizes(graph, rows))
+
+    def _inputs(self) -> list[TensorRow | ScalarRow]:
+        steps = self._run.steps
+        rows = self._run.rows(steps[0]) if steps and steps[0].launch is None else []
+        return [row for row in rows if isinstance(row, (TensorRow, ScalarRow))]
+
+    def checks(self) -> Iterator[LaunchCheck]:
+        for step in self._run.steps:
+            if step.launch is not None:
+                yield self._check(step)
+
+    def _check(self, step: RunStep) -> LaunchCheck:
+        assert step.launch is not None
+        facts = self._run.launch_row(step.launch)
+        lines = self._run.names.lines.get(step.launch, ())
+        base = LaunchCheck(
+            self._run.name,
+            step.launch,
+            step.iteration,
+            step.kernel,
+            facts.kind,
+            facts.line,
+            "unchecked",
+            lines=tuple(lines),
+            artifact=self._run.artifact,
+        )
+        launch = self._launches.get(step.launch)
+        if launch is None or launch.kernel != step.kernel:
+            return replace(base, reason="the dump has no copy of the wrapper")
+        try:
+            return self._judged(base, step, launch)
+        except UncheckedError as error:
+            return replace(base, reason=str(error))
+
+    def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
+        rows = self._run.rows(step)
+        given, written = received.given(rows), received.written(rows)
+        if not written:
+            return replace(base, reason="it wrote nothing that was saved")
+        by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
+        if launch.kind in _CALLED and self._wrapper is not None:
+            by_call = self._by_call(launch, given, written)
+        outcome = None
+        if self._graph is not None and not launch.repeats and self._is_entry(launch):
+            outcome = self._graph.check(launch, given, written)
+        if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
+            return replace(base, outcome="differs", route="operator", results=tuple(by_call))
+        if outcome is not None and outcome.results:
+            wrong = [x for x in outcome.results if not x.comparison.agrees]
+            return replace(
+                base,
+                outcome="differs" if wrong else "agrees",
+                route="graph",
+                results=tuple(outcome.results),
+                together=outcome.group,
+                reason=_partly(outcome.unknown),
+            )
+        if isinstance(by_call, list):
+            return replace(base, outcome="agrees", route="operator", results=tuple(by_call))
+        fragment = self._fragments.get(launch.kernel)
+        if fragment is not None:
+            results = check_fragment(fragment, launch, self._run, given, written)
+            wrong = [x for x in results if not x.comparison.agrees]
+            return replace(
+                base,
+                outcome="differs" if wrong else "agrees",
+                route="fragment",
+                results=tuple(results),
+            )
+        if launch.kind in _CALLED:
+            return replace(base, reason=str(by_call))
+        if outcome is not None:
+            return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
+        if launch.kind == "cpp":
+            return replace(base, reason=_NO_GRAPH)
+        return replace(base, reason=f"a launch of kind {launch.kind} has no program beside it")
+
+    def _is_entry(self, launch: Launch) -> bool:
+        entries = self._wrapper.located.entries if self._wrapper is not None else ()
+        return any(launch.scope == one.name for one in entries)
+
+    def _by_call(
+        self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]
+    ) -> list[Checked] | UncheckedError:
+        """The results against the operator that the launch calls."""
+        if self._wrapper is None or self._wrapper.language != "python":
+            return UncheckedError("the arguments of a call in C++ are not read without a graph")
+        point = launch.insertion_point
+        text = self._source[point.start : point.end].decode("utf-8", "replace")
+        known = {}
+        try:
+            for argument in launch.args:
+                if (row := given.get(argument.name)) is not None and argument.role != "out":
+                    known[argument.expr] = exact(received.load(self._run, row))
+            values = calls.outputs(calls.evaluate(text, launch, known))
+            results = [x for x in launch.args if x.role == "out" and x.name in written]
+            results = list({x.name: x for x in results}.values())
+            if not results:
+                return UncheckedError("what it wrote was not saved")
+            found = []
+            for value, argument in zip(values, results, strict=False):
+                if value is None:
+                    continue
+                row = written[argument.name]
+                got = received.load(self._run, row)
+                if got.numel() != value.value.numel():
+                    return UncheckedError("its results have other shapes than the operator's")
+                kind = TensorType(value.dtype, tuple(value.value.shape), value.value.stride())
+                ways = [compare(x, value) for x in received.layouts(got, row, kind)]
+                best = next((one for one in ways if one.agrees), ways[0])
+                found.append(Checked(argument.name, launch.kernel, best))
+        except UncheckedError as error:
+            return error
+        return found or UncheckedError("what it wrote was not saved")
+
+
+def _partly(unknown: list[str]) -> str:
+    return f"not of {', '.join(unknown)}: no node of the graph" if unknown else ""
+
+
+def _sizes(graph: FxGraph, rows: list[TensorRow | ScalarRow]) -> dict[str, int]:
+    """The sizes that a graph has names for, by what the call was given."""
+    by_name = {row.arg: row for row in rows}
+    sizes: dict[str, int] = {}
+    for name, text in graph.types.items():
+        row = by_name.get(name)
+        if isinstance(row, ScalarRow) and (match := _SYMBOL.fullmatch(text)):
+            if isinstance(row.value, str) and row.value.lstrip("-").isdecimal():
+                sizes[match[1]] = sizes[name] = int(row.value)
+        elif isinstance(row, TensorRow):
+            inside = text.partition("[")[2].partition("]")[0]
+            parts = [one.strip() for one in inside.split(",") if one.strip()]
+            if len(parts) == len(row.shape):
+                pairs = zip(parts, row.shape, strict=True)
+                sizes |= {part: size for part, size in pairs if part.isidentifier()}
+    return sizes

@@ -1,0 +1,292 @@
+"""What launches claim by the graph that their wrapper was compiled from.
+
+A wrapper does not say which node of the graph a buffer holds. Its data flow does in part: inputs,
+outputs, calls of operators and what lies between (`artifact/naming/attribution.py`). For the rest,
+the values do: of the nodes that a launch can compute from what it received, those that agree with
+what it wrote. A buffer of which neither is known is no node: half of a sum, or its squares. What
+reads it is then judged from what its producer had received, both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from rewriter.artifact.naming.attribution import held_values
+from rewriter.artifact.naming.graph import FxGraph
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.names import canonical
+from rewriter.locate.types import Argument, Launch, Located
+from rewriter.verification import received
+from rewriter.verification.bounded import Bounded, UncheckedError
+from rewriter.verification.bounded import received as exact
+from rewriter.verification.evaluate import Evaluator, TensorType
+from rewriter.verification.judge import compare
+from rewriter.verification.types import Checked, Comparison
+
+# What Inductor leaves to a library, but where the name of a kernel has it.
+_HEAVY = (
+    "mm bmm addmm baddbmm convolution convolution_backward _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention _linear_pointwise _convolution_pointwise linear sort topk "
+    "_fft_c2c _embedding_bag triton_kernel_wrapper_functional auto_functionalized "
+)
+_MOST = 48  # nodes that are tried for one buffer
+
+
+@dataclass
+class GraphOutcome:
+    """What the graph says of one launch. `unknown` are buffers that it wrote and that are no node,
+    `near` those of them that are nearly one; `group` are the launches whose inputs were used."""
+
+    results: list[Checked] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    group: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A value that a launch left: the nodes that it is, none if it is no node."""
+
+    nodes: tuple[str, ...]
+    run: RunDump
+    row: TensorRow
+    made: int
+    sources: Mapping[str, Bounded]
+    group: tuple[int, ...] = ()
+
+
+class WholeGraph:
+    """Follows one call through its launches, in the order in which they ran."""
+
+    def __init__(
+        self,
+        graph: FxGraph,
+        located: Located,
+        run: RunDump,
+        inputs: Mapping[str, TensorRow],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._graph, self._run, self._inputs = graph, run, inputs
+        self._sizes = sizes
+        entry = located.entries[0]
+        self._claims = held_values(located.launches, entry, graph)
+        self._copied = {
+            node.reads[0]: node.reads[1]
+            for node in graph.nodes.values()
+            if node.operator == "copy_" and len(node.reads) == 2
+        }
+        self._held: dict[str, _Held] = {}
+        self._taken: set[str] = set()
+        self._types = Evaluator(graph, {}, sizes)
+
+    def check(
+        self,
+        launch: Launch,
+        given: Mapping[str, TensorRow],
+        written: Mapping[str, TensorRow],
+    ) -> GraphOutcome:
+        """Judge a launch by the graph, and remember what its results are."""
+        known, group = self._known(launch, given)
+        is_call = launch.kind not in ("cpp", "triton")
+        outcome = GraphOutcome(group=group)
+        evaluator = Evaluator(self._graph, known, self._sizes)
+        forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
+        computable = evaluator.computable(frozenset() if is_call else forbidden)
+        found: dict[str, tuple[str, ...]] = {}
+        for name, argument, row in self._results(launch, written):
+            got = received.load(self._run, row)
+            claim = self._claim(argument, launch)
+            candidates = self._candidates(launch, row, computable, known, is_call=is_call)
+            nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+            found[name] = nodes
+            if checked is not None:
+                outcome.results.append(checked)
+            else:
+                outcome.unknown.append(name)
+        self._remember(launch, written, found, known, group)
+        return outcome
+
+    def _known(
+        self, launch: Launch, given: Mapping[str, TensorRow]
+    ) -> tuple[dict[str, Bounded], tuple[int, ...]]:
+        """The nodes whose values a launch was given."""
+        known: dict[str, Bounded] = {}
+        group: set[int] = set()
+        for argument in launch.args:
+            row = given.get(argument.name)
+            if argument.type != "tensor" or argument.role == "out" or row is None:
+                continue
+            variable = _variable(argument)
+            held = self._held.get(variable) or self._held.get(argument.buffer)
+            if held is None:
+                if variable in self._graph.types:
+                    self._add(known, (variable,), row, self._inputs.get(variable))
+            elif held.nodes:
+                self._add(known, held.nodes, row, held.row)
+            else:
+                known |= {name: one for name, one in held.sources.items() if name not in known}
+                group |= {held.made, *held.group}
+        for name in self._graph.inputs:  # numbers among the inputs
+            if name in self._sizes:
+                known[name] = self._sizes[name]  # type: ignore[assignment]
+        return known, tuple(sorted(group - {launch.index}))
+
+    def _add(
+        self,
+        known: dict[str, Bounded],
+        nodes: tuple[str, ...],
+        row: TensorRow,
+        whole: TensorRow | None,
+    ) -> None:
+        for node in nodes:
+            kind = self._types.type_of(node)
+            source = row
+            if kind is not None and kind.numel not in (None, row.size):
+                if whole is None or whole.size != kind.numel:
+                    continue
+                source = whole  # the launch reads a part of it
+            tensor = received.load(self._run, source)
+            known[node] = exact(received.layouts(tensor, source, kind)[0])
+
+    def _results(
+        self, launch: Launch, written: Mapping[str, TensorRow]
+    ) -> Iterator[tuple[str, Argument, TensorRow]]:
+        seen = set()
+        for argument in launch.args:
+            row = written.get(argument.name)
+            if row is not None and argument.role != "in" and argument.name not in seen:
+                seen.add(argument.name)
+                yield argument.name, argument, row
+
+    def _claim(self, argument: Argument, launch: Launch) -> str:
+        """The node that a buffer has to hold, by the data flow; empty where that is not known."""
+        if argument.buffer in self._copied:
+            return self._graph.base(self._copied[argument.buffer])
+        return self._claims.get((argument.buffer, launch.index), "")
+
+    def _candidates(
+        self,
+        launch: Launch,
+        row: TensorRow,
+        computable: set[str],
+        known: Mapping[str, Bounded],
+        *,
+        is_call: bool,
+    ) -> list[str]:
+        """The nodes that a buffer may hold, the likeliest first."""
+        operator = canonical(launch.kernel)
+        found = []
+        for node in self._graph.nodes.values():
+            if node.name not in computable or node.name in known or node.is_view:
+                continue
+            source = self._graph.nodes.get(node.reads[0]) if node.item is not None else node
+            if source is None or node.operator == "copy_":
+                continue
+            if is_call and operator not in (source.operator, source.operator.rstrip("_")):
+                continue
+            if is_call and node.name in self._taken:
+                continue
+            kind = self._types.type_of(node.name)
+            if kind is not None and _fits(kind, row):
+                found.append(node.name)
+        used = {name for node in self._graph.nodes.values() for name in node.reads}
+        # What a kernel writes is needed later: the last of a chain before those inside of it.
+        found.sort(key=lambda name: name in used)
+        return found[:_MOST]
+
+    def _judge(
+        self,
+        evaluator: Evaluator,
+        claim: str,
+        candidates: list[str],
+        got: torch.Tensor,
+        row: TensorRow,
+        computable: set[str],
+    ) -> tuple[tuple[str, ...], Checked | None]:
+        """The nodes that a result is, and how it was judged; nothing where it is no node."""
+        kind = self._types.type_of(claim) if claim else None
+        if claim in computable and kind is not None and _fits(kind, row):
+            comparison = self._compare(evaluator, claim, got, row)
+            if comparison.agrees:
+                return (claim,), Checked(row.arg, self._text(claim), comparison)
+            above = self._ancestors(claim)
+            others = [one for one in candidates if one != claim and one not in above]
+            for name in others:
+                other = self._compare(evaluator, name, got, row)
+                if other.agrees:
+                    return (name,), Checked(row.arg, self._text(name), other)
+            return (claim,), Checked(row.arg, self._text(claim), comparison)
+        agreeing: list[tuple[str, Comparison]] = []
+        for name in candidates:
+            try:
+                comparison = self._compare(evaluator, name, got, row)
+            except UncheckedError:
+                continue
+            if comparison.agrees and comparison.unsure < max(1, comparison.numel):
+                agreeing.append((name, comparison))
+        if not agreeing:
+            return ((claim,) if claim else ()), None
+        names = tuple(name for name, _ in agreeing)
+        return names, Checked(row.arg, self._text(names[0]), agreeing[0][1])
+
+    def _compare(
+        self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
+    ) -> Comparison:
+        expected = evaluator.value(name)
+        if not isinstance(expected, Bounded):
+            raise UncheckedError(f"{name} is no tensor")
+        kind = self._types.type_of(name)
+        known = TensorType(
+            expected.dtype,
+            tuple(expected.value.shape),
+            kind.stride if kind is not None else tuple(expected.value.stride()),
+        )
+        ways = received.layouts(got, row, known)
+        found = [compare(one, expected) for one in ways]
+        return next((one for one in found if one.agrees), found[0])
+
+    def _remember(
+        self,
+        launch: Launch,
+        written: Mapping[str, TensorRow],
+        found: Mapping[str, tuple[str, ...]],
+        known: Mapping[str, Bounded],
+        group: tuple[int, ...],
+    ) -> None:
+        for name, argument, row in self._results(launch, written):
+            nodes = found[name]
+            self._taken.update(nodes)
+            sources = {} if nodes else dict(known)
+            held = _Held(nodes, self._run, row, launch.index, sources, group)
+            self._held[_variable(argument)] = held
+            self._held[argument.buffer] = held
+
+    def _ancestors(self, name: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            node = self._graph.nodes.get(waiting.pop())
+            for read in node.reads if node is not None else ():
+                if read not in found:
+                    found.add(read)
+                    waiting.append(read)
+        return found
+
+    def _text(self, name: str) -> str:
+        node = self._graph.nodes.get(name)
+        return f"{name} = {node.call}" if node is not None and node.call else name
+
+
+def _variable(argument: Argument) -> str:
+    """The variable of the wrapper that an argument is, or is a view of."""
+    return argument.expr if argument.expr.isidentifier() else argument.buffer
+
+
+def _fits(kind: TensorType, row: TensorRow) -> bool:
+    dtype = str(kind.dtype).removeprefix("torch.")
+    return dtype == row.dtype and kind.numel in (None, row.size)

@@ -1,0 +1,127 @@
+"""The bound of each rule: what eager float32 computes stays inside, another formula does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rewriter.verification.bounded import UncheckedError, received  # noqa: E402
+from rewriter.verification.evaluate import operator_named, run  # noqa: E402
+from rewriter.verification.judge import compare  # noqa: E402
+
+_X, _Y, _Z = (64, 96), (96, 32), (64, 96)
+# An operator of ATen, the shapes of its tensors, and what else it takes.
+_CASES: list[tuple[str, tuple[tuple[int, ...], ...], tuple[Any, ...], dict[str, Any]]] = [
+    ("add.Tensor", (_X, _Z), (), {}),
+    ("add.Tensor", (_X,), (0.1,), {}),
+    ("sub.Tensor", (_X, _Z), (), {"alpha": 3}),
+    ("mul.Tensor", (_X, _Z), (), {}),
+    ("div.Tensor", (_X, _Z), (), {}),
+    ("div.Tensor", (_X,), (3,), {}),
+    ("exp.default", (_X,), (), {}),
+    ("erf.default", (_X,), (), {}),
+    ("tanh.default", (_X,), (), {}),
+    ("sigmoid.default", (_X,), (), {}),
+    ("rsqrt.default", ((1,),), (), {}),
+    ("pow.Tensor_Scalar", (_X,), (3,), {}),
+    ("relu.default", (_X,), (), {}),
+    ("maximum.default", (_X, _Z), (), {}),
+    ("clamp.default", (_X,), (-0.3, 0.7), {}),
+    ("sum.dim_IntList", (_X,), ([1],), {}),
+    ("sum.default", (_X,), (), {}),
+    ("mean.dim", (_X,), ([0, 1],), {}),
+    ("cumsum.default", (_X,), (1,), {}),
+    ("mm.default", (_X, _Y), (), {}),
+    ("bmm.default", ((4, 8, 16), (4, 16, 8)), (), {}),
+    ("addmm.default", ((32,), _X, _Y), (), {"alpha": 0.3, "beta": 1.7}),
+    ("convolution.default", ((2, 3, 8, 8), (4, 3, 3, 3), (4,)),
+     ([1, 1], [1, 1], [1, 1], False, [0, 0], 1), {}),
+    ("amax.default", (_X,), ([-1], True), {}),
+    ("permute.default", (_X,), ([1, 0],), {}),
+    ("_softmax.default", (_X,), (-1, False), {}),
+    ("gelu.default", (_X,), (), {}),
+    ("native_layer_norm.default", (_X,), ([96], None, None, 1e-5), {}),
+    ("var_mean.correction", (_X,), ([1],), {"correction": 0, "keepdim": True}),
+    ("constant_pad_nd.default", (_X,), ([1, 2],), {}),
+]  # fmt: skip
+
+
+def _tensors(name: str, shapes: tuple[tuple[int, ...], ...], seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    made = [torch.randn(shape, generator=generator) * 3 for shape in shapes]
+    # What cancels may be off by more than a thousandth of what is left.
+    return [x.abs() + 0.1 if name.startswith(("sum", "mean", "rsqrt")) else x for x in made]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "rest", "keywords"), _CASES, ids=[f"{x[0]}-{len(x[2])}" for x in _CASES]
+)
+def test_eager_float32_is_inside_of_the_bound_and_another_value_is_not(
+    name: str, shapes: tuple[Any, ...], rest: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    operator = operator_named(["aten", *name.split(".")])
+    for seed in range(3):
+        tensors = _tensors(name, shapes, seed)
+        wrote = operator(*tensors, *rest, **keywords)
+        expected = run(operator, (*map(received, tensors), *rest), keywords, None)
+        first_wrote = wrote[0] if isinstance(wrote, tuple) else wrote
+        first = expected[0] if isinstance(expected, tuple) else expected
+        found = compare(first_wrote, first)
+        assert found.agrees, found
+        # One element that is off by a thousandth of the largest.
+        wrong = first_wrote.clone(memory_format=torch.contiguous_format)
+        at = int(wrong.abs().reshape(-1).argmax())
+        wrong.reshape(-1)[at] *= 1.001
+        assert compare(wrong, first).wrong == 1
+
+
+def test_a_sum_in_another_order_is_inside() -> None:
+    x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1))
+    expected = run(operator_named(["aten", "sum", "default"]), (received(x),), {}, None)
+    one_by_one = torch.cumsum(x, 0)[-1]
+    assert compare(one_by_one, expected).agrees
+    assert not compare(x[1:].sum() + 1, expected).agrees
+
+
+def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
+    x = torch.tensor([1.0, 1.0 + 2**-23, 3.0])
+    third = run(operator_named(["aten", "div", "Tensor"]), (received(x), 3), {}, None)
+    again = run(operator_named(["aten", "mul", "Tensor"]), (third, 3), {}, None)
+    larger = run(operator_named(["aten", "gt", "Scalar"]), (again, 1.0), {}, torch.bool)
+    found = compare(torch.tensor([True, True, False]), larger)
+    assert (found.wrong, found.unsure) == (1, 2)
+
+
+def test_integers_are_exact() -> None:
+    x = torch.arange(5)
+    expected = run(operator_named(["aten", "mul", "Tensor"]), (received(x), 3), {}, torch.int64)
+    assert compare(x * 3, expected).agrees
+    assert compare(x * 3 + (x == 4), expected).wrong == 1
+
+
+def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
+    x = torch.randn(512, generator=torch.Generator().manual_seed(2))
+    convert = operator_named(["prims", "convert_element_type", "default"])
+    half = run(convert, (received(x), torch.bfloat16), {}, torch.bfloat16)
+    back = run(convert, (half, torch.float32), {}, torch.float32)
+    assert compare(x, back).agrees
+    found = compare(x.bfloat16().float(), back)
+    assert found.agrees
+    assert "conversion to bfloat16" in found.why
+    assert not compare(x * 1.02, back).agrees
+
+
+def test_infinities_of_the_narrower_type_are_expected() -> None:
+    x = torch.tensor([100.0, 1.0, float("nan"), float("inf")])
+    expected = run(operator_named(["aten", "exp", "default"]), (received(x),), {}, torch.float32)
+    assert compare(torch.exp(x), expected).agrees
+    assert compare(torch.tensor([1.0, 1.0, 0.0, 1.0]), expected).wrong == 4
+
+
+@pytest.mark.parametrize("name", ["rand_like.default", "native_dropout.default", "bernoulli.p"])
+def test_random_numbers_are_not_judged(name: str) -> None:
+    with pytest.raises(UncheckedError, match="random"):
+        run(operator_named(["aten", *name.split(".")]), (received(torch.ones(3)), 0.5), {}, None)

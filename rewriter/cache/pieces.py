@@ -14,6 +14,7 @@ from rewriter.artifact import saved_directory, saved_layers
 from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.saved_directory import INDEX
 from rewriter.artifact.saved_layers import PieceNames
+from rewriter.cache.slots import Slot
 from rewriter.cache.usage import Process, Usage
 from rewriter.core.errors import RewriterError
 from rewriter.dump.processes import PieceOfModel, ProcessNames
@@ -34,6 +35,16 @@ def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]
         for process in usage.processes.values()
         if (names := _of_process(process, hashes, read)) != ProcessNames()
     }
+
+
+def titles(usage: Usage, slots: Iterable[Slot]) -> dict[Path, str]:
+    """The pieces of the model that wrappers are for, by the paths of these, as far as known."""
+    paths = {slot.path.stem: slot.path for slot in slots}
+    found: dict[Path, dict[str, None]] = {}
+    for names in of_usage(usage, {key: str(path) for key, path in paths.items()}).values():
+        for path, pieces in names.pieces.items():
+            found.setdefault(Path(path), {}).update(dict.fromkeys(map(str, pieces)))
+    return {path: "; ".join(pieces) for path, pieces in found.items()}
 
 
 def _of_process(process: Process, hashes: Mapping[str, str], read: _Reader) -> ProcessNames:

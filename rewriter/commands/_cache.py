@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.cache.journal import Running
@@ -23,15 +23,56 @@ _FEW = 3  # kernels and source nodes in a line of a table
 _NAMED = 8  # wrappers in a message
 
 
+@dataclass(frozen=True)
+class OtherCache:
+    """A cache that is not where torch puts it: that of an `engine`, or of a program (empty)."""
+
+    engine: str
+    cache: Cache
+
+
+def show_others(others: Sequence[OtherCache]) -> None:
+    """The caches of serving engines, in a line each."""
+    for one in others[:_NAMED]:
+        newest = one.cache.slots[0].modified
+        message(
+            f"{one.engine}: {counted(len(one.cache.slots), 'wrapper')} in {one.cache.directory}, "
+            f"the newest of {_when(newest)}"
+        )
+    if others:
+        rest = len(others) - _NAMED
+        more = f"{counted(rest, 'more cache')} of serving engines; " if rest > 0 else ""
+        message(f"{more}`rewriter cache list --dir DIRECTORY` lists one of them")
+
+
+def show_used(
+    chosen: Chosen,
+    parts: Mapping[str, Names],
+    used: Sequence[OtherCache],
+    gone: Sequence[Path],
+    titles: Mapping[Path, str],
+) -> None:
+    """The wrappers that a program used, with the pieces of the model that they are, if known."""
+    head, *rows = _table(chosen, parts)
+    if titles:
+        head.append("piece of the model")
+        rows = [[*row, titles.get(x.path, "")] for row, x in zip(rows, chosen.slots, strict=True)]
+    if rows:
+        say(*table([head, *rows]))
+    for name, reason in chosen.broken:
+        message(f"warning: {name} cannot be read: {reason}")
+    for one in used:
+        message(f"{counted(len(one.cache.slots), 'wrapper')} used in {one.cache.directory}")
+    for directory in gone:
+        message(f"the program used a cache that is gone by now: {directory}")
+
+
 def show_listing(
     cache: Cache, chosen: Chosen, parts: Mapping[str, Names], running: Running | None
 ) -> None:
-    head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
-    head += ["model"] if parts else []
-    head += ["trained with"] if any(part.partner for part in parts.values()) else []
-    rows = [_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots]
-    if rows:
-        say(*table([head, *(row[: len(head)] for row in rows)]))
+    rows = _table(chosen, parts)
+    if rows[1:]:
+        say(*table(rows))
     for name, reason in chosen.broken:
         message(f"warning: {name} cannot be read: {reason}")
     for name in cache.foreign:
@@ -43,6 +84,15 @@ def show_listing(
         + (f", {counted(cache.kernels, 'file')} of kernels" if cache.kernels else "")
     )
     _show_running(running)
+
+
+def _table(chosen: Chosen, parts: Mapping[str, Names]) -> list[list[str]]:
+    """The rows of wrappers, behind that of the heads."""
+    head = ["wrapper", "when", "graph", "language", "launches", "kernels", "source nodes", "state"]
+    head += ["model"] if parts else []
+    head += ["trained with"] if any(part.partner for part in parts.values()) else []
+    rows = (_row(slot, parts.get(slot.wrapper.name, NO_NAMES)) for slot in chosen.slots)
+    return [head, *(row[: len(head)] for row in rows)]
 
 
 def _row(slot: Slot, part: Names) -> list[str]:

@@ -3,39 +3,94 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import parts_of
-from rewriter.cache import clear, journal, location, mutate
+from rewriter.cache import clear, journal, layouts, location, mutate, pieces
+from rewriter.cache.discover import discover
+from rewriter.cache.requirements import nothing_compiled
 from rewriter.cache.select import Choice, Chosen, choose, named
 from rewriter.cache.session import reading, writing
-from rewriter.cache.slots import Cache
+from rewriter.cache.slots import Cache, scan
 from rewriter.commands import _cache as text
 from rewriter.commands import _program
+from rewriter.commands._cache import OtherCache
 from rewriter.commands._documents import cache as documents
 from rewriter.commands._output import emit
 from rewriter.commands._parser import behind_dashes
 from rewriter.commands._program import choice
-from rewriter.core.errors import DIFFERS, OK, RewriterError
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.core.text import counted
 
 
 def act_list(arguments: argparse.Namespace) -> int:
-    cache = reading(location.existing(arguments.dir), message)
     kernels = tuple(arguments.kernels.split(",")) if arguments.kernels else None
+    if (command := behind_dashes(arguments)) is not None:
+        globs = tuple(arguments.globs[: len(arguments.globs) - len(command)])
+        return _list_used(arguments, command, choice(arguments, globs, kernels))
+    others = _others() if arguments.dir is None else ()
+    directory = location.directory(arguments.dir)
+    if others and not directory.is_dir():
+        cache = Cache(directory, (), 0, (), ())
+    else:
+        cache = reading(location.existing(arguments.dir), message)
     wanted = choice(arguments, tuple(arguments.globs), kernels)
     chosen = choose(cache, wanted, now=time.time())
     parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
     if arguments.json:
-        emit(documents.list_document(cache, chosen, parts, _running(cache)))
+        emit(documents.list_document(cache, chosen, parts, _running(cache), others))
         return OK
     text.show_listing(cache, chosen, parts, _running(cache))
+    text.show_others(others)
     if wanted != Choice() and cache.slots and not (chosen.slots or chosen.broken):
         raise _none_chosen(cache)
     return OK
+
+
+def _others() -> tuple[OtherCache, ...]:
+    """The caches of serving engines, the newest first. One that cannot be read is left out."""
+    found = []
+    for engine, directory in layouts.known():
+        with suppress(RewriterError):
+            found.append(OtherCache(engine, scan(directory)))
+    filled = (one for one in found if one.cache.slots)
+    return tuple(sorted(filled, key=lambda one: -one.cache.slots[0].modified))
+
+
+def _list_used(arguments: argparse.Namespace, command: Sequence[str], wanted: Choice) -> int:
+    """The wrappers that a program uses, in all of its caches: it runs once, as it is."""
+    directory = location.directory(arguments.dir)
+    added = {} if arguments.dir is None else {location.VARIABLE: str(directory)}
+    ended, used = discover(command, added, message, quiet=arguments.json)
+    if ended.interrupted:
+        return INTERRUPTED
+    caches = [scan(path) for path in used.directories if path.is_dir()]
+    paths = set(used.wrappers)
+    slots = tuple(slot for cache in caches for slot in cache.slots if slot.path in paths)
+    gone = [path for path in used.directories if not path.exists()]
+    if not slots and not gone and ended.code == 0:
+        raise nothing_compiled(directory, Choice(), ())
+    merged = Cache(directory, tuple(sorted(slots, key=lambda slot: -slot.modified)), 0, (), ())
+    chosen = choose(merged, wanted, now=time.time())
+    parts = parts_of([slot.wrapper for slot in chosen.slots], Compilations())
+    others = tuple(
+        OtherCache("", replace(cache, slots=mine))
+        for cache in caches
+        if (mine := tuple(slot for slot in slots if slot.directory == cache.directory))
+    )
+    if arguments.json:
+        emit(documents.list_document(merged, chosen, parts, None, others))
+    else:
+        text.show_used(chosen, parts, others, gone, pieces.titles(used, chosen.slots))
+    if ended.code != 0:
+        message(f"{shlex.join(command)}: {ended}")
+    return OK if ended.code == 0 else DIFFERS
 
 
 def act_status(arguments: argparse.Namespace) -> int:

@@ -6,13 +6,16 @@ import argparse
 import os
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rewriter.cache import location
 from rewriter.cache.run import Request
 from rewriter.cache.select import Choice
+from rewriter.cache.usage import Usage, Watch
 from rewriter.commands import _cache_run as report
 from rewriter.commands import _program, _triage
 from rewriter.commands._cache_run import ProbedRun
@@ -37,7 +40,12 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     program.require(command)
     taken = Steps(quiet=arguments.json)
     given = StandardInput()
-    plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, {})
+    with tempfile.TemporaryDirectory(prefix="rewriter-watch-") as place:
+        # What it uses is known then, and it need not run once more to learn that.
+        watch = Watch(Path(place), Path(place))
+        added = watch.environment(os.environ)
+        plain = _start(arguments, command, given, taken, _triage.AS_IT_IS, added)
+        used = watch.usage()
     if plain is not None and plain.interrupted:
         return _triage.interrupted(taken, json=arguments.json)
     blocking = None
@@ -52,7 +60,7 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             return _triage.interrupted(taken, json=arguments.json)
     if plain is None and blocking is None:
         return _triage.nothing(taken, json=arguments.json)
-    return _probed(arguments, command, given, taken, blocking=blocking is not None)
+    return _probed(arguments, command, given, taken, used, blocking=blocking is not None)
 
 
 def _probed(
@@ -60,6 +68,7 @@ def _probed(
     command: Sequence[str],
     given: StandardInput,
     taken: Steps,
+    used: Usage,
     *,
     blocking: bool,
 ) -> int:
@@ -85,6 +94,7 @@ def _probed(
                 redirected=arguments.json,
                 command=shlex.join(words),
                 stdin=given,
+                used=used,
             )
         )
     except RewriterError:

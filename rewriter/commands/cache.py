@@ -23,6 +23,7 @@ def add(parser: Parser) -> None:
 
 
 def _add_list(parser: Parser) -> None:
+    parser.takes = "[GLOB ...] [-- COMMAND ...]"
     _add_globs(parser)
     parser.group(_options.WRAPPERS).add_argument(
         "--kernels", metavar="GLOB[,GLOB…]", help="only wrappers that launch these"
@@ -31,6 +32,7 @@ def _add_list(parser: Parser) -> None:
     parser.add_examples(
         ("the newest wrappers", "rewriter cache list --newest 5"),
         ("those that launch a kernel", "rewriter cache list --since 10m --kernels '*softmax*'"),
+        ("those that a program uses, wherever", "rewriter cache list -- python serve.py"),
     )
 
 

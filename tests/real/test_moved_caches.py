@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from artifacts import get
-from caches import CUDA, MLP, bytes_of, cache, command, content, heed_interrupts
+from caches import CUDA, MLP, ROOT, bytes_of, cache, command, content, heed_interrupts, make
+from rewriter import cli
 from rewriter.cache import journal, startup
 from rewriter.cache.slots import scan
 
@@ -250,3 +251,83 @@ def test_the_hook_needs_the_backup_of_the_other_rooms() -> None:
     from rewriter.core.files import BACKUP
 
     assert startup._BACKUP == BACKUP
+
+
+# Leaves what a wrapper records that is called once, and dies.
+DIES = f"""
+sys.path.insert(0, {str(ROOT / "tests/support")!r})
+if "REWRITER_DUMP" in os.environ:
+    import dumps
+    launch = dumps.launch(0, "cpp_fused_add_0", [dumps.value("x")], [dumps.value("buf0", "out")])
+    dumps.write(pathlib.Path(os.environ["REWRITER_DUMP"]), [launch], artifact={Path(MLP).name!r})
+os.abort()
+"""
+
+
+def test_triage_of_a_program_that_moves_its_cache(
+    words: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    """What it uses is known from the run as it is: it runs once with probes, and not once more."""
+    program = words(f"load({str(tmp_path / 'own')!r}, {MLP!r})\n{DIES}")[3:]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "given")}
+    command = [sys.executable, "-m", "rewriter", "triage", "--json", "-d", str(tmp_path / "dump")]
+    done = subprocess.run(
+        [*command, *program[1:]], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)["run"]
+    assert (found["runs"], found["others"]) == (1, [str(tmp_path / "own")])
+    assert [verdict["artifact"] for verdict in found["verdicts"]] == [Path(MLP).name]
+    assert found["ended"]["signal"] == "SIGABRT"
+    assert {slot.state for slot in scan(tmp_path / "own").slots} == {"plain"}
+
+
+def test_list_of_a_program(words: Callable[[str], list[str]], tmp_path: Path) -> None:
+    """The wrappers that it used, and not the others in the same cache."""
+    make(tmp_path / "own", [MLP, CUDA])
+    program = words(f"load({str(tmp_path / 'own')!r}, {MLP!r})")[4:]
+    done = cache("list", "--json", *program)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["path"] for row in found["wrappers"]] == [str(tmp_path / "own" / MLP)]
+    assert found["others"] == [{"directory": str(tmp_path / "own"), "engine": "", "wrappers": 1}]
+    done = cache("list", *program)
+    assert "cabmlp0000  " in done.stdout
+    assert f"1 wrapper used in {tmp_path / 'own'}" in done.stderr
+    assert "error[nothing-compiled]" in cache("list", "--", "true").stderr
+    assert cache("list", "--", "false").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable", "folder"),
+    [
+        ("vLLM", "VLLM_CACHE_ROOT", "torch_compile_cache/torch_aot_compile/ab12/inductor_cache"),
+        ("vLLM", "VLLM_CACHE_ROOT", "torch_compile_cache/ab12/rank_0_0/inductor_cache"),
+        ("SGLang", "SGLANG_CACHE_DIR", "torch_compile_cache/ab/rank_0_0/backbone/inductor_cache"),
+        ("SGLang", "XDG_CACHE_HOME", "sglang/inductor"),
+    ],
+    ids=["vllm-aot", "vllm-rank", "sglang-piecewise", "sglang"],
+)
+def test_caches_of_engines_are_listed(
+    engine: str,
+    variable: str,
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("VLLM_CACHE_ROOT", "SGLANG_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "given"))
+    monkeypatch.setenv(variable, str(tmp_path))
+    make(tmp_path / folder, [MLP])
+    assert cli.main(["cache", "list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["wrappers"] == []
+    path = str(tmp_path / folder)
+    assert found["others"] == [{"directory": path, "engine": engine, "wrappers": 1}]
+    assert cli.main(["cache", "list"]) == 0
+    assert f"{engine}: 1 wrapper in {path}, " in capsys.readouterr().err
+    assert cli.main(["cache", "list", "--dir", path]) == 0
+    assert "cabmlp0000" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from rewriter.cache.journal import Running
 from rewriter.cache.mutate import Cleared, Placed, Refused
 from rewriter.cache.select import Chosen
 from rewriter.cache.slots import BackupKind, Cache, Slot, SlotState
+from rewriter.commands._cache import OtherCache
 from rewriter.commands._cache_run import ProbedRun
 from rewriter.commands._documents.instrument import SkippedEntry, skipped_entries
 from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
@@ -73,6 +74,14 @@ class RunningEntry(Entry, frozen=True, kw_only=True):
     others: Annotated[tuple[str, ...], Meta(description="Other caches that it put probes into")]
 
 
+class OtherCacheEntry(Entry, frozen=True, kw_only=True):
+    """A cache that is not where torch puts it."""
+
+    directory: str
+    engine: Annotated[str, Meta(description="vLLM, SGLang, or empty")]
+    wrappers: Count
+
+
 class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-list"):
     """`rewriter cache list --json`."""
 
@@ -82,6 +91,10 @@ class CacheListDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache
     foreign: Annotated[tuple[str, ...], Meta(description="Files that are no wrappers")]
     kernel_files: Count
     running: RunningEntry | None
+    others: Annotated[
+        tuple[OtherCacheEntry, ...],
+        Meta(description="Of serving engines, or with COMMAND, those that it used"),
+    ]
 
 
 class CacheStatusDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-status"):
@@ -181,7 +194,11 @@ class CacheRunDocument(Document, frozen=True, kw_only=True, tag="rewriter.cache-
 
 
 def list_document(
-    cache: Cache, chosen: Chosen, parts: Mapping[str, Names], running: Running | None
+    cache: Cache,
+    chosen: Chosen,
+    parts: Mapping[str, Names],
+    running: Running | None,
+    others: Sequence[OtherCache] = (),
 ) -> CacheListDocument:
     """The wrappers of a cache; `parts` says which part of the model each is."""
     return CacheListDocument(
@@ -193,6 +210,14 @@ def list_document(
         foreign=tuple(cache.foreign),
         kernel_files=cache.kernels,
         running=_running(running),
+        others=tuple(
+            OtherCacheEntry(
+                directory=str(one.cache.directory),
+                engine=one.engine,
+                wrappers=len(one.cache.slots),
+            )
+            for one in others
+        ),
     )
 
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact import saved_directory, saved_layers
 from rewriter.artifact.contained_wrappers import open_container
+from rewriter.artifact.containers.aot_compile import layers_by_piece
 from rewriter.artifact.saved_directory import INDEX
 from rewriter.artifact.saved_layers import PieceNames
 from rewriter.cache.slots import Slot
 from rewriter.cache.usage import Process, Usage
 from rewriter.core.errors import RewriterError
+from rewriter.core.pickle_reader import Pickle
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 
 _GRAPH = "computation_graph.py"
+_MODELS = "torch_aot_compile"
 _CACHES = ("fxgraph", "aotautograd")  # entries of these are no pieces
 _RANK = re.compile(r"rank_?\d+(?:_\d+)?")
 _MOST_PIECES = 2000
@@ -113,10 +117,17 @@ class _Reader:
                     yield from ((wrapper.stem, self._piece(path, name)) for name in names)
             return
         artifact = open_container(path) if path.is_file() else None
-        for one in artifact.wrappers if artifact is not None else ():
+        if artifact is None or artifact.container is None:
+            return
+        root = artifact.container.contents.root
+        layers = layers_by_piece(root) if isinstance(root, Pickle) else {}
+        for one in artifact.wrappers:
             if one.stored is not None:
-                for name in one.stored.submodules or names or (path.name,):
-                    yield one.stored.key, self._piece(path, name)
+                submodules = one.stored.submodules
+                for name in submodules or names or (path.name,):
+                    piece = self._piece(path, name, is_model=bool(submodules))
+                    known = piece.layers or layers.get(piece.name, ())
+                    yield one.stored.key, replace(piece, layers=known)
 
     def _named(self, path: Path) -> tuple[str, ...]:
         """What an index beside a file calls the pieces that it is for."""
@@ -126,10 +137,23 @@ class _Reader:
             self._indexes[index] = {piece.path: piece.names for piece in known}
         return self._indexes[index].get(path, ())
 
-    def _piece(self, path: Path, name: str) -> PieceOfModel:
+    def _piece(self, path: Path, name: str, *, is_model: bool = False) -> PieceOfModel:
         name, _, sizes = name.partition(" ")
         graph = path.parent / _GRAPH
         if graph not in self._layers:
-            self._layers[graph] = saved_layers.read(graph)
+            self._layers[graph] = _graph_of_model(path) if is_model else saved_layers.read(graph)
         known = self._layers[graph].get(name, PieceNames())
         return PieceOfModel(name, sizes, known.layers, known.inputs)
+
+
+def _graph_of_model(path: Path) -> dict[str, PieceNames]:
+    """The names of the pieces in a `model` of vLLM, `torch_aot_compile/<hash>/rank_0_0/model`.
+
+    The text of its graph is in a directory with another hash: it counts where it is the only one.
+    """
+    folders = path.parents[2:4]
+    if len(folders) < 2 or folders[0].name != _MODELS:
+        return {}
+    found = map(saved_layers.read, folders[1].glob(f"*/{path.parent.name}/*/{_GRAPH}"))
+    first = next(found, {})
+    return first if all(other == first for other in found) else {}

@@ -47,7 +47,7 @@ def _has_key(pickle: Pickle, key: bytes) -> bool:
 def _pieces(root: Pickle) -> list[Section]:
     """What was compiled for the pieces of a model, with all pieces that run it, in their order."""
     sections: list[Section] = []
-    layers = _layers(root)
+    layers = layers_by_piece(root)
     for pickle in root.walk():
         items = {
             pickle.raw(name): value for one in pickle.dictionaries for name, value in one.items
@@ -75,7 +75,7 @@ def _stored(
             yield Section(value.inside, _folder(names[0]), pieces, unique)
 
 
-def _layers(root: Pickle) -> dict[str, tuple[str, ...]]:
+def layers_by_piece(root: Pickle) -> dict[str, tuple[str, ...]]:
     """The layers whose weights each piece is called with, by the code of the graph that calls them.
 
     Dynamo calls a weight `l_self_modules_layers_modules_3_modules_…` after its place in the model.

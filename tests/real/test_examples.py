@@ -146,6 +146,7 @@ NOT_PLAYED = {
     ("docs/guides/crash.md", "A crash or a hang"): "a program of the reader",
     ("docs/guides/crash.md", "On a GPU"): "a GPU",
     ("docs/guides/crash.md", "Without triage"): "a program of the reader",
+    ("docs/guides/serving.md", "A serving engine: vLLM, SGLang"): "an engine: test_engine.py",
     ("docs/project/extending.md", "A new launch shape"): "writes into the repository",
     ("docs/topics/containers.md", "Calling one"): "an artifact of the reader",
     ("docs/topics/containers.md", "Files in which torch keeps compiled models"): "vLLM",

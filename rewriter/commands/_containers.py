@@ -31,7 +31,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         making = instrument_all(
             artifact.wrappers,
             selection,
-            labels([(wrapper.graph, wrapper.path.name) for wrapper in artifact.wrappers]),
+            _labels(artifact.wrappers),
             replace=arguments.replace,
             standalone=arguments.standalone,
         )
@@ -52,6 +52,16 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             message(f"{counted(without, 'wrapper')} without such a launch stay as they are")
         message(delivered.tell(artifact.path))
     return DIFFERS if arguments.check and delivered.changed else OK
+
+
+def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
+    """What prints call each wrapper: the part of the model that runs it, if there is one."""
+    names = labels([(wrapper.graph, wrapper.path.name) for wrapper in wrappers])
+    parts = [wrapper.stored.submodules[:1] if wrapper.stored else () for wrapper in wrappers]
+    return [
+        part[0] if part and wrapper.graph == "inference" else name
+        for wrapper, name, part in zip(wrappers, names, parts, strict=True)
+    ]
 
 
 def _with_launches(

@@ -102,6 +102,7 @@ def _layer(weight: str) -> str:
 
 def _piece(name: str) -> str:
     """A piece of a model with the sizes that it was compiled for: `submod_2 (1, 8192)`."""
+    name = "".join(one if one.isascii() and one.isprintable() else "?" for one in name)
     match = _PIECE.fullmatch(name)
     return f"{match[1]} {match[2]}" if match else name
 

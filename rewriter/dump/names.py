@@ -82,6 +82,11 @@ class Names:
     lowered: str = ""
 
     @property
+    def of_model(self) -> str:
+        """Such as `backward of model (model.py:9)`; empty where the part is not known."""
+        return f"{self.direction} of {self.graph}" if self.direction and self.graph else ""
+
+    @property
     def part(self) -> str:
         """Such as `backward of model (model.py:9), its forward is NAME`, of what is trained."""
         if self.direction not in _OTHER:

@@ -87,6 +87,7 @@ def read_run(
     return ReportedRun(
         name=dumped.name,
         artifact=dumped.artifact,
+        names=dumped.names,
         started=_moment(dumped.facts.started),
         launches=tuple(launches),
         findings=(

@@ -208,6 +208,7 @@ def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:
     return {
         "name": run.name,
         "artifact": run.artifact,
+        "graph": run.names.of_model,
         "started": run.started,
         "count": run.count,
         "magnitude": "-" if size is None else f"{size:.4g}",

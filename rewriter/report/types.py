@@ -14,6 +14,7 @@ from typing import Literal
 from rewriter.comparison.dumps.types import LaunchComparison
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.dataflow import RecordedLaunch
+from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import RunDump, label
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 from rewriter.runtime.text import short_dtype
@@ -150,13 +151,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One call of a wrapper. The inputs, if recorded, are the first of `launches`."""
+    """One call of a wrapper. The inputs, if recorded, are the first of `launches`.
+
+    `names` are those of the wrapper in the model.
+    """
 
     name: str
     artifact: str
     started: str
     launches: tuple[ReportedLaunch, ...]
     findings: tuple[Finding, ...]
+    names: Names = NO_NAMES
 
     @property
     def count(self) -> int:

@@ -118,6 +118,9 @@ class ReportRunEntry(Entry, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^rank\d+/run\d+$")]
     artifact: str
     started: Annotated[str, Meta(description="In UTC; empty if unknown")]
+    graph: Annotated[
+        str, Meta(description="Which part of what model, and its wrapper of the other direction")
+    ]
     findings: tuple[ReportFindingEntry, ...]
     launches: Annotated[
         tuple[ReportLaunchEntry, ...],
@@ -160,6 +163,7 @@ def report_document(made: report.Report) -> ReportDocument:
                 name=run.name,
                 artifact=run.artifact,
                 started=run.started,
+                graph=run.names.part,
                 findings=tuple(map(_finding, run.findings)),
                 launches=tuple(map(_launch, run.launches)),
             )

@@ -20,11 +20,22 @@ class OtherForm:
     magic: bytes
     description: str
     suffixes: tuple[str, ...] = ()
+    hint: str = (
+        "Expected the output_code.py of torch.compile, or the wrapper.cpp or the .pt2 package of "
+        "AOTInductor."
+    )
 
 
 PACKAGE = OtherForm(b"PK", "a .pt2 package or another zip file: name it itself", (".pt2",))
 # What a directory names and does not look into.
-OTHER_FORMS = (PACKAGE, OtherForm(b"\x7fELF", "a shared object"))
+LIBRARY = OtherForm(
+    b"\x7fELF",
+    "a shared object",
+    hint="Of a library of AOTInductor `rewriter list` says what its symbols tell, and `rewriter "
+    "run --args` records what it launches. Probes go into the .pt2 package that it is from, or "
+    "into the .wrapper.cpp that torch leaves in its cache when it compiles the model.",
+)
+OTHER_FORMS = (PACKAGE, LIBRARY)
 
 # Of what a directory is searched for.
 SUFFIXES = (*languages.suffixes(), *(suffix for form in OTHER_FORMS for suffix in form.suffixes))
@@ -70,9 +81,8 @@ def require_text(path: Path, data: bytes) -> None:
     if form := _form_of(data):
         raise RewriterError(
             "unsupported-artifact",
-            f"{path} is {form.description}, which this version does not read",
-            hint="It reads the output_code.py of torch.compile, and the wrapper.cpp and the .pt2 "
-            "package of AOTInductor.",
+            f"{path} is {form.description}, which has no source to read or to put probes into",
+            hint=form.hint,
         )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
+from rewriter.artifact.lone_library import is_library
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.commands import _library
 from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
@@ -40,11 +43,14 @@ def add(parser: Parser) -> None:
         ("of the backward graphs alone", "rewriter list torch_compile_debug --wrapper backward"),
         ("which lines of the model each launch computes", "rewriter list output_code.py --sources"),
         ("a package, for a script", "rewriter list model.pt2 --json"),
+        ("what the symbols of a library without its source tell", "rewriter list model.so"),
     )
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
+    if is_library(Path(arguments.artifact)):
+        return _library.show(arguments, Path(arguments.artifact))
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised

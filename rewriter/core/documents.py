@@ -14,6 +14,9 @@ from rewriter.core.types import Json
 
 Count = Annotated[int, Meta(ge=0)]
 LineNumber = Annotated[int, Meta(ge=1, description="From 1, in the file as it is")]
+LineIfKnown = Annotated[
+    int, Meta(ge=0, description="From 1, in the file as it is; 0 of a library without its source")
+]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256")]
 # JSON has no others: a number that is not finite is a string.
 Number = float | Literal["inf", "-inf", "nan"]

@@ -66,6 +66,32 @@ def plan_probes(
     )
 
 
+class _NoLines:
+    """In place of lines, where a process without a source is told what to read."""
+
+    def begin(self, entry: EntryPoint, *, checks: bool) -> None:
+        pass
+
+    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
+        pass
+
+    def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
+        pass
+
+
+def plan_table(name: str, sha256: str, located: Located, selection: Selection) -> Json:
+    """The table alone that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
+    lines = _NoLines()
+    chosen = choosing.choose(located.launches, selection)
+    inputs = _plan_entries(lines, located, selection)
+    launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
+    record = OptionsRecord(name)
+    options = _options(record, sha256, located, selection)
+    if inputs.checks:
+        options |= _checks(inputs, record)
+    return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
+
+
 @dataclass(frozen=True)
 class _Inputs:
     """The inputs that each call hands over at its start; no names if it hands over none.
@@ -88,7 +114,7 @@ class _Launches:
     facts: tuple[Json, ...]
 
 
-def _plan_entries(lines: _Lines, located: Located, selection: Selection) -> _Inputs:
+def _plan_entries(lines: _Lines | _NoLines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
     reads = choosing.asks_for_inputs(selection) and probes.reads_inputs(selection)
@@ -122,7 +148,7 @@ def _is_last(launch: Launch) -> bool:
 
 
 def _plan_launches(
-    lines: _Lines,
+    lines: _Lines | _NoLines,
     chosen: Sequence[Launch],
     selection: Selection,
     unseen: Mapping[int, frozenset[str]],
@@ -252,6 +278,32 @@ def _is_alias(argument: Argument) -> bool:
     return argument.type == "tensor" and argument.name.partition(".")[0] != argument.buffer
 
 
+def _options(record: OptionsRecord, sha256: str, located: Located, selection: Selection) -> Json:
+    """What the table of a wrapper says of its probes."""
+    return {
+        "artifact": record.artifact,
+        "sha256": sha256,
+        "version": __version__,
+        "probes": list(selection.probes),
+        "when": selection.when,
+        "format": selection.format,
+        "values": selection.values,
+        "label": record.label,
+        "calls": selection.calls,
+        "last": selection.last,
+        "args": probes.which(selection),
+        "recheck": selection.recheck,
+        "max_bytes": selection.max_bytes,
+        "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
+    }
+
+
+def _checks(inputs: _Inputs, record: OptionsRecord) -> Json:
+    conditions = record.guards.split("; ") if record.guards else ()
+    rows = [*map(table_row, inputs.specs), *(f"if {one}" for one in conditions)]
+    return {"expected": rows, "reads_inputs": inputs.reads}
+
+
 class _Lines:
     """Collects lines for one file: marked, with its own line ends, in order."""
 
@@ -316,27 +368,9 @@ class _Lines:
         source, encode, offset = self._source, self._dialect.encode, located.header
         self._require_line(offset)
         sha256 = hashlib.sha256(source.data).hexdigest()
-        options = {
-            "artifact": record.artifact,
-            "sha256": sha256,
-            "version": __version__,
-            "probes": list(selection.probes),
-            "when": selection.when,
-            "format": selection.format,
-            "values": selection.values,
-            "label": record.label,
-            "calls": selection.calls,
-            "last": selection.last,
-            "args": probes.which(selection),
-            "recheck": selection.recheck,
-            "max_bytes": selection.max_bytes,
-            "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
-        }
+        options = _options(record, sha256, located, selection)
         if inputs.checks:
-            conditions = record.guards.split("; ") if record.guards else ()
-            rows = [*map(table_row, inputs.specs), *(f"if {one}" for one in conditions)]
-            options["expected"] = rows
-            options["reads_inputs"] = inputs.reads
+            options |= _checks(inputs, record)
         header = self._dialect.header(self._variable, options, facts, inputs.names)
         newline = source.newline_at(offset)
         first = markers.header_line(__version__, selection.probes, sha256)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from rewriter.commands._documents.launch_times import LaunchTimeEntry, launch_time
 from rewriter.commands._run_text import by_launch
-from rewriter.core.documents import Count, Document, Entry, LineNumber, Row
+from rewriter.core.documents import Count, Document, Entry, LineIfKnown, Row
 from rewriter.diagnosis.documents import VerdictEntry, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
@@ -35,7 +35,7 @@ class RanLaunchEntry(Entry, frozen=True, kw_only=True):
     index: Count
     kernel: str
     kind: str
-    line: LineNumber
+    line: LineIfKnown
     runs: Count
     writes: tuple[Row, ...]
 

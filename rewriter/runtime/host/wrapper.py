@@ -71,6 +71,10 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
             raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
     for name in spec["imports"]:
         import_operators(name)
+    if "library" in spec:
+        from .library import run as run_library
+
+        return run_library(spec)
     if spec["model"] is not None:
         return run_package(spec)
     if spec["saved"] is not None:
@@ -95,7 +99,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         if spec["recorded"]:
             inputs = recorded_values.inputs(spec["recorded"]["inputs"], _load_file)
         else:
-            inputs, _ = _load_inputs(spec["args"])
+            inputs, _ = load_inputs(spec["args"])
         if len(inputs) != spec["inputs"]:
             raise ProblemError(
                 "bad-args-file",
@@ -123,7 +127,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 def run_package(spec: dict[str, Any]) -> dict[str, Any]:
     """Load a model of a package, call it once, and describe what it returned."""
-    inputs, keywords = _load_inputs(spec["args"], keywords=True)
+    inputs, keywords = load_inputs(spec["args"], keywords=True)
     if spec["pickled"]:
         # Otherwise the model has no weights, and crashes.
         from torch.export.pt2_archive._package import load_pt2
@@ -261,7 +265,7 @@ def describe(output: Any) -> dict[str, Any]:
     return row
 
 
-def _load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:
+def load_inputs(path: str, *, keywords: bool = False) -> tuple[list[Any], dict[str, Any]]:
     """Positional inputs, and those by name, which only a package takes."""
     loaded = _load_file(path)
     if isinstance(loaded, torch.Tensor):

@@ -1,0 +1,124 @@
+"""`rewriter list` and `rewriter run` on a library of AOTInductor without its source."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from rewriter.artifact.lone_library import LoneLibrary, open_library
+from rewriter.commands._output import emit, verdict_lines
+from rewriter.commands._selection import refuse_idle, selection
+from rewriter.core.errors import OK
+from rewriter.core.terminal import Line, message, say, table
+from rewriter.core.text import counted
+
+
+def show(arguments: argparse.Namespace, path: Path) -> int:
+    """What the symbols of a library tell."""
+    given = {"--model": arguments.models, "--wrapper": arguments.wrappers}
+    refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
+    library = open_library(path)
+    if arguments.json:
+        from rewriter.commands._documents.library import library_document
+
+        emit(library_document(library))
+        return OK
+    say(*_about(library))
+    if rows := [*_rows(library)]:
+        say(*table([["kind", "launches", "where"], *rows]))
+    known = counted(len(rows), "kernel or call", "kernels and calls")
+    message(
+        f"{known}, in no order and without shapes: a library has no more. `rewriter run --args` "
+        "records both"
+    )
+    if library.is_stripped:
+        message("note: it was stripped, so kernels of the CPU in it have no names")
+    return OK
+
+
+def _about(library: LoneLibrary) -> Iterator[Line]:
+    models = ", ".join(library.models) or "unknown"
+    yield f"{library.path.name}: AOTInductor for {library.device}, {library.library.machine}"
+    yield f"  model {models}: {counted(len(library.entries), 'function')} for a caller"
+    size = library.constants
+    yield f"  constants: {'not told' if size is None else f'{size:,} bytes'}"
+    yield f"  needs {', '.join(library.library.needed)}"
+
+
+def _rows(library: LoneLibrary) -> Iterator[list[str]]:
+    for kernel in library.kernels:
+        yield ["cpp", kernel.name, f"at {kernel.offset:#x}, {kernel.size:,} bytes"]
+    for name in library.gpu_kernels:
+        yield ["triton" if name.startswith("triton") else "cuda", name, "through the driver"]
+    for call in library.calls:
+        yield [call.kind, call.name, "in torch"]
+
+
+def run(arguments: argparse.Namespace, path: Path) -> int:
+    """Run a library, and say what it launched."""
+    from rewriter.commands import _run, _run_text
+    from rewriter.commands._documents.run import run_document
+    from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+    from rewriter.dump import timing
+    from rewriter.execution.host_process import HostOutput
+    from rewriter.execution.library_run import LibraryRequest, run_library
+    from rewriter.execution.run_result import InterruptedRunError
+    from rewriter.execution.runner import blocking_environment
+
+    given = {
+        "--model": arguments.models,
+        "--wrapper": arguments.wrappers,
+        "--constants": arguments.constants,
+    }
+    refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
+    library = open_library(path)
+    chosen = selection(arguments, default="print")
+    command = arguments.command_line
+    if arguments.dump and not arguments.overwrite:
+        command += " --overwrite"
+    environment = blocking_environment() if arguments.blocking else {}
+    environment |= {"REWRITER_QUIET": "1"} if arguments.quiet else {}
+    request = LibraryRequest(
+        library,
+        args=None if arguments.args is None else Path(arguments.args),
+        selection=chosen,
+        imports=tuple(arguments.imports),
+        dump=None if arguments.dump is None else Path(arguments.dump),
+        seed=arguments.seed,
+        overwrite=arguments.overwrite,
+        timeout=arguments.timeout,
+        environment=environment,
+        command=command,
+        output=HostOutput(quiet=arguments.json),
+    )
+    hidden: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
+    try:
+        done = run_library(request)
+        ran, hidden, begun = done.result, done.hidden, done.begun
+    except InterruptedRunError as stopped:
+        ran = stopped.result
+    verdicts = _run.judge(ran, blocking=arguments.blocking)
+    template = _run.again(arguments, str(path), OPTIONS, blocking=arguments.blocking)
+    if ran.dump is not None:
+        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
+    following = [next_command(template, verdict, chosen) for verdict in verdicts]
+    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
+    if arguments.json:
+        emit(run_document(ran, command, verdicts, following, trace))
+        return ran.code
+    _run_text.show(ran)
+    if ran.crashed:
+        message(*_run_text.crash(ran, verdicts, ""))
+    if begun:
+        message(
+            f"  It ended in the run that finds out what there is to record, in #{len(begun) - 1} "
+            f"{begun[-1]}, after {counted(len(begun) - 1, 'launch')}."
+        )
+    for verdict, command_line in zip(verdicts, following, strict=True):
+        say(*verdict_lines(verdict, command_line))
+    if hidden:
+        message(f"note: not recorded: {', '.join(hidden)}")
+    _run_text.tell(ran, command, trace)
+    return ran.code

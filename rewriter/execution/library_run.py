@@ -1,0 +1,264 @@
+"""Runs a library of AOTInductor by itself, and records what it launches.
+
+There is no source to put probes into, so an interposer stands between the library and torch. The
+first run finds out what is launched, in which order, and what each launch changes; the second one
+hands the same launches to the probes. Each is a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.artifact.lone_library import LoneLibrary
+from rewriter.core import json_text
+from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.core.types import Json, Role
+from rewriter.dump.directory import dump_directory, require_free
+from rewriter.dump.reading import is_recorded, open_dump
+from rewriter.dump.rows import to_json
+from rewriter.dump.summary import summarise
+from rewriter.execution import interposer
+from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
+from rewriter.execution.run_result import InterruptedRunError, RunResult
+from rewriter.instrumentation.planning import plan_table
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.arguments import distinct_names
+from rewriter.locate.types import Argument, EntryPoint, InputSpec, InsertionPoint, Launch, Located
+
+_SCOPE = "run_impl"
+_NOWHERE = InsertionPoint(0, 0, b"")
+_HINTS = {
+    "bad-args-file": "Make it with torch.save([input, …], FILE); only tensors and numbers load.",
+    "no-device": "`rewriter list` works without the device.",
+    "bad-import": "Pass a module that can be imported from here, or the path of a Python file.",
+    "unloadable-library": "It was made for another torch, or needs libraries that are not here: "
+    "`ldd` names those.",
+}
+
+
+@dataclass(frozen=True)
+class LibraryRequest:
+    """One run of a library; the fields are those of a `RunRequest`."""
+
+    library: LoneLibrary
+    args: Path | None
+    selection: Selection | None = None
+    imports: tuple[str, ...] = ()
+    dump: Path | None = None
+    seed: int = 0
+    overwrite: bool = False
+    timeout: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: str = "rewriter.run"
+    output: HostOutput = INHERITED
+
+
+@dataclass(frozen=True)
+class LibraryRun:
+    """A run of a library. `hidden` are kernels that could not be recorded, and `begun` is what was
+    launched last where the first run did not come to its end.
+    """
+
+    result: RunResult
+    hidden: tuple[str, ...]
+    begun: tuple[str, ...] = ()
+
+
+def run_library(request: LibraryRequest) -> LibraryRun:
+    """Run it. Raises `RewriterError` where it cannot be run, `InterruptedRunError` on Ctrl-C."""
+    _check(request)
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+        scratch = Path(folder)
+        built = _build(request, scratch)
+        begun = scratch / "begun"
+        quiet = replace(request.output, muted=True) if request.selection else request.output
+        first = _host(request, scratch, built, {"begun": str(begun)}, None, quiet)
+        launched = tuple(begun.read_text().splitlines()) if begun.exists() else ()
+        if request.selection is None or first.ended.code != 0:
+            result = _result(request, first, (), None)
+            return _finished(LibraryRun(result, _hidden(first), launched))
+        located, order = _located(request.library, first.report, built.names)
+        sha256 = hashlib.sha256(request.library.path.read_bytes()).hexdigest()
+        table = plan_table(request.library.path.name, sha256, located, request.selection)
+        table |= {"order": order, "given": list(located.entries[0].inputs)}
+        dump = dump_directory(request.library.path, request.dump, overwrite=request.overwrite)
+        second = _host(request, scratch, built, {"table": table}, dump, request.output)
+        kept = _recorded(request, dump)
+        result = _result(request, second, located.launches, kept)
+        return _finished(LibraryRun(result, _hidden(second)))
+
+
+def _finished(ran: LibraryRun) -> LibraryRun:
+    if ran.result.interrupted:
+        raise InterruptedRunError(ran.result)
+    return ran
+
+
+def _hidden(host: HostRun) -> tuple[str, ...]:
+    return tuple(host.report.get("hidden", ()))
+
+
+def _check(request: LibraryRequest) -> None:
+    path = request.library.path
+    if request.args is None:
+        raise RewriterError(
+            "no-inputs",
+            f"{path}: a library brings no inputs",
+            hint="Pass --args FILE.pt with a list of what the model's forward takes.",
+        )
+    if not request.args.is_file():
+        raise RewriterError(
+            "unreadable",
+            f"cannot read {request.args}: no such file",
+            hint="Make it with torch.save([input, …], FILE).",
+        )
+    if request.selection is not None and request.dump is not None:
+        require_free(request.dump, overwrite=request.overwrite)
+
+
+def _build(request: LibraryRequest, scratch: Path) -> interposer.Interposer:
+    library = request.library
+    functions = [one.name for one in library.calls]
+    kernels = [one.name for one in library.kernels]
+    return interposer.build(functions, kernels, library.gpu_kernels, scratch / "interposer.so")
+
+
+def _host(
+    request: LibraryRequest,
+    scratch: Path,
+    built: interposer.Interposer,
+    added: Json,
+    dump: Path | None,
+    output: HostOutput,
+) -> HostRun:
+    library = request.library
+    first = len(library.calls)
+    specification: Json = {
+        "library": str(library.path.resolve()),
+        "interposer": str(built.path),
+        "names": list(built.names),
+        "kernels": [
+            {"name": one.name, "offset": one.offset, "number": first + position}
+            for position, one in enumerate(library.kernels)
+        ],
+        "device": library.device,
+        "devices": [] if library.device == "cpu" else [library.device],
+        "imports": list(request.imports),
+        "args": str(request.args),
+        "inputs": None,
+        "seed": request.seed,
+        "table": None,
+        **added,
+    }
+    loaded_first = [str(built.path), os.environ.get("LD_PRELOAD", "")]
+    return run_host(
+        specification,
+        scratch,
+        dump,
+        {
+            **request.environment,
+            "LD_PRELOAD": ":".join(filter(None, loaded_first)),
+            "REWRITER_COMMAND": request.command,
+        },
+        timeout=request.timeout,
+        output=output,
+        progress=None,
+    )
+
+
+def _located(
+    library: LoneLibrary, report: Json, names: Sequence[str]
+) -> tuple[Located, list[Json]]:
+    """What the first run launched, as if it had been read in a source."""
+    kinds = {one.name: one.kind for one in library.calls}
+    kinds |= dict.fromkeys((one.name for one in library.kernels), "cpp")
+    launches, order = [], []
+    for index, row in enumerate(report["launches"]):
+        kernel = names[row["name"]]
+        arguments = distinct_names([_argument(kernel, *one) for one in _marked(kernel, row)])
+        launches.append(
+            Launch(
+                index, _SCOPE, kernel, kinds.get(kernel, "triton"), 0, arguments, (), (), _NOWHERE
+            )
+        )
+        order.append({"name": row["name"], "args": [argument.name for argument in arguments]})
+    inputs = tuple(report["inputs"])
+    specs = tuple(map(InputSpec, inputs))
+    entry = EntryPoint(_SCOPE, 0, b"", inputs, 0, tuple(report["returned"]), specs)
+    return Located(tuple(launches), (), (entry,), 0), order
+
+
+def _marked(kernel: str, row: Json) -> list[tuple[str, bool, bool, bool, str]]:
+    """The arguments of a launch. What `op_out` writes is its first, by the C shim's convention."""
+    arguments = [tuple(one) for one in row["args"]]
+    if kernel.startswith("aoti_torch_") and kernel.endswith("_out") and arguments:
+        base, is_new, _, was_written, shape = arguments[0]
+        arguments[0] = base, is_new, True, was_written, shape
+    return arguments
+
+
+def _argument(
+    kernel: str, base: str, is_new: bool, is_changed: bool, was_written: bool, shape: str
+) -> Argument:
+    """A role from what a launch did: what it left as it was, it read."""
+    role: Role = "in"
+    if is_new or (not was_written):
+        # Nothing was there that could be read.
+        role = "out"
+    elif is_changed:
+        role = "out" if kernel.endswith("_out") else "inout"
+    return Argument(base, f"{base} {shape}", base, role, "tensor")
+
+
+def _recorded(request: LibraryRequest, dump: Path) -> Path | None:
+    manifest = dump / "manifest.json"
+    if not manifest.exists():
+        shutil.rmtree(dump)
+        return None
+    facts = json_text.parse_object(manifest.read_bytes()) | {"inputs": "file", "seed": request.seed}
+    manifest.write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
+    return dump
+
+
+def _result(
+    request: LibraryRequest, host: HostRun, launches: tuple[Launch, ...], dump: Path | None
+) -> RunResult:
+    ended, report = host.ended, host.report
+    if ended.code == BAD_INPUT and "problem" in report:
+        problem = report["problem"]
+        raise RewriterError(
+            problem, f"{request.library.path}: {report['message']}", hint=_HINTS[problem]
+        )
+    if ended.code is not None and ended.code > 0 and not report:
+        raise RewriterError(
+            "host-failed",
+            f"the process that runs {request.library.path} could not start "
+            f"(exit code {ended.code})",
+            hint="`rewriter doctor` says whether torch can be imported.",
+            code=FAILED,
+        )
+    calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
+    outputs = tuple(report.get("outputs", ()))
+    has_finding = (
+        ended.code != 0
+        or bool(dump and summarise(dump).findings)
+        or any(row.get("nan") for row in outputs)
+    )
+    return RunResult(
+        path=request.library.path,
+        code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
+        dump=dump,
+        launches=launches,
+        events=tuple(to_json(row) for call in calls for row in call.events()),
+        outputs=outputs,
+        random_globals=(),
+        seconds=host.seconds,
+        ended=ended,
+        inputs="file",
+    )

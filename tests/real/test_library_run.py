@@ -19,14 +19,11 @@ from rewriter.cli import main
 from rewriter.core.types import Json
 from rewriter.dump.reading import open_dump
 
-pytestmark = pytest.mark.usefixtures("warm_python")
-
+# Not `warm_python`: what is loaded before torch has to come before it here, too.
 OPERATORS = str(Path(__file__).parents[2] / "fixtures/models.py")
 
 
-def ran(
-    exported: Exported, folder: Path, capsys: pytest.CaptureFixture[str], *options: str
-) -> Json:
+def ran(exported: Exported, folder: Path, capfd: pytest.CaptureFixture[str], *options: str) -> Json:
     """Run the library, alone but for what the proxy executor reads, and return the document."""
     assert exported.so is not None
     library = folder / exported.so.name
@@ -35,9 +32,11 @@ def ran(
         shutil.copy(exported.json, library.with_suffix(".json"))
     torch.save(list(exported.inputs), folder / "inputs.pt")
     given = ["--args", str(folder / "inputs.pt"), "-d", str(folder / "library.dump")]
-    capsys.readouterr()
+    capfd.readouterr()
     main(["run", str(library), *given, "--import", OPERATORS, "--json", *options])
-    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+    out, err = capfd.readouterr()
+    assert out, err
+    return json.loads(out)  # type: ignore[no-any-return]
 
 
 def digests(document: Json) -> list[str]:
@@ -67,10 +66,10 @@ def test_launches_are_those_of_the_source(
     exported: Callable[[str], Exported],
     packaged: Callable[[str], Packaged],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     plain = exported(name)
-    document = ran(plain, tmp_path, capsys, "--probe", "print")
+    document = ran(plain, tmp_path, capfd, "--probe", "print")
     assert document["message"] == ""
     source = rewriter.open(plain.wrapper)
     written = [launch.kernel for launch in source.launches]
@@ -88,4 +87,4 @@ def test_launches_are_those_of_the_source(
     shutil.copy(packaged(name).path, package)
     given = ["--args", str(tmp_path / "inputs.pt"), "--import", OPERATORS, "--json"]
     main(["run", str(package), *given])
-    assert digests(document) == digests(json.loads(capsys.readouterr().out))
+    assert digests(document) == digests(json.loads(capfd.readouterr().out))

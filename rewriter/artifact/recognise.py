@@ -32,7 +32,7 @@ LIBRARY = OtherForm(
     b"\x7fELF",
     "a shared object",
     hint="Of a library of AOTInductor `rewriter list` says what its symbols tell, and `rewriter "
-    "run --args` records what it launches. Probes go into the .pt2 package that it is from, or "
+    "run` records what it launches. Probes go into the .pt2 package that it is from, or "
     "into the .wrapper.cpp that torch leaves in its cache when it compiles the model.",
 )
 OTHER_FORMS = (PACKAGE, LIBRARY)

@@ -29,8 +29,8 @@ def show(arguments: argparse.Namespace, path: Path) -> int:
         say(*table([["kind", "launches", "where"], *rows]))
     known = counted(len(rows), "kernel or call", "kernels and calls")
     message(
-        f"{known}, in no order and without shapes: a library has no more. `rewriter run --args` "
-        "records both"
+        f"{known}, in no order and without shapes: a library has no more. `rewriter run` records "
+        "both"
     )
     if library.is_stripped:
         message("note: it was stripped, so kernels of the CPU in it have no names")

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rewriter.artifact.lone_library import is_library
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact
-from rewriter.commands import _library
 from rewriter.commands import _run_text as text
 from rewriter.commands._documents.run import run_document
 from rewriter.commands._output import emit, progress_bar, steps, verdict_lines
@@ -82,8 +80,6 @@ def again(arguments: argparse.Namespace, path: str, options: str, *, blocking: b
 
 def act(arguments: argparse.Namespace, path: str) -> int:
     """Run one wrapper, or a call that a dump recorded, and say what its launches did."""
-    if is_library(Path(path)):
-        return _library.run(arguments, Path(path))
     if not replay.is_dump(path):
         replay.require_call(path)
         return _act(arguments, path, open_named(arguments, path), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rewriter.commands import _options as options
 from rewriter.commands._parser import Parser, behind_dashes
@@ -30,6 +31,10 @@ def add(parser: Parser) -> None:
             "rewriter run model.pt2 --args inputs.pt --probe inputs,print",
         ),
         (
+            "what a library without its source launches",
+            "rewriter run model.so --args inputs.pt",
+        ),
+        (
             "one graph of several, on random inputs",
             "rewriter run torch_compile_debug --wrapper backward --probe print",
         ),
@@ -46,7 +51,8 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _program, _run
+    from rewriter.artifact.lone_library import is_library
+    from rewriter.commands import _library, _program, _run
 
     words = arguments.artifact
     if (command := behind_dashes(arguments)) is not None:
@@ -56,4 +62,6 @@ def act(arguments: argparse.Namespace) -> int:
     if len(words) != 1:
         raise _program.no_program(words)
     _program.refuse_options_of_programs(arguments)
+    if is_library(Path(words[0])):
+        return _library.run(arguments, Path(words[0]))
     return _run.act(arguments, words[0])

@@ -62,10 +62,11 @@ def run_host(
     file = scratch / "spec.json"
     file.write_text(json_text.encode(specification | {"report": str(report)}), encoding="utf-8")
     # The child finds this very package, whatever the working directory holds.
+    host = "library" if "library" in specification else "wrapper"
     home = str(Path(__file__).parents[2])
     program = (
         f"import sys; sys.path[0] = {home!r}; "
-        "from rewriter.runtime.host.wrapper import script; script()"
+        f"from rewriter.runtime.host.{host} import script; script()"
     )
     environment = {**os.environ, **added}
     if dump is None:

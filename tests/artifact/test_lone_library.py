@@ -83,7 +83,7 @@ def test_what_needs_a_source_says_so(
     assert main([command, str(library)]) == 2
     err = capsys.readouterr().err
     assert "unsupported-artifact" in err
-    assert "`rewriter run --args` records" in " ".join(err.split())
+    assert "`rewriter run` records" in " ".join(err.split())
     assert library.read_bytes() == before
     assert list(library.parent.iterdir()) == [library]
 

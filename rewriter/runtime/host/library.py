@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 
 from ..digest import digest
 from ..process import say
-from .wrapper import ProblemError, describe, load_inputs
+from .wrapper import ProblemError, describe, load_inputs, main, prepare
 
 _REPORT = ctypes.CFUNCTYPE(
     None,
@@ -36,6 +37,7 @@ _Place = tuple[int, int]  # an address, and how often memory was allocated there
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Run the library once; with a `table`, under probes. Returns the host's report."""
+    prepare(spec)
     inputs = torch.utils._pytree.tree_leaves(load_inputs(spec["args"], keywords=True))
     interposer = ctypes.CDLL(spec["interposer"])
     make: Any = getattr(torch._C._aoti, f"AOTIModelContainerRunner{spec['device'].capitalize()}")
@@ -241,3 +243,8 @@ class _Probes(_Listener):
         if row is not None and phase in row:
             by_name = dict(zip(known["args"], tensors, strict=False))
             act(index, *(by_name.get(entry[1]) for entry in row[phase]))
+
+
+def script() -> None:
+    """Run the specification that the command line names."""
+    raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), run))

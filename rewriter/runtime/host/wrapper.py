@@ -46,11 +46,11 @@ class ProblemError(Exception):
         self.slug = slug
 
 
-def main(spec: dict[str, Any]) -> int:
-    """Run the wrapper as `spec` says and write the report."""
+def main(spec: dict[str, Any], act: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
+    """Have `act` run what `spec` says, and write the report."""
     report: dict[str, Any]
     try:
-        report = run(spec)
+        report = act(spec)
         code = 0
     except ProblemError as problem:
         report = {"problem": problem.slug, "message": str(problem)}
@@ -65,16 +65,7 @@ def main(spec: dict[str, Any]) -> int:
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Load the wrapper, make its inputs, call it once, and describe what it returned."""
-    for device in spec["devices"]:
-        module = getattr(torch, device, None)
-        if module is None or not module.is_available():
-            raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
-    for name in spec["imports"]:
-        import_operators(name)
-    if "library" in spec:
-        from .library import run as run_library
-
-        return run_library(spec)
+    prepare(spec)
     if spec["model"] is not None:
         return run_package(spec)
     if spec["saved"] is not None:
@@ -125,6 +116,16 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+def prepare(spec: dict[str, Any]) -> None:
+    """Require the devices that are wanted, and import what registers operators."""
+    for device in spec["devices"]:
+        module = getattr(torch, device, None)
+        if module is None or not module.is_available():
+            raise ProblemError("no-device", f"the wrapper runs on {device}, and there is none here")
+    for name in spec["imports"]:
+        import_operators(name)
+
+
 def run_package(spec: dict[str, Any]) -> dict[str, Any]:
     """Load a model of a package, call it once, and describe what it returned."""
     inputs, keywords = load_inputs(spec["args"], keywords=True)
@@ -148,7 +149,7 @@ def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
     """Load what torch saved compiled, call it once, and describe what it returned."""
     from . import saved
 
-    inputs, keywords = _load_inputs(spec["args"], keywords=spec["saved"] == "function")
+    inputs, keywords = load_inputs(spec["args"], keywords=spec["saved"] == "function")
     try:
         function = saved.load(spec["wrapper"], spec["saved"])
     except saved.NotLoadedError as error:
@@ -307,4 +308,4 @@ def _load_file(path: str) -> Any:
 
 def script() -> None:
     """Run the specification that the command line names."""
-    raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    raise SystemExit(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), run))

@@ -13,6 +13,7 @@ import ast
 import json
 import re
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def opened(text: str, *, jit: bool, operators: tuple[Json, ...] = OPERATORS) -> 
     return Artifact(path, (OpenWrapper(wrapper, path, operators),))
 
 
+@cache
 def framed(frame: str, body: str) -> Artifact:
     """A wrapper with this body, less its marks."""
     plain = "\n".join(line for line in body.strip("\n").split("\n") if not _MARK.match(line))
@@ -57,8 +59,14 @@ def framed(frame: str, body: str) -> Artifact:
     return opened(text, jit=frame == "jit")
 
 
-def probed(artifact: Artifact) -> str:
-    """The body with marks where lines would go in."""
+@cache
+def probed(frame: str, body: str) -> str:
+    """A body with marks where lines would go in. Several tests look at the same."""
+    return marked(framed(frame, body))
+
+
+def marked(artifact: Artifact) -> str:
+    """The body of a wrapper with marks where lines would go in."""
     selection = rewriter.select("print", when="both")
     source = rewriter.instrument(artifact, selection).source.decode()
     body = source.rpartition("    auto workspace_0 = std::move(buf1_unused);\n")[2]
@@ -141,7 +149,7 @@ def check(frame: str, launches: list[str], body: str) -> None:
     artifact = framed(frame, body)
     assert artifact.unrecognised == ()
     assert [shown(launch) for launch in artifact.launches] == launches
-    assert probed(artifact) == body
+    assert probed(frame, body) == body
 
 
 @shapes.bodies("cpp/launches")
@@ -167,19 +175,19 @@ def test_a_handle_that_is_used_once_is_not_used_again(
     frame: str, launches: list[str], body: str
 ) -> None:
     """Whoever gets `RAIIAtenTensorHandle(tmp)` deletes it: a second one would delete it again."""
-    for line in probed(framed(frame, body)).split("\n"):
+    for line in probed(frame, body).split("\n"):
         if _MARK.match(line):
             assert not re.search(r"RAIIAtenTensorHandle\(|\.release\(|std::move\(", line)
     gone = set(re.findall(r"RAIIAtenTensorHandle\((tmp_\w+)\)", body))
     for name in gone:
-        _, _, behind = probed(framed(frame, body)).partition(f"RAIIAtenTensorHandle({name})")
+        _, _, behind = probed(frame, body).partition(f"RAIIAtenTensorHandle({name})")
         assert name not in behind
 
 
 @shapes.bodies("cpp/launches", "cpp/data_flow", "cpp/blocks")
 def test_a_result_is_read_where_it_exists(frame: str, launches: list[str], body: str) -> None:
     """What is declared behind a launch, or null before it, is not read before it; nor its handle."""
-    lines = probed(framed(frame, body)).split("\n")
+    lines = probed(frame, body).split("\n")
     for number, line in enumerate(lines):
         if not _MARK.match(line):
             continue
@@ -281,7 +289,7 @@ def test_a_string_that_is_not_raw() -> None:
     (launch,) = artifact.launches
     assert text.split("\n")[launch.line - 1].strip() == RELU
     result = rewriter.instrument(artifact, rewriter.select("print,save", when="both"))
-    assert probed(artifact).split("\n")[1:] == ["@before arg0_1", RELU, "@after arg0_1, buf0"]
+    assert marked(artifact).split("\n")[1:] == ["@before arg0_1", RELU, "@after arg0_1, buf0"]
     (inner,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(result.source).body

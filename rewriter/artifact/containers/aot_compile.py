@@ -94,7 +94,7 @@ def layers_by_piece(root: Pickle) -> dict[str, tuple[str, ...]]:
 
 def _layer(weight: str) -> str:
     """The numbered module that a weight is of, such as `layers.3`; empty if it is of none."""
-    parts = weight.split("_modules_")
+    parts = weight.split("_modules_") if weight.isidentifier() else []
     numbers = (number for number in range(1, len(parts)) if parts[number].isdecimal())
     at = next(numbers, 0)
     return f"{parts[at - 1]}.{parts[at]}" if at else ""

@@ -57,7 +57,7 @@ class InstrumentedWrapperEntry(Entry, frozen=True, kw_only=True):
 
 
 class InstrumentDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.instrument"):
-    """`rewriter instrument --json` of a directory or a log."""
+    """`rewriter instrument --json` of a directory, a log, or a file that holds several wrappers."""
 
     artifact: str
     probes: tuple[str, ...]

@@ -39,7 +39,7 @@ class StrippedWrapperEntry(Entry, frozen=True, kw_only=True):
 
 
 class StripDirectoryDocument(Document, frozen=True, kw_only=True, tag="rewriter.strip"):
-    """`rewriter strip --json` of a directory."""
+    """`rewriter strip --json` of a directory, or a file that holds several wrappers."""
 
     artifact: str
     removed: Count

@@ -12,6 +12,7 @@ import pytest
 
 import rewriter
 from artifacts import get
+from entries import count
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.reading import innermost, read_autograd, read_graph
 from rewriter.artifact.entries.types import Frame
@@ -85,14 +86,9 @@ def test_forward_and_backward_are_joined(caches: Path) -> None:
 def test_share_of_launches_with_lines_of_the_model(caches: Path, kind: str) -> None:
     """All that torch names lines for. Without entries there are none: torch keeps no entry of
     conditions, loops and frozen weights, and names no line of a module that is compiled alone."""
-    artifact = rewriter.open(caches / kind)
-    names = of_artifact(artifact)
-    with_entry = [one for one in artifact.wrappers if one.name in names]
-    traced = [x for x in with_entry if names[x.name].graph]
-    launches = [(names[x.name], launch.index) for x in traced for launch in x.launches]
-    known = sum(index in about.lines for about, index in launches)
-    assert known / len(launches) >= 0.95
-    assert known / len(artifact.launches) >= 0.7
+    total, kept, known = count(caches / kind)
+    assert known / kept >= 0.95
+    assert known / total >= 0.7
     shutil.rmtree(caches / kind / "fxgraph", ignore_errors=False)
     try:
         assert not of_artifact(rewriter.open(caches / kind))

@@ -1,23 +1,261 @@
-"""What a Triton kernel claims by the fragment of the graph that stands above it."""
+"""What a Triton kernel claims by the fragment of the graph that stands above it.
+
+The fragment has the names of the launch that Inductor compiled the kernel for; others use the same
+kernel. So arguments are matched by their order: pointers are declared in the order in which the
+kernel first reads, which is that of the placeholders. One that is updated in place stands in front,
+wherever its placeholder is. What several ways of matching leave open, the values decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from rewriter.artifact.naming.graph import FxGraph
+import torch
+
+from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.locate.types import Launch
-from rewriter.verification.bounded import UncheckedError
-from rewriter.verification.types import Checked
+from rewriter.locate.types import Argument, Launch
+from rewriter.verification import received
+from rewriter.verification.bounded import Bounded, UncheckedError
+from rewriter.verification.bounded import received as exact
+from rewriter.verification.evaluate import Evaluator, TensorType, run, tensor_type
+from rewriter.verification.judge import compare
+from rewriter.verification.types import Checked, Comparison
+
+_ITEM = re.compile(r"getitem(?:_(\d+))?$")
+_TUPLES = {"var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax"}
+_MOST = 24  # ways of matching that are tried
+_Pairs = tuple[tuple[str, Argument], ...]
 
 
 def check_fragment(
     graph: FxGraph,
     launch: Launch,
-    run: RunDump,
+    dump: RunDump,
     given: Mapping[str, TensorRow],
     written: Mapping[str, TensorRow],
 ) -> list[Checked]:
-    """Judge the results of a launch. Raises `UncheckedError` where that is too little."""
-    raise UncheckedError("not yet")
+    """Judge the results of a launch. Raises `UncheckedError` where the fragment is too little."""
+    fragment = _Fragment(_with_items(graph), launch, dump, given, written)
+    best: list[Checked] | None = None
+    problem = UncheckedError("its arguments do not fit what the fragment reads")
+    for pairs in itertools.islice(fragment.matchings(), _MOST):
+        try:
+            found = fragment.results(pairs)
+        except UncheckedError as error:
+            problem = error
+            continue
+        wrong = sum(not one.comparison.agrees for one in found)
+        if not wrong:
+            return found
+        if best is None or wrong < sum(not one.comparison.agrees for one in best):
+            best = found
+    if best is None:
+        raise problem
+    return best
+
+
+class _Fragment:
+    def __init__(
+        self,
+        graph: FxGraph,
+        launch: Launch,
+        dump: RunDump,
+        given: Mapping[str, TensorRow],
+        written: Mapping[str, TensorRow],
+    ) -> None:
+        self._graph, self._dump, self._given, self._written = graph, dump, given, written
+        # What the kernel computes itself is no argument, though it is read again.
+        self._read = [x for x in graph.types if x not in graph.nodes and x not in graph.outputs]
+        tensors = {x.name: x for x in launch.args if x.type == "tensor"}
+        self._in = [x for x in tensors.values() if x.role == "in" and x.name in given]
+        self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in given]
+        self._out = [x for x in tensors.values() if x.role != "in" and x.name in written]
+
+    def matchings(self) -> Iterator[_Pairs]:
+        """The ways in which placeholders are arguments, the likeliest first."""
+        ways: list[tuple[int, _Pairs]] = []
+        spare = len(self._read) - len(self._in)
+        if spare < 0:
+            return
+        kept = itertools.combinations(range(len(self._read)), len(self._in))
+        for chosen in itertools.islice(kept, 4096):
+            names = [self._read[one] for one in chosen]
+            pairs = tuple(zip(names, self._in, strict=True))
+            if not all(self._fits(*pair) for pair in pairs):
+                continue
+            rest = [one for one in self._read if one not in names]
+            for inout in itertools.permutations(self._inout, min(len(rest), len(self._inout))):
+                for places in itertools.combinations(rest, len(inout)):
+                    more = tuple(zip(places, inout, strict=True))
+                    if all(self._fits(*pair) for pair in more):
+                        named = sum(name == x.buffer for name, x in (*pairs, *more))
+                        ways.append((-named, (*pairs, *more)))
+        ways.sort(key=lambda way: way[0])
+        yield from (pairs for _, pairs in ways)
+
+    def _fits(self, name: str, argument: Argument) -> bool:
+        kind = tensor_type(self._graph.types[name], {})
+        row = self._given[argument.name]
+        return kind is None or (
+            str(kind.dtype).removeprefix("torch.") == row.dtype and kind.numel in (None, row.size)
+        )
+
+    def results(self, pairs: _Pairs) -> list[Checked]:
+        """What the launch wrote beside what the fragment computes of these arguments."""
+        sizes = self._sizes(pairs)
+        known: dict[str, Bounded] = {}
+        for name, argument in pairs:
+            row = self._given[argument.name]
+            kind = tensor_type(self._graph.types[name], sizes)
+            tensor = received.load(self._dump, row)
+            known[name] = exact(received.layouts(tensor, row, kind)[0])
+        known |= self._unnamed(known)
+        evaluator = Evaluator(self._graph, known, sizes)
+        names = list(dict.fromkeys(self._graph.outputs))
+        found = []
+        for argument in self._out:
+            row = self._written[argument.name]
+            name, comparison = self._best(evaluator, names, argument, row, known)
+            if name in names:
+                names.remove(name)
+            node = self._graph.nodes.get(name)
+            claim = f"{name} = {node.call}" if node is not None and node.call else name
+            found.append(Checked(argument.name, claim, comparison))
+        if not found:
+            raise UncheckedError("what it wrote was not saved")
+        return found
+
+    def _best(
+        self,
+        evaluator: Evaluator,
+        names: list[str],
+        argument: Argument,
+        row: TensorRow,
+        known: Mapping[str, Bounded],
+    ) -> tuple[str, Comparison]:
+        """The result that an argument is, and how it differs: the one that agrees, or else the last
+        that it may be."""
+        got = received.load(self._dump, row)
+        last: tuple[str, Comparison] | None = None
+        problem = UncheckedError(f"{argument.name} is no result of the fragment")
+        for name in names:
+            for one in self._meant(name, known):
+                try:
+                    comparison = self._compare(evaluator, one, got, row)
+                except UncheckedError as error:
+                    problem = error
+                    continue
+                if comparison is not None and comparison.agrees:
+                    return name, comparison
+                # A buffer without a node of its own may be anything.
+                if comparison is not None and one == name:
+                    last = name, comparison
+        if last is None:
+            raise problem
+        return last
+
+    def _meant(self, name: str, known: Mapping[str, Bounded]) -> list[str]:
+        """The values that a name of a result stands for: of a buffer, any."""
+        if name in self._graph.nodes:
+            return [name]
+        return [*self._graph.nodes, *known]
+
+    def _compare(
+        self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
+    ) -> Comparison | None:
+        kind = evaluator.type_of(name)
+        if kind is not None and not (
+            str(kind.dtype).removeprefix("torch.") == row.dtype and kind.numel in (None, row.size)
+        ):
+            return None
+        expected = evaluator.value(name)
+        if not isinstance(expected, Bounded) or expected.value.numel() != got.numel():
+            return None
+        shape = tuple(expected.value.shape)
+        stride = kind.stride if kind is not None else tuple(expected.value.stride())
+        ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride))
+        found = [compare(one, expected) for one in ways]
+        return next((one for one in found if one.agrees), found[0])
+
+    def _sizes(self, pairs: _Pairs) -> dict[str, int]:
+        """The sizes that have names, by the shapes of the arguments."""
+        sizes: dict[str, int] = {}
+        for name, argument in pairs:
+            inside = self._graph.types[name].partition("[")[2].partition("]")[0]
+            parts = [one.strip() for one in inside.split(",") if one.strip()]
+            shape = self._given[argument.name].shape
+            if len(parts) == len(shape):
+                sizes |= {x: n for x, n in zip(parts, shape, strict=True) if x.isidentifier()}
+        return sizes
+
+    def _unnamed(self, known: Mapping[str, Bounded]) -> dict[str, Bounded]:
+        """Nodes that the fragment names, and of which the kernel was given a buffer: what an
+        earlier launch made of them, or a library, which leaves the bias of a convolution out."""
+        reads = {x for node in self._graph.nodes.values() for x in node.reads}
+        spare = [x for x in known if x not in reads]
+        found: dict[str, Bounded] = {}
+        missing = [
+            x for x in dict.fromkeys(y for node in self._graph.nodes.values() for y in node.reads)
+            if x not in known and x not in self._graph.nodes
+        ]  # fmt: skip
+        for node in self._graph.nodes.values():
+            if node.operator != "convolution" or set(node.reads[:2]) <= set(known):
+                continue
+            kind = tensor_type(node.type, {})
+            same = [x for x in spare if kind and known[x].value.numel() == kind.numel]
+            if len(same) == 1:
+                spare.remove(same[0])
+                found[node.name] = _with_bias(known[same[0]], node, known)
+                missing = [x for x in missing if x not in node.reads]
+        if len(missing) == len(spare):
+            found |= {name: known[x] for name, x in zip(missing, spare, strict=True)}
+        return found
+
+
+def _with_bias(x: Bounded, node: FxNode, known: Mapping[str, Bounded]) -> Bounded:
+    bias = known.get(node.reads[2]) if len(node.reads) > 2 else None
+    if bias is None:
+        return x
+    shape = [1, -1] + [1] * (x.value.ndim - 2)
+    shaped = replace(bias, value=bias.value.reshape(shape))
+    added = run(torch.ops.aten.add.Tensor, (x, shaped), {}, x.dtype)
+    assert isinstance(added, Bounded)
+    return added
+
+
+def _with_items(graph: FxGraph) -> FxGraph:
+    """The graph with nodes for the items of tuples, which have no line in a fragment.
+
+    Inductor numbers them in the order of the graph, and all tuples here have two.
+    """
+    tuples = [x.name for x in graph.nodes.values() if x.operator in _TUPLES and not x.type]
+    names = {x for node in graph.nodes.values() for x in node.reads} | set(graph.outputs)
+    outside = {x for x in graph.types if x not in graph.outputs}
+    numbers = {
+        name: int(match[1] or 0)
+        for name in names - set(graph.nodes) - outside
+        if (match := _ITEM.match(name))
+    }
+    for odd in (0, 1):
+        groups = sorted({(one + odd) // 2 for one in numbers.values()})
+        if tuples and len(groups) == len(tuples):
+            items = {
+                name: (tuples[groups.index((one + odd) // 2)], (one + odd) % 2)
+                for name, one in numbers.items()
+            }
+            break
+    else:
+        return graph
+    nodes: dict[str, FxNode] = {}
+    for node in graph.nodes.values():
+        nodes[node.name] = node
+        for name, (source, item) in items.items():
+            if source == node.name:
+                kind = graph.types.get(name, "")
+                nodes[name] = FxNode(name, "getitem", (source,), None, item, "", kind)
+    return replace(graph, nodes=nodes)

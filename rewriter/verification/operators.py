@@ -48,6 +48,7 @@ _EXACT = _names(
     bitwise_not masked_fill isnan isinf fill copy threshold real imag conj"""
 )
 _FEW = _names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv fma")
+_QUICK = 3.0  # divisions on a GPU are off by 2 units, and a constant divisor is multiplied with
 # Elementary functions. SLEEF, which Inductor's vectors call, is off by 1 to 3.5 units in the last
 # place; CUDA's tables have up to 9; each has the argument reduced, which is one more.
 _ELEMENTARY = 10.0
@@ -221,6 +222,8 @@ def _multiplied(name: str, call: Any, args: Any, given: _Given, kind: torch.dtyp
     narrow = torch.finfo(precision([kind])).eps
     squares = call(_only(factors, torch.square))
     error = of_sum(max(1, terms), call(_magnitude), value, squares) * narrow
+    if kind in HALF:  # libraries add parts of a sum in the type of the result
+        error = error + (value.abs() + 4 * squares.sqrt()) * torch.finfo(kind).eps
     for uncertain in given:
         if uncertain.error is not None:
             error = error + call(_bounding(uncertain, factors))
@@ -309,7 +312,7 @@ def _pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dty
         exact = not bool(error.any())
         return rounded(value, None if exact else error, value.dtype, given)
     roundings: float | torch.Tensor = (
-        0.0 if name in _EXACT else 2.0 if name in _FEW else _ELEMENTARY
+        0.0 if name in _EXACT else _QUICK if name in _FEW else _ELEMENTARY
     )
     if name in _GROWING and given[0].is_real:
         size = given[0].value.abs()

@@ -21,8 +21,8 @@ from rewriter.verification.bounded import received as exact
 from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.judge import compare
-from rewriter.verification.types import Checked, LaunchCheck, Verification
-from rewriter.verification.whole_graph import WholeGraph
+from rewriter.verification.types import Checked, LaunchCheck, Outcome, Verification
+from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
@@ -125,28 +125,17 @@ class _Call:
             outcome = self._graph.check(launch, given, written)
         if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
-        if outcome is not None and outcome.results:
-            wrong = [x for x in outcome.results if not x.comparison.agrees]
-            return replace(
-                base,
-                outcome="differs" if wrong else "agrees",
-                route="graph",
-                results=tuple(outcome.results),
-                together=outcome.group,
-                reason=_partly(outcome.unknown),
-            )
+        found = [self._by_graph(base, outcome), self._by_fragment(base, launch, given, written)]
+        judged = [one for one in found if one is not None and one.outcome != "unchecked"]
+        # Which argument is what is not written anywhere: one that says that all agree, is right.
+        for one in sorted(
+            judged, key=lambda one: (one.outcome != "agrees", one.route != "fragment")
+        ):
+            return one
         if isinstance(by_call, list):
             return replace(base, outcome="agrees", route="operator", results=tuple(by_call))
-        fragment = self._fragments.get(launch.kernel)
-        if fragment is not None:
-            results = check_fragment(fragment, launch, self._run, given, written)
-            wrong = [x for x in results if not x.comparison.agrees]
-            return replace(
-                base,
-                outcome="differs" if wrong else "agrees",
-                route="fragment",
-                results=tuple(results),
-            )
+        if found[1] is not None:
+            return found[1]
         if launch.kind in _CALLED:
             return replace(base, reason=str(by_call))
         if outcome is not None:
@@ -154,6 +143,37 @@ class _Call:
         if launch.kind == "cpp":
             return replace(base, reason=_NO_GRAPH)
         return replace(base, reason=f"a launch of kind {launch.kind} has no program beside it")
+
+    def _by_graph(self, base: LaunchCheck, outcome: GraphOutcome | None) -> LaunchCheck | None:
+        if outcome is None or not outcome.results:
+            return None
+        wrong = any(not x.comparison.agrees for x in outcome.results)
+        return replace(
+            base,
+            outcome="differs" if wrong else "agrees",
+            route="graph",
+            results=tuple(outcome.results),
+            together=outcome.group,
+            reason=_partly(outcome.unknown),
+        )
+
+    def _by_fragment(
+        self,
+        base: LaunchCheck,
+        launch: Launch,
+        given: Mapping[str, TensorRow],
+        written: Mapping[str, TensorRow],
+    ) -> LaunchCheck | None:
+        fragment = self._fragments.get(launch.kernel)
+        if fragment is None:
+            return None
+        try:
+            results = check_fragment(fragment, launch, self._run, given, written)
+        except UncheckedError as error:
+            return replace(base, reason=str(error))
+        wrong = any(not x.comparison.agrees for x in results)
+        outcome: Outcome = "differs" if wrong else "agrees"
+        return replace(base, outcome=outcome, route="fragment", results=tuple(results))
 
     def _is_entry(self, launch: Launch) -> bool:
         entries = self._wrapper.located.entries if self._wrapper is not None else ()

@@ -1,0 +1,156 @@
+"""Fragments of real Triton kernels, evaluated by themselves: no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rewriter.artifact.naming.fragment import fragments, parse_fragment  # noqa: E402
+from rewriter.artifact.naming.graph import FxGraph  # noqa: E402
+from rewriter.artifact.opening import open_artifact  # noqa: E402
+from rewriter.dump.documents import RunFacts  # noqa: E402
+from rewriter.dump.reading import RunDump  # noqa: E402
+from rewriter.dump.rows import TensorRow  # noqa: E402
+from rewriter.locate.types import Argument, Launch  # noqa: E402
+from rewriter.verification.bounded import Bounded, UncheckedError  # noqa: E402
+from rewriter.verification.bounded import received as exact  # noqa: E402
+from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type  # noqa: E402
+from rewriter.verification.fragments import _with_items, check_fragment  # noqa: E402
+
+_ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts" / "cuda-torch2.11"
+
+
+@dataclass
+class _Recorded:
+    """A launch whose arguments are what its fragment makes of random numbers."""
+
+    graph: FxGraph
+    launch: Launch
+    run: RunDump
+    given: dict[str, TensorRow]
+    written: dict[str, TensorRow]
+
+    def check(self) -> bool:
+        found = check_fragment(self.graph, self.launch, self.run, self.given, self.written)
+        return all(one.comparison.agrees for one in found)
+
+
+def _launches(model: str) -> Iterator[tuple[FxGraph, Launch]]:
+    for file in sorted((_ARTIFACTS / model / "python").glob("*.py")):
+        wrapper = open_artifact(file).only
+        by_kernel = fragments(wrapper.plain.data.decode())
+        for launch in wrapper.launches:
+            if launch.kernel in by_kernel:
+                yield by_kernel[launch.kernel], launch
+
+
+def _filled(kind: TensorType) -> torch.Tensor:
+    shape = [one or 4 for one in kind.shape]
+    if kind.dtype.is_floating_point:
+        return torch.rand(shape, dtype=torch.float32).to(kind.dtype) + 0.5
+    return torch.randint(0, 2, shape).to(kind.dtype)
+
+
+def _record(graph: FxGraph, launch: Launch, folder: Path) -> _Recorded | None:
+    """Put a launch and its values into a dump; `None` where its fragment does not say enough."""
+    run = RunDump(folder, 0, 0, RunFacts())
+    given: dict[str, TensorRow] = {}
+    written: dict[str, TensorRow] = {}
+    recorded = _Recorded(graph, launch, run, given, written)
+    sizes = {"s77": 4, "s27": 4, "u0": 4, "s0": 4}
+    full = _with_items(graph)
+    names = [x for x in full.types if x not in full.nodes and x not in full.outputs]
+    tensors = {x.name: x for x in launch.args if x.type == "tensor"}
+    read = [x for x in tensors.values() if x.role != "out"]
+    if len(names) != len(read):
+        return None
+    order = _paired(names, read)
+    values: dict[str, Bounded] = {}
+    for name, argument in order:
+        kind = tensor_type(full.types[name], sizes)
+        if kind is None:
+            return None
+        tensor = _filled(kind)
+        values[name] = exact(tensor)
+        given[argument.name] = _row(run, argument, tensor, "before")
+    evaluator = Evaluator(full, values, sizes)
+    outputs = list(full.outputs)
+    for argument in tensors.values():
+        if argument.role == "in":
+            continue
+        name = outputs.pop(0) if argument.role == "inout" else outputs.pop()
+        try:
+            value = evaluator.value(name)
+        except UncheckedError:
+            return None
+        written[argument.name] = _row(run, argument, value.value.to(value.dtype), "after")
+    return recorded
+
+
+def _paired(names: list[str], read: list[Argument]) -> list[tuple[str, Argument]]:
+    """Arguments by the names that the fragment has for the first launch of the kernel."""
+    known = {x.buffer: x for x in read}
+    pairs = [(name, known.pop(name)) for name in names if name in known]
+    rest = [name for name in names if name not in {one for one, _ in pairs}]
+    return pairs + list(zip(rest, known.values(), strict=True))
+
+
+def _row(run: RunDump, argument: Argument, tensor: torch.Tensor, phase: str) -> TensorRow:
+    file = f"{phase}_{argument.name}.pt"
+    torch.save(tensor, run.path / file)
+    return TensorRow(
+        launch=0,
+        phase=phase,  # type: ignore[arg-type]
+        arg=argument.name,
+        role=argument.role,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device="cuda:0",
+        file=file,
+    )
+
+
+@pytest.mark.parametrize("model", ["gpt", "mlp", "mlp_dyn"])
+def test_launches_agree_with_their_fragments_and_a_wrong_element_does_not(
+    model: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    checked = set()
+    for graph, launch in _launches(model):
+        if launch.kernel in checked:
+            continue
+        checked.add(launch.kernel)
+        folder = tmp_path / launch.kernel
+        folder.mkdir()
+        recorded = _record(graph, launch, folder)
+        assert recorded is not None, launch.kernel
+        assert recorded.check(), launch.kernel
+        row = list(recorded.written.values())[-1]
+        tensor = torch.load(folder / row.file)
+        tensor.reshape(-1)[0] += 0.01
+        torch.save(tensor, folder / row.file)
+        assert not recorded.check(), launch.kernel
+    assert len(checked) >= 2
+
+
+def test_a_fragment_is_read_as_a_graph() -> None:
+    graph = parse_fragment(
+        """#   %arg0_1 : Tensor "f32[8, s0][s0, 1]cuda:0" = PlaceHolder[target=arg0_1]
+#   %iota : Tensor "i64[8][1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.iota.default](args = (8,), kwargs = {start: 0, step: 1, dtype: torch.int64, device: cuda:0, requires_grad: False})
+#   %sort : [num_users=2] = call_function[target=torch.ops.aten.sort.default](args = (%arg0_1, 0), kwargs = {})
+#   return %getitem,%iota"""  # noqa: E501
+    )
+    assert graph.outputs == ("getitem", "iota")
+    assert graph.types == {"arg0_1": "f32[8, s0][s0, 1]cuda:0"}
+    assert graph.nodes["iota"].call == (
+        "prims.iota.default(8, start=0, step=1, dtype=torch.int64, device=device(type='cuda'), "
+        "requires_grad=False)"
+    )
+    assert graph.nodes["sort"].reads == ("arg0_1",)
+    assert _with_items(graph).nodes["getitem"].item == 0

@@ -56,6 +56,8 @@ def _compiled(**options: Any) -> Any:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     inputs = _inputs()
+    # Otherwise there are no shapes, and torch 2.15 has nothing to save.
+    options["dynamic_shapes"] = "from_example_inputs"
     return standalone_compile(make_fx(product)(*inputs), inputs, **options)
 
 

@@ -74,9 +74,9 @@ def _run_compiled(*, trained: bool = False) -> list[Any]:
 
 
 def _bundled() -> Any:
-    import torch
+    import torch._functorch.config as config
 
-    return torch._functorch.config.patch("bundled_autograd_cache", True)
+    return config.patch("bundled_autograd_cache", True)
 
 
 def _kept() -> Any:
@@ -107,6 +107,7 @@ def make(form: str, folder: Path) -> Path:
         _run_compiled(trained=True)
         path.write_bytes(torch.compiler.save_cache_artifacts()[0])
     elif form in ("aot-compile", "vllm-model"):
+        torch._dynamo.config.enable_aot_compile = True  # as it is in 2.13
         backend: Any = "inductor"
         if form == "vllm-model":
             from containers import Engine

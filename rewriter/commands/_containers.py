@@ -35,7 +35,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
             replace=arguments.replace,
             standalone=arguments.standalone,
         )
-        pairs = _with_launches(artifact.wrappers, making)
+        pairs = with_launches(artifact.wrappers, making)
     for wrapper, made in pairs:
         warn_about(made.plan, "" if is_alone else f"{wrapper.name}: ")
     _refuse_folder(arguments, artifact)
@@ -64,7 +64,7 @@ def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
     ]
 
 
-def _with_launches(
+def with_launches(
     wrappers: Sequence[OpenWrapper], making: Iterable[Callable[[], Instrumented]]
 ) -> list[tuple[OpenWrapper, Instrumented]]:
     """The results of the wrappers that have launches which were asked for.

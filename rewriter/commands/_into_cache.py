@@ -13,6 +13,7 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cache import location, mutate
 from rewriter.cache.session import writing
 from rewriter.commands import _cache as text
+from rewriter.commands._containers import with_launches
 from rewriter.commands._output import emit
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
@@ -20,6 +21,7 @@ from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message
 from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.instrument import instrument_all
 from rewriter.instrumentation.types import Selection
 
 _KEY = re.compile(r"c[a-z2-7]{51}")
@@ -29,7 +31,10 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
     """Put the wrappers of a container into a cache, with probes."""
     _refuse(arguments, artifact)
     directory = location.directory(arguments.into_cache)
-    named = {_name(wrapper): wrapper for wrapper in artifact.wrappers}
+    # What cannot have probes is refused before a file is written.
+    labels = [""] * len(artifact.wrappers)
+    pairs = with_launches(artifact.wrappers, instrument_all(artifact.wrappers, selection, labels))
+    named = {_name(wrapper): wrapper for wrapper, _ in pairs}
     missing = [(name, one.source) for name, one in named.items() if not (directory / name).exists()]
     directory.mkdir(parents=True, exist_ok=True)
     if missing:

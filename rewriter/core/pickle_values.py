@@ -132,7 +132,11 @@ class _Machine:
         elif name == "BINPERSID":
             self.stack.append(Made("persistent", tuple(self._take(1))))
         elif name == "STACK_GLOBAL":
-            self.stack.append(Made(".".join(map(str, self._take(2)))))
+            module, attribute = self._take(2)
+            # The text of anything else may be exponential in the pickle.
+            if not (isinstance(module, str) and isinstance(attribute, str)):
+                raise PickleError("it names a class by what is no text")
+            self.stack.append(Made(f"{module}.{attribute}"))
         elif name in ("REDUCE", "NEWOBJ"):
             self.stack.append(_made(*self._take(2)))
         elif name == "NEWOBJ_EX":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+import random
 import shutil
 import tarfile
 from pathlib import Path
@@ -24,6 +26,7 @@ from rewriter.core.pickle_values import PickleError
 from rewriter.instrumentation import probe_check
 
 ARCHIVES = Path(__file__).parents[2] / "fixtures" / "entries"
+PARTS = ("fxgraph", "aotautograd")
 KINDS = ("python", "cpp_wrapper")
 HEAD = ["line", "kind", "kernel", "reads", "writes", "source", "nodes", "model"]
 
@@ -322,3 +325,16 @@ def test_a_container_has_the_lines_of_its_graphs() -> None:
         assert set(about.lines) == {launch.index for launch in one.launches}
         assert about.partner in names
     assert by_graph["backward"].saved
+
+
+def test_flipped_bytes_of_an_entry_are_an_error_or_an_entry(forward: Path) -> None:
+    cache = forward.parent.parent
+    chance = random.Random(0)
+    files = [next((cache / name).glob("*/*/*" if name == "fxgraph" else "*/*")) for name in PARTS]
+    for number in range(60):
+        data = bytearray(files[number % 2].read_bytes())
+        for _ in range(3):
+            data[chance.randrange(20_000)] = chance.randrange(256)
+        for read in (read_graph, read_autograd):
+            with contextlib.suppress(PickleError):
+                read(bytes(data))

@@ -92,6 +92,7 @@ BROKEN = {
     "odd items": b"\x80\x04}(\x8c\x01au.",
     "append to a number": b"\x80\x04K\x01K\x02a.",
     "two values": b"\x80\x04K\x01K\x02.",
+    "a class of doubled tuples": b"\x80\x04)" + b"2\x86" * 60 + b"2\x93.",
 }
 
 
@@ -99,6 +100,11 @@ BROKEN = {
 def test_what_is_no_pickle(data: bytes) -> None:
     with pytest.raises(PickleError):
         read(data)
+
+
+def test_a_value_that_is_exponential_in_its_pickle_is_walked_once() -> None:
+    value = read(b"\x80\x04)" + b"2\x86" * 60 + b".")
+    assert list(objects(value)) == []
 
 
 def test_damage_anywhere_is_an_error_or_a_value() -> None:

@@ -19,7 +19,7 @@ import sys
 # Nothing else is imported: the modules of a program stay the same.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 NAME = "sitecustomize"  # Python imports the module of this name when it starts
@@ -31,7 +31,19 @@ _MOST = 4096  # files of other kinds that one process notes
 _OTHERS = (
     *(".py", ".pyc", ".pyi", ".so", ".a", ".o", ".c", ".h", ".cpp", ".cu", ".ptx", ".cubin"),
     *(".json", ".jsonl", ".toml", ".yaml", ".yml", ".xml", ".html", ".ini", ".cfg", ".txt", ".md"),
-    *(".log", ".gz", ".bz2", ".zip", ".png", ".jpg", ".npy", ".npz", ".safetensors", ".parquet"),
+    *(
+        ".log",
+        ".jinja",
+        ".gz",
+        ".bz2",
+        ".zip",
+        ".png",
+        ".jpg",
+        ".npy",
+        ".npz",
+        ".safetensors",
+        ".parquet",
+    ),
 )
 
 
@@ -133,15 +145,26 @@ def _is_other(path: "Any") -> bool:
 
 
 def _process_name() -> str:
-    """What the program calls this process, where it is one of `multiprocessing`."""
+    """What the program calls this process, where `multiprocessing` started it."""
     module = sys.modules.get("multiprocessing.process")
-    return "" if module is None else str(module.current_process().name)
+    if module is None or module.parent_process() is None:
+        return ""
+    return str(module.current_process().name)
+
+
+def _leave_alone(functions: "Iterable[Any]") -> None:
+    """Have Dynamo run functions as they are: in eager code of a compiled function, it would trace
+    the hook. It skips what comes from such a file (`SKIP_DIRS` in torch/_dynamo/trace_rules.py)."""
+    for function in functions:
+        function.__code__ = function.__code__.replace(co_filename="<frozen importlib.rewriter>")
 
 
 def begin(folder: str) -> None:
     """Watch this process, and import what would have been imported in the place of this file."""
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
+    methods = (x for x in vars(Watcher).values() if hasattr(x, "__code__"))
+    _leave_alone([*methods, _read, _write, _is_wrapper, _is_other, _process_name])
     sys.addaudithook(Watcher(folder))
     del sys.modules[NAME]
     # Where there is none, the error tells Python so, as without this file.

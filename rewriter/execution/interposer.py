@@ -164,7 +164,7 @@ def _proxy(number: int) -> str:
         f"REWRITER_API int32_t {_PROXY}(void* executor, int node, int count, int64_t* numbers, "
         "int tensors, Handle* handles) {\n"
         f'  static auto act = real<decltype(&{_PROXY})>("{_PROXY}");\n'
-        f"  Launch launch{{{number}, {{handles, handles + tensors}}, {{}}}};\n"
+        f"  Launch launch{{{number}, std::vector<Handle>(handles, handles + tensors), {{}}}};\n"
         "  launch.begin();\n"
         "  const int32_t error = act(executor, node, count, numbers, tensors, handles);\n"
         "  if (!error) launch.end();\n"

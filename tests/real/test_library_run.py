@@ -54,9 +54,8 @@ def digests(document: Json) -> list[str]:
                 "customop",
                 "dtypes",
                 "dynamic",
-                "mutate",
+                "every_form",
                 "scatter",
-                "transformer",
             )
         ),
     ],

@@ -54,7 +54,6 @@ def digests(document: Json) -> list[str]:
                 "customop",
                 "dtypes",
                 "dynamic",
-                "every_form",
                 "scatter",
             )
         ),

@@ -55,13 +55,15 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
 
 
 def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
-    """What prints call each wrapper: the part of the model that runs it, if there is one."""
+    """What prints call each wrapper: the part of the model that runs it, with how many others."""
     names = labels([(wrapper.graph, wrapper.path.name) for wrapper in wrappers])
-    parts = [wrapper.stored.submodules[:1] if wrapper.stored else () for wrapper in wrappers]
-    return [
-        part[0] if part and wrapper.graph == "inference" else name
-        for wrapper, name, part in zip(wrappers, names, parts, strict=True)
-    ]
+    result = []
+    for wrapper, name in zip(wrappers, names, strict=True):
+        parts = wrapper.stored.submodules if wrapper.stored else ()
+        others = f" +{len(parts) - 1}" if len(parts) > 1 else ""
+        is_named = parts and wrapper.graph == "inference"
+        result.append(f"{parts[0]}{others}" if is_named else name)
+    return result
 
 
 def with_launches(

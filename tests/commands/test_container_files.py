@@ -27,7 +27,9 @@ def test_strip_gives_back_every_byte(
 ) -> None:
     path = _write(tmp_path, name)
     probed, back = tmp_path / "probed", tmp_path / "back"
-    assert main(["instrument", str(path), "--probe", "print,hash", "-o", str(probed)]) == 0
+    options = ["--standalone"] if name in ("standalone.bin", "vllm-model") else []
+    asked = ["instrument", str(path), "--probe", "print,hash", *options]
+    assert main([*asked, "-o", str(probed)]) == 0
     before, after = open_artifact(path), open_artifact(probed)
     assert [one.name for one in after.wrappers] == FORMS[name][1]
     for plain, one in zip(before.wrappers, after.wrappers, strict=True):
@@ -131,11 +133,28 @@ def test_nothing_is_written_beside_an_entry_of_a_cache(folder: str, tmp_path: Pa
     assert main(["instrument", str(entry), "-o", elsewhere]) == 0
 
 
+def test_probes_that_torch_saved_from_its_cache_come_out(tmp_path: Path) -> None:
+    entry = _write(tmp_path, "fx-graph.entry")
+    (wrapper,) = open_artifact(entry).wrappers
+    assert wrapper.stored is not None
+    module = tmp_path / f"{wrapper.stored.key}.py"
+    module.write_bytes(wrapper.source)
+    assert main(["instrument", str(module), "--in-place", "--probe", "print"]) == 0
+    saved = splice(entry.read_bytes(), {wrapper.stored.places[0].source: module.read_bytes()})
+    entry.write_bytes(saved)
+    again = tmp_path / "again"
+    assert main(["instrument", str(entry), "--replace", "--probe", "hash", "-o", str(again)]) == 0
+    for path in (entry, again):
+        back = tmp_path / "back"
+        assert main(["strip", str(path), "-o", str(back), "--overwrite"]) == 0
+        assert back.read_bytes() == data_of("fx-graph.entry")
+
+
 def test_default_names(tmp_path: Path) -> None:
     path = _write(tmp_path, "vllm-model")
     assert main(["instrument", str(path)]) == 0
     probed = tmp_path / "vllm-model.instrumented"
-    assert b"'label': 'submod_0 (1, 8192)'" in probed.read_bytes()  # what prints call it
+    assert b"'label': 'submod_0 (1, 8192) +1'" in probed.read_bytes()  # what prints call it
     assert main(["instrument", str(probed), "--replace", "--probe", "hash", "--overwrite"]) == 0
     path.unlink()
     assert main(["strip", str(probed)]) == 0

@@ -14,6 +14,8 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import EntryPoint, Launch
 
+_FUSED = frozenset({"cpp", "triton"})  # kernels that Inductor made of several nodes
+_CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _LOOKED_AT = 100  # nodes of an operator, for one call of it
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
@@ -38,18 +40,30 @@ def attribute_inside(
 ) -> Mapping[int, tuple[str, ...]]:
     """The nodes of a graph inside of another that the launches of its function compute.
 
-    What the function returns is not known: of one launch that is left over, the nodes that are left
-    over are those that it computes.
+    What the function returns is not known: see `left_over`.
     """
     inside = [one for one in launches if one.scope == scope]
     entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
     computed = dict(_Attribution(inside, entry, graph).nodes())
-    left = [one.index for one in inside if one.index not in computed]
-    if len(left) == 1:
-        known = {name for names in computed.values() for name in names}
-        rest = (x for x in graph.nodes.values() if x.name not in known and x.operator)
-        computed[left[0]] = tuple(x.name for x in rest if not x.is_view and x.item is None)
-    return {index: names for index, names in computed.items() if names}
+    return computed | left_over(inside, computed, graph)
+
+
+def left_over(
+    launches: Sequence[Launch], computed: Mapping[int, tuple[str, ...]], graph: FxGraph
+) -> dict[int, tuple[str, ...]]:
+    """Of one fused kernel that is left over, the nodes that are left over.
+
+    It computes what is no result of the graph, such as a condition. The nodes may be more than its
+    own: others that no launch needs.
+    """
+    left = [one for one in launches if one.index not in computed]
+    if len(left) != 1 or left[0].kind not in _FUSED:
+        return {}
+    known = {name for names in computed.values() for name in names}
+    rest = (x for x in graph.nodes.values() if x.name not in known and x.operator)
+    shown = (x for x in rest if not x.is_view and x.item is None)
+    names = tuple(x.name for x in shown if not x.call.startswith(_CONTROL))
+    return {left[0].index: names} if names else {}
 
 
 class _Attribution:

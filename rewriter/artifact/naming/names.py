@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rewriter.artifact.naming import fragments
-from rewriter.artifact.naming.attribution import attribute, attribute_inside
+from rewriter.artifact.naming.attribution import attribute, attribute_inside, left_over
 from rewriter.artifact.naming.graph import FxGraph, FxNode, ModelLine, first_place, parse, subgraphs
 from rewriter.artifact.naming.known import Compilations, grouped
 from rewriter.artifact.naming.lines import lines_of_map, lines_of_nodes
@@ -124,6 +124,8 @@ def of_wrapper(located: Located, traced: CompilationTrace, source: bytes = b"") 
     }
     for index, named in fragments.by_launch(located, fragments.fragments(source)).items():
         computed.setdefault(index, tuple(name for name in named if name in lowered.nodes))
+    once = [one for one in located.launches if not one.repeats]
+    computed |= left_over(once, computed, lowered)
     nodes = {index: model.of(names) for index, names in computed.items()}
     graphs = dict.fromkeys(computed, lowered)
     for scope, inner in subgraphs(traced.lowered).items():

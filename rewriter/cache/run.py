@@ -103,6 +103,12 @@ class CacheRun:
     others: tuple[Path, ...] = ()
     used: Usage = field(default_factory=Usage)
 
+    @property
+    def wrappers(self) -> tuple[Placed, ...]:
+        """Those that had probes. The same file in several caches, as those of ranks, counts once:
+        it has the name of its text, by which calls are counted."""
+        return tuple({one.slot.path.name: one for one in reversed(self.placed)}.values())[::-1]
+
 
 def run(request: Request, tell: Tell) -> CacheRun:
     """Run a program, probed. Whatever becomes of it, its caches are as they were afterwards."""

@@ -113,13 +113,13 @@ def show(probed: ProbedRun) -> None:
 
 def _calls(ran: CacheRun) -> list[Line]:
     """How often each wrapper was called; those that were not only in sum."""
-    calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.placed}
+    calls = {one.slot: ran.summary.calls.get(one.slot.path.name, 0) for one in ran.wrappers}
     asked = ran.placed[0].result.selection if ran.placed else None
     chosen = asked is not None and bool(asked.calls or asked.last)
     rows = [["wrapper", "graph", "launches", "calls recorded" if chosen else "calls"]]
     rows += [
         [one.slot.short, one.slot.wrapper.graph, str(len(one.result.plan.probed)), str(number)]
-        for one in ran.placed
+        for one in ran.wrappers
         if (number := calls[one.slot])
     ]
     lines: list[Line] = [*table(rows, stream="stderr")] if len(rows) > 1 else []

@@ -162,6 +162,8 @@ def test_processes_with_caches_of_their_own(method: str, run: Run, tmp_path: Pat
         str(tmp_path / "rank_0"),
         str(tmp_path / "rank_1"),
     ]
+    # One wrapper, by its text.
+    assert [row["wrapper"] for row in json.loads(done.stdout)["wrappers"]] == [MLP]
     lines = [line for line in done.stderr.splitlines() if line.startswith("rank_")]
     assert sorted(lines[:2]) == ["rank_0 False", "rank_1 False"]
     assert sorted(lines[2:]) == ["rank_0 True", "rank_1 True"]

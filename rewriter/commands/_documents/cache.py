@@ -271,7 +271,7 @@ def run_document(probed: ProbedRun) -> CacheRunDocument:
                 launches=len(one.result.plan.probed),
                 calls=run.summary.calls.get(one.slot.path.name, 0),
             )
-            for one in run.placed
+            for one in run.wrappers
         ),
         refused=_refused(run.refused),
         unprobed=tuple(

@@ -70,7 +70,7 @@ class Capture:
 
     def __init__(self, rows: Rows) -> None:
         self.events: list[Pending] = []
-        self._measured: list[tuple[Event, engine.Capture]] = []
+        self._measured: list[tuple[Event, list[int], engine.Capture]] = []
         self.is_short = False
         self._rows = rows
         self._devices: set[torch.device] = set()
@@ -85,8 +85,11 @@ class Capture:
         """Take an event; its tensors are let go."""
         event.captured = True
         records: list[Record | None] = [None] * len(event.tensors)
-        if measured and not self._has_measured(event):
-            records = [self._keep(value.content) for value in event.tensors]
+        if measured:
+            by_engine = self._measured_by_engine(event)
+            for place, value in enumerate(event.tensors):
+                if place not in by_engine:
+                    records[place] = self._keep(value.content)
         for value in event.values:
             value.content = None
         self.events.append((event, records))
@@ -99,34 +102,38 @@ class Capture:
         for device in self._devices:
             synchronize(device)
         replays = int(self._replays) if self._replays is not None else 0
-        found = [(event, *capture.read()) for event, capture in self._measured]
-        replays = max([replays, *(count for _, count, _ in found)])
+        found = [(event, places, *capture.read()) for event, places, capture in self._measured]
+        replays = max([replays, *(count for _, _, count, _ in found)])
         if replays == self._seen:
             return False
         self._seen = replays
         fetch_statistics(self.events)
-        for event, _, measurements in found:
-            for value, measurement in zip(event.tensors, measurements, strict=False):
-                value.statistics = measurement.statistics
+        for event, places, _, measurements in found:
+            tensors = event.tensors
+            for place, measurement in zip(places, measurements, strict=False):
+                tensors[place].statistics = measurement.statistics
         return True
 
     @property
     def was_replayed(self) -> bool:
         return self._seen > 0
 
-    def _has_measured(self, event: Event) -> bool:
-        """Have the engine measure an event, if it can do so with all of its tensors."""
+    def _measured_by_engine(self, event: Event) -> list[int]:
+        """Have the engine measure what it can of an event: the places of those tensors."""
         tensors: list[Tensor] = [value.content for value in event.tensors]
-        devices = {tensor.device for tensor in tensors}
-        if len(devices) != 1 or not self._rows.has_engine(device := devices.pop()):
-            return False
-        if not all(tensor.layout is torch.strided and has_memory(tensor) for tensor in tensors):
-            return False
-        if (capture := engine.capture(tensors)) is None:
-            return False
-        self._devices.add(device)
-        self._measured.append((event, capture))
-        return True
+        places = [
+            place
+            for place, tensor in enumerate(tensors)
+            if tensor.layout is torch.strided
+            and has_memory(tensor)
+            and self._rows.has_engine(tensor.device)
+        ]
+        devices = {tensors[place].device for place in places}
+        if len(devices) != 1 or (capture := engine.capture([tensors[x] for x in places])) is None:
+            return []
+        self._devices |= devices
+        self._measured.append((event, places, capture))
+        return places
 
     def _keep(self, tensor: Tensor) -> Record | None:
         record = measure(tensor)

@@ -75,7 +75,7 @@ class Timing:
     """Milliseconds of one forward pass: the mean and the median of `passes`.
 
     `plain` is the median without probes, right afterwards or before, whichever is less; `memory`
-    how much more of the device's memory is in use, in MiB.
+    how much more of the device's memory is in use, in MiB; `cpu` the CPU time of the thread.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Timing:
     plain: float
     passes: int
     memory: float = 0.0
+    cpu: float = 0.0
 
 
 # The parent: starts the workers, collects what they measured.
@@ -208,7 +209,8 @@ def _work(args: argparse.Namespace) -> int:
             for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
                 timings.append(timing)
                 about = (
-                    f"{timing.mean:.3f} ms, median {timing.median:.3f}, plain {timing.plain:.3f}"
+                    f"{timing.mean:.3f} ms, median {timing.median:.3f}, CPU {timing.cpu:.3f}, "
+                    f"plain {timing.plain:.3f}"
                 )
                 sys.stderr.write(f"{args.worker}: {timing.name}: {about}\n")
     result = args.folder / f"{args.worker}.json"
@@ -224,8 +226,8 @@ def _measure(
     if level:
         passes = 3 if level == "save" else 20
         with _output(piped=level == "print"):
-            mean, median = _time(subject.run, device, passes)
-        yield Timing(f"upstream, {level}", mean, median, float("nan"), passes)
+            mean, median, cpu = _time(subject.run, device, passes)
+        yield Timing(f"upstream, {level}", mean, median, float("nan"), passes, cpu=cpu)
         return
     # Loaded once more, so that what any loading adds is not added by the first probes.
     subject.load(subject.wrapper())
@@ -239,15 +241,16 @@ def _measure(
             subject.load(path)
             subject.run()
             memory = _in_use(device) - in_use
-            mean, median = _time(subject.run, device, variant.passes)
+            mean, median, cpu = _time(subject.run, device, variant.passes)
             subject.load(subject.wrapper())
             plain = statistics.median(_time(subject.run, device, 30)[1] for _ in range(2))
         shutil.rmtree(_dump(folder), ignore_errors=True)
-        yield Timing(variant.name, mean, median, min(plain, before), variant.passes, memory)
+        yield Timing(variant.name, mean, median, min(plain, before), variant.passes, memory, cpu)
 
 
-def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, float]:
-    """Mean and median milliseconds of forward passes, the device idle before and after each."""
+def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, float, float]:
+    """Mean and median milliseconds of forward passes, the device idle before and after each, and
+    the mean of this thread's CPU time, of which waiting for the device is a part."""
     import torch
 
     def wait() -> None:
@@ -258,6 +261,7 @@ def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, flo
         run()
     wait()
     taken = []
+    cpu = time.thread_time()
     started = time.perf_counter()
     for _ in range(most):
         start = time.perf_counter()
@@ -266,7 +270,8 @@ def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, flo
         taken.append((time.perf_counter() - start) * 1000)
         if time.perf_counter() - started > 8:
             break
-    return statistics.fmean(taken), statistics.median(taken)
+    cpu = (time.thread_time() - cpu) * 1000 / len(taken)
+    return statistics.fmean(taken), statistics.median(taken), cpu
 
 
 class Subject:

@@ -25,6 +25,7 @@ from rewriter.artifact.naming.names import of_artifact
 from rewriter.cli import main
 from rewriter.core.pickle_values import PickleError
 from rewriter.instrumentation import probe_check
+from rewriter.instrumentation.instrument import instrument_all
 
 ARCHIVES = Path(__file__).parents[2] / "fixtures" / "entries"
 PARTS = ("fxgraph", "aotautograd")
@@ -331,3 +332,15 @@ def test_flipped_bytes_of_an_entry_are_an_error_or_an_entry(forward: Path) -> No
         for read in (read_graph, read_autograd):
             with contextlib.suppress(PickleError):
                 read(bytes(data))
+
+
+def test_a_container_has_the_guards_of_its_graphs(caches: Path) -> None:
+    """The entry of a graph is a container itself."""
+    files = (caches / "python" / "fxgraph").glob("*/*/*")
+    guarded_entry = next(x for x in files if b"2 <= L['t0']" in x.read_bytes())
+    artifact = rewriter.open(guarded_entry)
+    (wrapper,) = artifact.wrappers
+    assert wrapper.stored is not None
+    making = instrument_all([wrapper], rewriter.select("inputs"), [""], standalone=True)
+    (made,) = making
+    assert b"'if 2<=s77'" in made().source

@@ -4,10 +4,10 @@ entries of a cache."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
-from rewriter.artifact.containers.types import Container
+from rewriter.artifact.contained_wrappers import read_contents
+from rewriter.artifact.containers.types import Container, Contents
 from rewriter.artifact.entries.contained import ContainedEntries
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.types import CacheEntry
@@ -16,6 +16,8 @@ from rewriter.artifact.naming.graph import MOST_BYTES
 from rewriter.artifact.naming.trace import CompilationTrace
 from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
 
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
 # as Inductor lowered it.
@@ -34,27 +36,32 @@ class Compilations:
             except OSError:
                 continue  # the wrappers are there, and their names are not
         self._indexes: dict[Path, EntryIndex] = {}
-        self._container = container
+        self._contained: dict[Path, ContainedEntries | None] = {}
+        if container is not None:
+            self._contained[container.path] = _entries(container.path, container.contents)
 
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> Compilations:
         """What is known of the wrappers of an artifact."""
         return cls(logs_of(artifact), artifact.container)
 
-    @cached_property
-    def _contained(self) -> ContainedEntries | None:
-        if self._container is None:
-            return None
-        pickles = [section.pickle for section in self._container.contents.sections]
-        return ContainedEntries(self._container.path, pickles)
+    def _in_container(self, path: Path) -> ContainedEntries | None:
+        """The entries of a container, which is read if it was not yet."""
+        if path not in self._contained:
+            try:
+                contents = read_contents(limits.read(path, limits.PICKLE_BYTES))
+            except (OSError, RewriterError):
+                contents = None  # it was sound before: a program replaces it
+            self._contained[path] = None if contents is None else _entries(path, contents)
+        return self._contained[path]
 
     @property
     def damaged(self) -> Iterator[tuple[Path, str]]:
         """The entries that cannot be read, and why."""
         for index in self._indexes.values():
             yield from index.damaged.items()
-        if self._contained is not None:
-            yield from self._contained.damaged.items()
+        for contained in self._contained.values():
+            yield from contained.damaged.items() if contained is not None else ()
 
     def of_wrapper(self, wrapper: OpenWrapper) -> CompilationTrace | None:
         """What is known of a wrapper. A log is of this very program: what an entry says may be of
@@ -98,9 +105,10 @@ class Compilations:
     def _entry(
         self, wrapper: OpenWrapper
     ) -> tuple[EntryIndex | ContainedEntries, CacheEntry] | None:
-        if wrapper.stored is not None and self._contained is not None:
-            entry = self._contained.of_wrapper(wrapper.stored.key)
-            return None if entry is None else (self._contained, entry)
+        if wrapper.stored is not None and wrapper.inside is not None:
+            contained = self._in_container(wrapper.inside)
+            entry = contained.of_wrapper(wrapper.stored.key) if contained is not None else None
+            return None if contained is None or entry is None else (contained, entry)
         if wrapper.inside is not None or (cache := cache_of(wrapper.path)) is None:
             return None
         index = self._indexes.setdefault(cache, EntryIndex(cache))
@@ -121,6 +129,10 @@ class Compilations:
         return CompilationTrace(
             traced=traced, lowered=entry.lowered or traced, line_map=entry.line_map
         )
+
+
+def _entries(path: Path, contents: Contents) -> ContainedEntries:
+    return ContainedEntries(path, [section.pickle for section in contents.sections])
 
 
 def logs_of(artifact: Artifact) -> Iterator[Path]:

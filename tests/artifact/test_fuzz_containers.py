@@ -59,7 +59,7 @@ def _mutated(choices: random.Random, data: bytes) -> bytes:
 
 
 def test_a_few_mutated_containers(tmp_path: Path) -> None:
-    fuzzing.check("containers", fuzz_container, range(8), tmp_path)
+    fuzzing.check("containers", fuzz_container, range(5), tmp_path)
 
 
 @pytest.mark.fuzz

@@ -106,7 +106,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 _VALUES = st.recursive(_LEAVES, _nested, max_leaves=12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(_VALUES, _PROTOCOLS, _TEXTS)
 def test_what_stands_under_a_key_is_read_and_replaced_as_python_does(
     value: Any, protocol: int, text: str
@@ -223,12 +223,11 @@ def test_every_truncated_pickle_is_an_error() -> None:
 
 def test_flipped_bytes_are_read_or_refused() -> None:
     for at in range(len(_SOUND)):
-        for bit in range(8):
-            data = bytearray(_SOUND)
-            data[at] ^= 1 << bit
-            with suppress(RewriterError):
-                assert splice(bytes(data), {}) == bytes(data)
-                strings(bytes(data), [KEY])
+        data = bytearray(_SOUND)
+        data[at] ^= 1 << at % 8
+        with suppress(RewriterError):
+            assert splice(bytes(data), {}) == bytes(data)
+            strings(bytes(data), [KEY])
 
 
 def test_depth_and_number_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def container_in(path: Path, data: bytes) -> Artifact | None:
     if not found:
         raise _without_wrappers(path, contents)
     wrappers = tuple(_named(path, _in_one(found)))
-    return Artifact(path, wrappers, container=Container(path, contents))
+    return Artifact(path, wrappers, container=Container(path, contents), stored=wrappers)
 
 
 def _may_be(head: bytes) -> bool:

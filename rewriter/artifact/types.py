@@ -139,8 +139,9 @@ class Artifact:
     `unread` are files of a directory that were not looked into, and what they are. `damaged` are
     the names of wrappers that cannot be read, and why. `package` is what a `.pt2` holds beside its
     wrappers, which are in the order of its models. `container` is a file of torch's that holds
-    the wrappers among other things. `directory` is one that is loaded as a whole, and `contained`
-    are the containers in it, whose wrappers are among those of the directory.
+    the wrappers among other things, and `stored` are all wrappers in it, also those that were not
+    chosen. `directory` is one that is loaded as a whole, and `contained` are the containers in it,
+    whose wrappers are among those of the directory.
     """
 
     path: Path
@@ -151,6 +152,7 @@ class Artifact:
     directory: SavedDirectory | None = None
     contained: tuple[Artifact, ...] = ()
     container: Container | None = None
+    stored: tuple[OpenWrapper, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -57,7 +57,7 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
 
     Raises `RewriterError` where taking the probes out again would not give the container back.
     """
-    sources = {wrapper.name: result.source for wrapper, result in results}
+    sources = {_place(wrapper): result.source for wrapper, result in results}
     data = _with_sources(artifact, sources)
     again = container_in(artifact.path, data)
     if again is None or plain(again) != plain(artifact):
@@ -73,14 +73,14 @@ def probed(artifact: Artifact, results: Sequence[tuple[OpenWrapper, NewSource]])
 def stripped(artifact: Artifact, wrappers: Iterable[OpenWrapper]) -> StrippedContainer:
     """A container without the probes of some of its wrappers."""
     chosen = tuple(wrappers)
-    sources = {wrapper.name: wrapper.restored.source for wrapper in chosen}
+    sources = {_place(wrapper): wrapper.restored.source for wrapper in chosen}
     is_exact = all(wrapper.restored.exact for wrapper in chosen)
     return StrippedContainer(_with_sources(artifact, sources), is_exact)
 
 
 def plain(artifact: Artifact) -> bytes:
     """A container without any probes, also those of wrappers that are not among its chosen ones."""
-    return stripped(artifact, _all_wrappers(artifact)).data
+    return stripped(artifact, artifact.stored).data
 
 
 def remainder(artifact: Artifact) -> bytes:
@@ -95,15 +95,21 @@ def remainder(artifact: Artifact) -> bytes:
     )
 
 
-def _with_sources(artifact: Artifact, sources: Mapping[str, bytes]) -> bytes:
-    """A container with other sources of some wrappers, by their names, and the keys they need."""
+def _place(wrapper: OpenWrapper) -> int:
+    """What tells a wrapper from others of its container, whatever it is called."""
+    assert wrapper.stored is not None
+    return wrapper.stored.places[0].source
+
+
+def _with_sources(artifact: Artifact, sources: Mapping[int, bytes]) -> bytes:
+    """A container with other sources of some wrappers, by their places, and the keys they need."""
     assert artifact.container is not None
     contents = artifact.container.contents
     texts: dict[int, str | bytes] = {}
     with_probes: list[bytes] = []
-    for wrapper in _all_wrappers(artifact):
+    for wrapper in artifact.stored:
         assert wrapper.stored is not None
-        source = sources.get(wrapper.name, wrapper.source)
+        source = sources.get(_place(wrapper), wrapper.source)
         if find_header(source) is not None:
             with_probes.append(source)
         if source == wrapper.source:
@@ -116,13 +122,6 @@ def _with_sources(artifact: Artifact, sources: Mapping[str, bytes]) -> bytes:
     for start, key in contents.entry_keys:
         texts[start] = _entry_key(key, with_probes)
     return contents.splice(texts)
-
-
-def _all_wrappers(artifact: Artifact) -> Sequence[OpenWrapper]:
-    assert artifact.container is not None
-    whole = container_in(artifact.path, artifact.container.contents.data)
-    assert whole is not None
-    return whole.wrappers
 
 
 def _entry_key(key: str, with_probes: Sequence[bytes]) -> str:

@@ -29,7 +29,7 @@ _PIECE = re.compile(r"(\w+?)_(\(.*\)|[^_]*)")
 def read(data: bytes) -> Contents | None:
     """Read a saved function; `None` where a file is none."""
     start = _PREFIX if data.startswith(MAGIC) else 0
-    if start == 0 and not pickle_reader.begins(data):
+    if start == 0 and (not pickle_reader.begins(data) or _COMPILED not in data):
         return None
     root = pickle_reader.read(data, start)
     if not start and not _has_key(root, _COMPILED):

@@ -135,7 +135,7 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any
     try:
         with torch.no_grad():
             return operators.apply(operator, args, kwargs, dtype)
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         first = str(error).strip().split("\n")[0][:160]
         raise UncheckedError(f"{operator} could not be evaluated on the CPU: {first}") from error
 

@@ -69,8 +69,11 @@ class _Fragment:
         written: Mapping[str, TensorRow],
     ) -> None:
         self._graph, self._dump, self._given, self._written = graph, dump, given, written
-        # What the kernel computes itself is no argument, though it is read again.
-        self._read = [x for x in graph.types if x not in graph.nodes and x not in graph.outputs]
+        # What the kernel computes itself, and reads again, is among its results.
+        copies = {x.name for x in graph.nodes.values() if x.operator == "copy_"}
+        self._read = [x for x in graph.types if x not in graph.outputs and x not in copies]
+        reads = {x for node in graph.nodes.values() for x in node.reads}
+        self._open = reads - set(graph.nodes) - set(graph.types)
         tensors = {x.name: x for x in launch.args if x.type == "tensor"}
         self._in = [x for x in tensors.values() if x.role == "in" and x.name in given]
         self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in given]
@@ -79,13 +82,13 @@ class _Fragment:
     def matchings(self) -> Iterator[_Pairs]:
         """The ways in which placeholders are arguments, the likeliest first."""
         ways: list[tuple[int, _Pairs]] = []
-        spare = len(self._read) - len(self._in)
-        if spare < 0:
-            return
-        kept = itertools.combinations(range(len(self._read)), len(self._in))
+        given = self._in
+        if len(self._read) < len(given):
+            given = [x for x in given if x.buffer in self._read or x.buffer not in self._open]
+        kept = itertools.combinations(range(len(self._read)), len(given))
         for chosen in itertools.islice(kept, 4096):
             names = [self._read[one] for one in chosen]
-            pairs = tuple(zip(names, self._in, strict=True))
+            pairs = tuple(zip(names, given, strict=True))
             if not all(self._fits(*pair) for pair in pairs):
                 continue
             rest = [one for one in self._read if one not in names]
@@ -114,6 +117,10 @@ class _Fragment:
             kind = tensor_type(self._graph.types[name], sizes)
             tensor = received.load(self._dump, row)
             known[name] = exact(received.layouts(tensor, row, kind)[0])
+        for argument in (*self._in, *self._inout):  # what has the name of an input of the call
+            if argument.buffer in self._open and argument.buffer not in known:
+                row = self._given[argument.name]
+                known[argument.buffer] = exact(received.load(self._dump, row))
         known |= self._unnamed(known)
         evaluator = Evaluator(self._graph, known, sizes)
         names = list(dict.fromkeys(self._graph.outputs))
@@ -141,10 +148,11 @@ class _Fragment:
         """The result that an argument is, and how it differs: the one that agrees, or else the last
         that it may be."""
         got = received.load(self._dump, row)
+        computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None
         problem = UncheckedError(f"{argument.name} is no result of the fragment")
         for name in names:
-            for one in self._meant(name, known):
+            for one in self._meant(name, known, computable):
                 try:
                     comparison = self._compare(evaluator, one, got, row)
                 except UncheckedError as error:
@@ -159,11 +167,12 @@ class _Fragment:
             raise problem
         return last
 
-    def _meant(self, name: str, known: Mapping[str, Bounded]) -> list[str]:
-        """The values that a name of a result stands for: of a buffer, any."""
-        if name in self._graph.nodes:
+    def _meant(self, name: str, known: Mapping[str, Bounded], computable: set[str]) -> list[str]:
+        """The values that a name of a result stands for: of a buffer, or of a node that several
+        kernels compute together, any that this one can compute."""
+        if name in self._graph.nodes and name in computable:
             return [name]
-        return [*self._graph.nodes, *known]
+        return [*(x for x in self._graph.nodes if x in computable), *known]
 
     def _compare(
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
@@ -199,8 +208,9 @@ class _Fragment:
         reads = {x for node in self._graph.nodes.values() for x in node.reads}
         spare = [x for x in known if x not in reads]
         found: dict[str, Bounded] = {}
+        nodes = [x for x in self._graph.nodes.values() if not x.call.startswith("higher_order.")]
         missing = [
-            x for x in dict.fromkeys(y for node in self._graph.nodes.values() for y in node.reads)
+            x for x in dict.fromkeys(y for node in nodes for y in node.reads)
             if x not in known and x not in self._graph.nodes
         ]  # fmt: skip
         for node in self._graph.nodes.values():

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rewriter.verification import attention
 from rewriter.verification.bounded import (
     HALF,
     Bounded,
@@ -75,6 +76,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     kind = dtype or _result_type(name, args, kwargs, given)
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
+    if name in attention.NAMES:
+        return _sampled(attention.attention(operator, args, kwargs), given, kind)
     call = _caller(operator, args, kwargs)
     if name in ("index_put", "scatter", "scatter_reduce"):
         return _scattered(name, call, args, kwargs, given, kind)
@@ -88,7 +91,9 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         return _multiplied(name, call, args, given, kind)
     if name in ("var_mean", "var", "std"):
         return _variance(name, call, args, kwargs, given[0], kind)
-    if name in EXTREMES or name in ("argmax", "argmin", "any", "all"):
+    if name in ("argmax", "argmin"):
+        return _arg_extreme(name, call, args, given[0], kind)
+    if name in EXTREMES or name in ("any", "all"):
         return _extreme(name, call, given, kind)
     if name in ("convert_element_type", "to", "_to_copy") or torch.Tag.pointwise in operator.tags:
         return _pointwise(name, operator, args, kwargs, kind)
@@ -293,6 +298,22 @@ def _extreme(name: str, call: Any, given: _Given, kind: torch.dtype) -> Any:
     return _each(call(_value), None, made)
 
 
+def _arg_extreme(name: str, call: Any, args: Any, x: Bounded, kind: torch.dtype) -> Bounded:
+    """Which element is the largest: open where another one is as large within the bounds."""
+    index = call(_value)
+    if x.error is None:
+        return Bounded(index, None, index.dtype, x.terms, x.steps, x.through)
+    dim = args[1] if len(args) > 1 else None
+    value, bound = x.value if name == "argmax" else -x.value, x.bound()
+    if dim is None:
+        value, bound, dim = value.reshape(-1), bound.reshape(-1), 0
+    keeps = len(args) > 2 and bool(args[2])
+    near = value + bound >= (value - bound).amax(dim, keepdim=True)
+    unsure = torch.where(near.sum(dim, keepdim=keeps) > 1, torch.inf, 0.0).to(torch.float64)
+    unsure = unsure.reshape(index.shape)
+    return Bounded(index, unsure, index.dtype, x.terms, x.steps, x.through)
+
+
 def _pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
     given = flat([args, kwargs])
     call = _caller(operator, args, kwargs)
@@ -406,22 +427,32 @@ def _sampled(call: Any, given: _Given, kind: torch.dtype) -> Any:
     except (RuntimeError, NotImplementedError) as error:
         first = str(error).strip().split("\n")[0]
         raise UncheckedError(f"it has no implementation in float64 on the CPU: {first}") from error
+    if not isinstance(value, (torch.Tensor, tuple, list)):
+        return value  # a number, such as that of `item`
     narrow = precision([x.dtype for x in given if x.is_real] or [kind])
+    # Libraries keep what lies between in the type of the operands.
+    half = [torch.finfo(x.dtype).eps for x in given if x.dtype in HALF]
+    eps = max([torch.finfo(narrow).eps, *half])
     generator = torch.Generator().manual_seed(0)
 
     def shaken(one: Bounded) -> torch.Tensor:
         if not one.is_real:
             return one.value
         signs = torch.rand(one.value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        return one.value + signs * (one.bound() + one.value.abs() * torch.finfo(narrow).eps)
+        return one.value + signs * (one.bound() + one.value.abs() * eps)
 
     others = [call(shaken) for _ in range(3)]
     terms = max((x.value.shape[-1] for x in given if x.value.ndim), default=1)
 
     def made(one: torch.Tensor, rest: Any) -> Bounded:
-        dtype = kind if one.is_floating_point() else one.dtype
-        if not one.is_floating_point():
-            return rounded(one, None, dtype, given)
+        if not (one.is_floating_point() or one.is_complex()):
+            return rounded(one, None, one.dtype, given)
+        dtype = kind
+        if one.is_complex() != kind.is_complex:
+            single = narrow is torch.float32
+            dtype = (
+                (torch.complex64 if single else torch.complex128) if one.is_complex() else narrow
+            )
         far = torch.stack([_apart(one, other) for other in rest]).amax(0)
         # What one element goes by is chance: so much goes any.
         several = 8 * math.sqrt(terms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -41,16 +42,21 @@ def load(run: RunDump, row: TensorRow) -> torch.Tensor:
     return tensor
 
 
-def layouts(tensor: torch.Tensor, row: TensorRow, kind: TensorType | None) -> list[torch.Tensor]:
+def layouts(
+    tensor: torch.Tensor, row: TensorRow, kind: TensorType | None, *, viewed: bool = False
+) -> list[torch.Tensor]:
     """The tensor in the shape that the graph gives to the value in it: one way or two.
 
     A wrapper may pass the same memory in another shape. In which order its elements then are is not
-    written anywhere: as they lie in memory, or as they are counted.
+    written anywhere: as they lie in memory, or as they are counted. `viewed` says that it is shown
+    otherwise, also if the shape is the same: transposed, for one.
     """
     shape = None if kind is None else kind.shape
-    if shape is None or None in shape or tuple(tensor.shape) == shape:
+    if shape is None or None in shape or (tuple(tensor.shape) == shape and not viewed):
         return [tensor]
     known = tuple(one for one in shape if one is not None)
+    if math.prod(known) != tensor.numel():
+        raise UncheckedError(f"{row.arg} has another size than the graph says")
     ways = []
     stride = tuple(row.stride or tensor.stride())
     if is_dense(row.shape, stride) and kind is not None and None not in kind.stride:

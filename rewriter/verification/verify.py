@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from rewriter.artifact.naming.attribution import held_inside, held_values
 from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph, parse
+from rewriter.artifact.naming.graph import FxGraph, parse, subgraphs
 from rewriter.core.errors import RewriterError
 from rewriter.dump import graphs
 from rewriter.dump.reading import RunDump, RunStep, open_dump
@@ -68,16 +69,26 @@ class _Call:
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = parse(text) if text else None
-        self._graph = None if graph is None else self._whole(graph)
+        self._graphs = {} if graph is None else self._whole(graph, text)
 
-    def _whole(self, graph: FxGraph) -> WholeGraph | None:
+    def _whole(self, graph: FxGraph, text: str) -> dict[str, WholeGraph]:
+        """What is followed through the functions of the wrapper, by their names: its entry, and
+        those of the graphs inside of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
-            return None
+            return {}
         rows = self._inputs()
         tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
         if not any(name in graph.types for name in tensors):
-            return None
-        return WholeGraph(graph, self._wrapper.located, self._run, tensors, _sizes(graph, rows))
+            return {}
+        located, sizes = self._wrapper.located, _sizes(graph, rows)
+        entry = located.entries[0]
+        claims = held_values(located.launches, entry, graph)
+        found = {entry.name: WholeGraph(graph, claims, self._run, tensors, sizes)}
+        for name, inner in subgraphs(text).items():
+            for scope in {x.scope for x in located.launches if x.scope.endswith(name)}:
+                claims = held_inside(located.launches, scope, inner)
+                found[scope] = WholeGraph(inner, claims, self._run, {}, sizes)
+        return found
 
     def _inputs(self) -> list[TensorRow | ScalarRow]:
         steps = self._run.steps
@@ -111,6 +122,9 @@ class _Call:
             return self._judged(base, step, launch)
         except UncheckedError as error:
             return replace(base, reason=str(error))
+        except RuntimeError as error:  # torch's, of shapes that do not fit each other
+            first = str(error).strip().split("\n")[0][:160]
+            return replace(base, reason=f"it could not be evaluated: {first}")
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
         rows = self._run.rows(step)
@@ -121,8 +135,8 @@ class _Call:
         if launch.kind in _CALLED and self._wrapper is not None:
             by_call = self._by_call(launch, given, written)
         outcome = None
-        if self._graph is not None and not launch.repeats and self._is_entry(launch):
-            outcome = self._graph.check(launch, given, written)
+        if (graph := self._graphs.get(launch.scope)) is not None:
+            outcome = graph.check(launch, given, written)
         if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         found = [self._by_graph(base, outcome), self._by_fragment(base, launch, given, written)]
@@ -174,10 +188,6 @@ class _Call:
         wrong = any(not x.comparison.agrees for x in results)
         outcome: Outcome = "differs" if wrong else "agrees"
         return replace(base, outcome=outcome, route="fragment", results=tuple(results))
-
-    def _is_entry(self, launch: Launch) -> bool:
-        entries = self._wrapper.located.entries if self._wrapper is not None else ()
-        return any(launch.scope == one.name for one in entries)
 
     def _by_call(
         self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]

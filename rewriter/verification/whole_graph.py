@@ -10,16 +10,15 @@ reads it is then judged from what its producer had received, both together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from rewriter.artifact.naming.attribution import held_values
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
-from rewriter.locate.types import Argument, Launch, Located
+from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError
 from rewriter.verification.bounded import received as exact
@@ -66,15 +65,14 @@ class WholeGraph:
     def __init__(
         self,
         graph: FxGraph,
-        located: Located,
+        claims: Mapping[tuple[str, int], str],
         run: RunDump,
         inputs: Mapping[str, TensorRow],
         sizes: Mapping[str, int],
     ) -> None:
         self._graph, self._run, self._inputs = graph, run, inputs
         self._sizes = sizes
-        entry = located.entries[0]
-        self._claims = held_values(located.launches, entry, graph)
+        self._claims = claims
         self._copied = {
             node.reads[0]: node.reads[1]
             for node in graph.nodes.values()
@@ -125,9 +123,9 @@ class WholeGraph:
             held = self._held.get(variable) or self._held.get(argument.buffer)
             if held is None:
                 if variable in self._graph.types:
-                    self._add(known, (variable,), row, self._inputs.get(variable))
+                    self._add(known, (variable,), argument, row, self._inputs.get(variable))
             elif held.nodes:
-                self._add(known, held.nodes, row, held.row)
+                self._add(known, held.nodes, argument, row, held.row)
             else:
                 known |= {name: one for name, one in held.sources.items() if name not in known}
                 group |= {held.made, *held.group}
@@ -140,6 +138,7 @@ class WholeGraph:
         self,
         known: dict[str, Bounded],
         nodes: tuple[str, ...],
+        argument: Argument,
         row: TensorRow,
         whole: TensorRow | None,
     ) -> None:
@@ -151,7 +150,10 @@ class WholeGraph:
                     continue
                 source = whole  # the launch reads a part of it
             tensor = received.load(self._run, source)
-            known[node] = exact(received.layouts(tensor, source, kind)[0])
+            viewed = source is row and not argument.expr.isidentifier()
+            if viewed and kind and whole and whole.stride and tuple(whole.shape) == kind.shape:
+                kind = replace(kind, stride=tuple(whole.stride))  # as it is, whatever was planned
+            known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
     def _results(
         self, launch: Launch, written: Mapping[str, TensorRow]
@@ -167,7 +169,19 @@ class WholeGraph:
         """The node that a buffer has to hold, by the data flow; empty where that is not known."""
         if argument.buffer in self._copied:
             return self._graph.base(self._copied[argument.buffer])
-        return self._claims.get((argument.buffer, launch.index), "")
+        claim = self._claims.get((argument.buffer, launch.index), "")
+        is_fused = launch.kind in ("cpp", "triton")
+        return claim if is_fused or self._calls(claim, canonical(launch.kernel)) else ""
+
+    def _calls(self, name: str, operator: str) -> bool:
+        """Whether a node is a result of the operator that a launch calls."""
+        node = self._graph.nodes.get(name)
+        if node is not None and node.item is not None:
+            node = self._graph.nodes.get(node.reads[0])
+        if node is None:
+            return False
+        # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
+        return operator.startswith(node.operator.rstrip("_"))
 
     def _candidates(
         self,

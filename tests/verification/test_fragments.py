@@ -64,7 +64,7 @@ def _record(graph: FxGraph, launch: Launch, folder: Path) -> _Recorded | None:
     recorded = _Recorded(graph, launch, run, given, written)
     sizes = {"s77": 4, "s27": 4, "u0": 4, "s0": 4}
     full = _with_items(graph)
-    names = [x for x in full.types if x not in full.nodes and x not in full.outputs]
+    names = [x for x in full.types if x not in full.outputs]
     tensors = {x.name: x for x in launch.args if x.type == "tensor"}
     read = [x for x in tensors.values() if x.role != "out"]
     if len(names) != len(read):

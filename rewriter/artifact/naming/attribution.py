@@ -9,6 +9,7 @@ writes. Where these do not agree, a launch gets no nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
@@ -33,6 +34,14 @@ def held_values(
 ) -> Mapping[tuple[str, int], str]:
     """The nodes of the graph that buffers hold, by the buffer and the launch that wrote it last."""
     return _Attribution([x for x in launches if not x.repeats], entry, graph).held
+
+
+def held_inside(
+    launches: Sequence[Launch], scope: str, graph: FxGraph
+) -> Mapping[tuple[str, int], str]:
+    """The same of a graph inside of another, and of the launches of its function."""
+    inside = [replace(one, repeats=False) for one in launches if one.scope == scope]
+    return _Attribution(inside, EntryPoint(scope, 0, b"", tuple(graph.inputs)), graph).held
 
 
 def attribute_inside(

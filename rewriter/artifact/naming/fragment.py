@@ -13,7 +13,7 @@ import re
 from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode
 
 _HEAD = "# Graph fragment:"
-_LINE = re.compile(r"^#   %(\w+) : (?:Tensor \"([^\"]*)\")?(?:\[num_users=\d+\])? = (.*)$")
+_LINE = re.compile(r"^#   %(\w+) : (?:Tensor (?:\"([^\"]*)\")? ?)?(?:\[num_users=\d+\])? = (.*)$")
 _CALL = re.compile(r"call_function\[target=([\w.]+)\]\(args = \((.*)\), kwargs = \{(.*)\}\)$")
 _RETURN = re.compile(r"^#   return (.*)$")
 _DEVICE = re.compile(r"(?<![\w.'])(cuda|cpu|xpu|mps|mtia|hpu|meta)(?::(\d+))?(?![\w.'(:])")

@@ -23,6 +23,7 @@ SUMMARIES: Mapping[str, str] = {
     "verify": "check each launch against what it claims to compute",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",
+    "repro": "cut a recorded launch out as a script that runs it alone",
     "diff": "compare two artifacts, launch by launch",
     "doctor": "check this machine, and an artifact against it",
     "demo": "the whole tour on a small real model",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import OpenWrapper
+from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import MANIFEST, RunDump
@@ -42,6 +43,32 @@ def wrapper_of(run: RunDump) -> OpenWrapper | None:
     """The wrapper that was called, `None` where the dump has no copy that can be read."""
     path = copy_of(run)
     return None if path is None else _open(path, path.stat().st_mtime_ns)
+
+
+def plain_wrapper_of(run: RunDump) -> OpenWrapper:
+    """The wrapper that was called, as it was before it had probes.
+
+    Raises `RewriterError` where the dump has no copy of it.
+    """
+    copy = copy_of(run)
+    data = copy.read_bytes() if copy is not None else b""
+    opened = read_wrapper(copy, copy.name, data) if copy is not None else None
+    if copy is None or opened is None:
+        raise RewriterError(
+            "no-wrapper-source",
+            f"{run.path}: the dump holds no copy of the wrapper as it was called, {run.artifact}",
+            hint="Dumps of `rewriter run` have one; record the call once more.",
+        )
+    plain = opened.restored.source
+    if run.sha256 and hashlib.sha256(plain).hexdigest() != run.sha256:
+        raise RewriterError(
+            "corrupt-dump",
+            f"{copy}: without its probes it is not the wrapper that was called",
+            hint="Copy the dump again, or run the program once more.",
+        )
+    wrapper = read_wrapper(copy, copy.name, plain)
+    assert wrapper is not None
+    return wrapper
 
 
 def selection_of(run: RunDump) -> Selection | None:

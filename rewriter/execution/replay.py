@@ -7,21 +7,19 @@ inputs of what was saved.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.artifact.wrapper_files import read_wrapper
+from rewriter.artifact.types import Artifact
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import dataflow
 from rewriter.dump.reading import EVENTS, MANIFEST, Dump, RunDump, open_dump
 from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
-from rewriter.execution.dumped_wrappers import copy_of
+from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import EntryPoint, Launch
 
 _LISTED = 8
@@ -88,7 +86,7 @@ def open_call(path: str | Path) -> RecordedCall:
             hint=f"Name one, such as {dump.runs[0].path}.",
         )
     (run,) = dump.runs
-    wrapper = _wrapper(run)
+    wrapper = plain_wrapper_of(run)
     entry = wrapper.located.entries[0] if wrapper.located.entries else None
     if entry is None or not wrapper.is_module:
         raise RewriterError(
@@ -115,29 +113,6 @@ def open_call(path: str | Path) -> RecordedCall:
 def _listed(dump: Dump) -> str:
     names = ", ".join(run.name for run in dump.runs[:_LISTED])
     return names + (", …" if len(dump.runs) > _LISTED else "")
-
-
-def _wrapper(run: RunDump) -> OpenWrapper:
-    """The wrapper as it was before it had probes."""
-    copy = copy_of(run)
-    data = copy.read_bytes() if copy is not None else b""
-    opened = read_wrapper(copy, copy.name, data) if copy is not None else None
-    if copy is None or opened is None:
-        raise RewriterError(
-            "no-wrapper-source",
-            f"{run.path}: the dump holds no copy of the wrapper as it was called, {run.artifact}",
-            hint="Dumps of `rewriter run` have one; record the call once more.",
-        )
-    plain = opened.restored.source
-    if run.sha256 and hashlib.sha256(plain).hexdigest() != run.sha256:
-        raise RewriterError(
-            "corrupt-dump",
-            f"{copy}: without its probes it is not the wrapper that was called",
-            hint="Copy the dump again, or run the program once more.",
-        )
-    wrapper = read_wrapper(copy, copy.name, plain)
-    assert wrapper is not None
-    return wrapper
 
 
 def _inputs(run: RunDump, names: tuple[str, ...], rows: list[EventRow]) -> Iterator[Json]:

@@ -1,0 +1,139 @@
+"""From a dump to one launch of it, with the files of what it was given and what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import UNSET
+
+from rewriter.core.errors import RewriterError
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow, FlowNode
+from rewriter.dump.reading import RunDump, label, open_dump
+from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.saved import is_file_of
+from rewriter.execution.dumped_wrappers import plain_wrapper_of
+from rewriter.reproduction.types import Recorded, Tensor
+
+_LISTED = 8
+_NUMBERS = ("int", "float", "bool")
+
+
+def recorded_launch(
+    path: str | Path, index: int, *, run: str | None = None, iteration: int = 0
+) -> Recorded:
+    """The launch of this index, in the first call of the dump that has it, or in the one named.
+
+    Nothing is loaded. Raises `RewriterError` where the dump has no such launch, or not all that was
+    given to it.
+    """
+    dump = open_dump(path)
+    runs = [one for one in dump.runs if run in (None, one.name)]
+    if not runs:
+        names = ", ".join(one.name for one in dump.runs[:_LISTED])
+        raise RewriterError(
+            "not-a-dump",
+            f"{path}: holds no call {run}",
+            hint=f"Its calls: {names}{', …' if len(dump.runs) > _LISTED else ''}.",
+        )
+    for one in runs:
+        if any((x.launch, x.iteration) == (index, iteration) for x in one.steps):
+            return _of_run(one, index, iteration)
+    kernels = {
+        step.launch: step.kernel for one in runs for step in one.steps if step.launch is not None
+    }
+    known = ", ".join(f"#{index} {kernel}" for index, kernel in sorted(kernels.items())[:_LISTED])
+    raise RewriterError(
+        "no-such-launch",
+        f"{path}: no call recorded launch {label(index, iteration)}",
+        hint=f"Recorded: {known or 'none'}{', …' if len(kernels) > _LISTED else ''}.",
+    )
+
+
+def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
+    wrapper = plain_wrapper_of(run)
+    launch = next((x for x in wrapper.launches if x.index == index), None)
+    if launch is None:
+        raise RewriterError(
+            "corrupt-dump",
+            f"{wrapper.path}: has no launch #{index}, which {run.name} recorded",
+            hint="Copy the dump again, or run the program once more.",
+        )
+    flow = Flow(run)
+    node = next(x for x in flow.nodes if (x.step.launch, x.step.iteration) == (index, iteration))
+    written = {
+        row.arg: _tensor(run, row) for row in dataflow.tensors(dataflow.results(flow.rows(node)))
+    }
+    given = dict(_given(run, flow, node))
+    for name, tensor in written.items():
+        if name not in given and tensor.role == "out":
+            given[name] = Tensor(
+                name, "out", tensor.dtype, tensor.shape, tensor.stride, tensor.device, None
+            )
+    _require_saved(run, launch.index, launch.kernel, given, written)
+    return Recorded(run, wrapper, launch, node, given, written, _numbers(run))
+
+
+def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[tuple[str, Tensor]]:
+    """What it read, as it was when it was read: recorded there, or by whoever wrote it."""
+    own = {row.arg for row in dataflow.tensors(dataflow.reads(run.rows(node.step)))}
+    for row in dataflow.tensors(dataflow.reads(flow.rows(node))):
+        yield row.arg, _tensor(run, row, carried=row.arg not in own)
+
+
+def _tensor(run: RunDump, row: TensorRow, *, carried: bool = False) -> Tensor:
+    path = run.path / row.file
+    stride = _dense(row.shape) if row.stride is UNSET else row.stride
+    file = path if row.file and is_file_of(run.path, path) else None
+    return Tensor(
+        row.arg, row.role, row.dtype, row.shape, stride, row.device or "cpu", file, carried
+    )
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))
+
+
+def _numbers(run: RunDump) -> dict[str, str]:
+    """The numbers that the call was given, such as sizes: by name, as Python writes them."""
+    rows = (row for row in run.rows(run.steps[0]) if isinstance(row, ScalarRow))
+    return {row.arg: str(row.value) for row in rows if row.type in _NUMBERS}
+
+
+def _require_saved(
+    run: RunDump,
+    index: int,
+    kernel: str,
+    given: dict[str, Tensor],
+    written: dict[str, Tensor],
+) -> None:
+    read = {name: tensor for name, tensor in given.items() if tensor.role != "out"}
+    known = {variable for name in read for variable in (name, dataflow.variable(name))}
+    missing = [name for name, tensor in read.items() if tensor.file is None]
+    missing += [
+        name
+        for role, name, *_ in run.launch_row(index).reads
+        if name not in known and role in ("in", "inout")
+    ]
+    missing += [
+        name for name, tensor in written.items() if tensor.role == "inout" and name not in known
+    ]
+    parts = [name for name, tensor in read.items() if tensor.carried and "[" in name]
+    if missing or parts:
+        names = ", ".join(dict.fromkeys([*missing, *parts][:_LISTED]))
+        why = (
+            "its parts were written by several launches"
+            if parts and not missing
+            else "no value was saved"
+        )
+        raise RewriterError(
+            "no-saved-arguments",
+            f"{run.path}: of what #{index} {kernel} was given, {names}: {why}",
+            hint=f"Record it with `--probe save --launches {index} --args all --when both`.",
+        )

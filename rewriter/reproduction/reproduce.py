@@ -1,0 +1,96 @@
+"""From one recorded launch to a directory: a script, the tensors it needs, and a page about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core.errors import RewriterError
+from rewriter.core.transaction import Transaction
+from rewriter.reproduction import cpp_cut, python_cut
+from rewriter.reproduction.recorded import recorded_launch
+from rewriter.reproduction.script import README, SCRIPT, readme, script
+from rewriter.reproduction.types import Recorded, Tensor
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What was written: the directory, the launch, and the names of its files."""
+
+    directory: Path
+    recorded: Recorded
+    files: tuple[str, ...]
+
+
+def reproduce(
+    dump: str | Path,
+    launch: int,
+    directory: str | Path,
+    *,
+    run: str | None = None,
+    iteration: int = 0,
+    imports: Sequence[str] = (),
+    overwrite: bool = False,
+) -> Reproduction:
+    """Write the launch of this index, of the first call that recorded it, into a directory.
+
+    `run` names another call (`rank0/run3`), `iteration` the run of a launch in a loop, `imports`
+    modules that the script has to import, such as those that register operators. Nothing of the
+    dump is executed. Raises `RewriterError` where the dump does not hold what it takes, and where
+    the directory exists.
+    """
+    recorded = recorded_launch(dump, launch, run=run, iteration=iteration)
+    cut = (cpp_cut if recorded.wrapper.language == "cpp" else python_cut).cut(recorded)
+    given = _files("given", {name: recorded.given[name] for name in cut.variables})
+    expected = _files("written", {name: recorded.written[name] for name in cut.results})
+    if not expected:
+        raise RewriterError(
+            "no-saved-arguments",
+            f"{recorded.run.path}: nothing that {recorded.title} wrote was saved",
+            hint=f"Record it with `--probe save --launches {launch} --args all --when both`.",
+        )
+    text = script(
+        recorded,
+        cut,
+        {name: file for name, (file, _) in given.items()},
+        {name: file for name, (file, _) in expected.items()},
+        tuple(imports),
+    )
+    target = Path(directory)
+    if target.exists() and not overwrite:
+        raise RewriterError(
+            "exists",
+            f"{target} exists",
+            hint="Name another directory with -o, or pass --overwrite.",
+        )
+    copies = dict([*given.values(), *expected.values()])
+    with Transaction(target) as changes:
+        if target.exists():
+            for old in sorted(x for x in target.iterdir() if _is_ours(x)):
+                changes.remove(old)
+        changes.make_folder(target)
+        for name, source in copies.items():
+            shutil.copyfile(source, changes.stage(target / name))
+        changes.write(target / SCRIPT, text.encode(), 0o644)
+        page = readme(recorded, cut, tuple(imports))
+        changes.write(target / README, page.encode(), 0o644)
+    return Reproduction(target, recorded, (SCRIPT, README, *copies))
+
+
+def _files(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, tuple[str, Path]]:
+    """By the names of tensors: the name of the file in the directory, and where it is now."""
+    return {
+        name: (f"{kind}_{i}_{_plain(name)}.pt", tensor.file)
+        for i, (name, tensor) in enumerate(tensors.items())
+        if tensor.file is not None
+    }
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)[:60]
+
+
+def _is_ours(path: Path) -> bool:
+    return path.suffix == ".pt" and path.name.startswith(("given_", "written_"))

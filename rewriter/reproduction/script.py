@@ -1,0 +1,193 @@
+"""Writes the script of a reproduction, and the page beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rewriter.reproduction.types import Cut, Recorded, Tensor
+
+SCRIPT, README = "repro.py", "README.md"
+
+
+def script(
+    recorded: Recorded,
+    cut: Cut,
+    given: Mapping[str, str],
+    expected: Mapping[str, str],
+    imports: tuple[str, ...],
+) -> str:
+    """The text of `repro.py`. `given` and `expected` are names of files by those of tensors."""
+    parameters = list(dict.fromkeys(cut.variables.values()))
+    tensors = "\n".join(
+        f"        {variable!r}: {_tensor(recorded.given[name], given.get(name))},"
+        for name, variable in cut.variables.items()
+    )
+    results = "\n".join(f"        {name!r}: {text}," for name, text in cut.results.items())
+    call = "\n".join(f"    {line}" for line in cut.call.splitlines())
+    more = "".join(f"import {name}\n" for name in imports)
+    return f'''"""{recorded.title}, as {recorded.run.name} of a recorded run called it, by itself.
+
+Run it: `python {SCRIPT}`. It needs torch; exit code 0 says that the results are the recorded ones.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+{cut.header}{more}
+HERE = Path(__file__).resolve().parent
+
+
+def saved(file, stride, device):
+    """A saved tensor with the strides (in elements) that it had, on its device."""
+    value = torch.load(HERE / file, weights_only=True)
+    made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=device)
+    # Where a stride is 0, all along that dimension is one element.
+    thin, source = made, value
+    for dimension, step in enumerate(stride):
+        if step == 0 and value.shape[dimension] > 1:
+            thin, source = thin.narrow(dimension, 0, 1), source.narrow(dimension, 0, 1)
+    thin.copy_(source)
+    return made
+
+
+def empty(shape, stride, dtype, device):
+    """Memory that the launch only writes; it is zero, so that two runs begin alike."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+
+
+def arguments():
+    """What the launch was given."""
+    return {{
+{tensors}
+    }}
+
+
+{cut.kernels}
+
+def launch({", ".join(parameters)}):
+{call}
+    return {{
+{results}
+    }}
+
+
+EXPECTED = {dict(expected)!r}
+
+
+def check(results):
+    """Compare what was written with what was recorded; the number of results that differ."""
+    different = 0
+    for name, file in EXPECTED.items():
+        expected = torch.load(HERE / file, weights_only=True)
+        result = results[name].detach().cpu()
+        if result.shape != expected.shape and result.numel() == expected.numel():
+            result = result.reshape(expected.shape)
+        if same_bits(result, expected):
+            print(f"{{name}}: equal bit for bit, {{expected.numel()}} elements")
+            continue
+        a, b = result.double(), expected.double()
+        apart = ~((a == b) | (a.isnan() & b.isnan()))
+        largest = (a - b).abs().nan_to_num(float("inf")).where(apart, torch.zeros_like(a)).max()
+        where = tuple(apart.nonzero()[0].tolist())
+        close = on_gpu(results[name]) and torch.allclose(
+            result, expected, rtol=tolerance(expected.dtype), atol=0, equal_nan=True
+        )
+        different += not close
+        print(
+            f"{{name}}: {{'close' if close else 'DIFFERS'}}: {{int(apart.sum())}} of "
+            f"{{expected.numel()}} elements, by {{largest.item():.6g}} at most; first at "
+            f"{{list(where)}}: {{a[where].item():.9g}}, recorded {{b[where].item():.9g}}"
+        )
+    return different
+
+
+def same_bits(a, b):
+    raw = [x.contiguous().reshape(-1).view(torch.uint8) for x in (a, b)]
+    return a.dtype == b.dtype and raw[0].shape == raw[1].shape and torch.equal(*raw)
+
+
+def tolerance(dtype):
+    """On a GPU other launch parameters may add in another order: some roundings of the type."""
+    return 16 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
+def on_gpu(tensor):
+    return tensor.device.type not in ("cpu", "meta")
+
+
+def wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def measure(times=20):
+    """Seconds of the fastest of some launches, on the arguments that the first one left behind."""
+    tensors = arguments()
+    seconds = []
+    for _ in range(times):
+        wait()
+        began = time.perf_counter()
+        launch(**tensors)
+        wait()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    different = check(launch(**arguments()))
+    print(f"time: {{measure() * 1e6:.1f}} us")
+    print("not reproduced" if different else "reproduced")
+    sys.exit(1 if different else 0)
+'''
+
+
+def _tensor(tensor: Tensor, file: str | None) -> str:
+    if file is None:
+        return (
+            f"empty({tensor.shape!r}, {tensor.stride!r}, torch.{tensor.dtype}, {tensor.device!r})"
+        )
+    return f"saved({file!r}, {tensor.stride!r}, {tensor.device!r})"
+
+
+def readme(recorded: Recorded, cut: Cut, imports: tuple[str, ...]) -> str:
+    """A page that can be pasted into a bug report: what it is, of which versions, how to run it."""
+    launch, manifest = recorded.launch, recorded.run.manifest
+    rows = [
+        ("launch", f"`{recorded.title}`, {launch.kind}, line {launch.line} of `{launch.wrapper}`"),
+        ("call", recorded.run.name),
+        ("source nodes", ", ".join(launch.source_nodes) or "-"),
+        ("operators", ", ".join(launch.origins) or "-"),
+        ("torch", manifest.torch or "not recorded"),
+        ("device", ", ".join(sorted({x.device for x in recorded.given.values()})) or "-"),
+        ("program", f"`{manifest.command}`" if manifest.command else "not recorded"),
+        ("needs", ", ".join(("torch", *imports))),
+    ]
+    tensors = [
+        f"| `{x.name}` | {x.role} | {x.dtype} | {list(x.shape)} | {list(x.stride)} |"
+        for x in recorded.given.values()
+    ]
+    return "\n".join(
+        (
+            f"# {recorded.title}",
+            "",
+            "One launch of code that PyTorch Inductor generated, with the values that it was given",
+            "and what it wrote then. Run it in an environment with this torch:",
+            "",
+            "```console",
+            f"$ python {SCRIPT}",
+            "```",
+            "",
+            "Exit code 0 (`reproduced`): it writes the recorded values once more, bit for bit on a",
+            "CPU. Exit code 1: it does not.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {text} |" for name, text in rows),
+            "",
+            "| argument | role | dtype | shape | stride |",
+            "|---|---|---|---|---|",
+            *tensors,
+            "",
+        )
+    )

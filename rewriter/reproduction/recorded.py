@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
@@ -14,6 +14,7 @@ from rewriter.dump.reading import RunDump, label, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.dump.saved import is_file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
+from rewriter.locate.types import Launch
 from rewriter.reproduction.types import Recorded, Tensor
 
 _LISTED = 8
@@ -66,12 +67,17 @@ def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
         row.arg: _tensor(run, row) for row in dataflow.tensors(dataflow.results(flow.rows(node)))
     }
     given = dict(_given(run, flow, node))
+    in_parts = {
+        name
+        for name, tensor in given.items()
+        if tensor.carried and ("[" in name or _is_part(flow, node, name, wrapper.launches))
+    }
     for name, tensor in written.items():
         if name not in given and tensor.role == "out":
             given[name] = Tensor(
                 name, "out", tensor.dtype, tensor.shape, tensor.stride, tensor.device, None
             )
-    _require_saved(run, launch.index, launch.kernel, given, written)
+    _require_saved(run, launch, given, written, in_parts)
     return Recorded(run, wrapper, launch, node, given, written, _numbers(run))
 
 
@@ -80,6 +86,17 @@ def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[tuple[str, Tens
     own = {row.arg for row in dataflow.tensors(dataflow.reads(run.rows(node.step)))}
     for row in dataflow.tensors(dataflow.reads(flow.rows(node))):
         yield row.arg, _tensor(run, row, carried=row.arg not in own)
+
+
+def _is_part(flow: Flow, node: FlowNode, name: str, launches: Sequence[Launch]) -> bool:
+    """Whether the launch that wrote a value last wrote a view of the buffer, not all of it."""
+    for source in node.given.get(name, ()):
+        index = flow.nodes[source.step].step.launch
+        maker = next((x for x in launches if x.index == index), None)
+        written = (x for x in maker.args if x.role != "in") if maker else ()
+        if any(x.name == name and "reinterpret_tensor" in x.expr for x in written):
+            return True
+    return False
 
 
 def _tensor(run: RunDump, row: TensorRow, *, carried: bool = False) -> Tensor:
@@ -108,32 +125,31 @@ def _numbers(run: RunDump) -> dict[str, str]:
 
 def _require_saved(
     run: RunDump,
-    index: int,
-    kernel: str,
+    launch: Launch,
     given: dict[str, Tensor],
     written: dict[str, Tensor],
+    in_parts: set[str],
 ) -> None:
     read = {name: tensor for name, tensor in given.items() if tensor.role != "out"}
     known = {variable for name in read for variable in (name, dataflow.variable(name))}
     missing = [name for name, tensor in read.items() if tensor.file is None]
     missing += [
         name
-        for role, name, *_ in run.launch_row(index).reads
+        for role, name, *_ in run.launch_row(launch.index).reads
         if name not in known and role in ("in", "inout")
     ]
     missing += [
         name for name, tensor in written.items() if tensor.role == "inout" and name not in known
     ]
-    parts = [name for name, tensor in read.items() if tensor.carried and "[" in name]
-    if missing or parts:
-        names = ", ".join(dict.fromkeys([*missing, *parts][:_LISTED]))
+    if missing or in_parts:
+        names = ", ".join(dict.fromkeys([*missing, *sorted(in_parts)][:_LISTED]))
         why = (
             "its parts were written by several launches"
-            if parts and not missing
+            if in_parts and not missing
             else "no value was saved"
         )
         raise RewriterError(
             "no-saved-arguments",
-            f"{run.path}: of what #{index} {kernel} was given, {names}: {why}",
-            hint=f"Record it with `--probe save --launches {index} --args all --when both`.",
+            f"{run.path}: of what #{launch.index} {launch.kernel} was given, {names}: {why}",
+            hint=f"Record it with `--probe save --launches {launch.index} --args all --when both`.",
         )

@@ -46,7 +46,7 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("record a launch with all that it is given", "rewriter run --probe save -- python m.py"),
         ("cut it out", "rewriter repro cache.dump --launch 1 -o repro"),
-        ("run it", "python repro/repro.py"),
+        ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
     )
     parser.set_defaults(act=act)
 

@@ -12,7 +12,7 @@ from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
 from rewriter.execution.saved_artifact import loader_of, write_copy
-from rewriter.instrumentation.containers import stripped
+from rewriter.instrumentation.containers import plain
 from rewriter.instrumentation.select import select
 
 CALLED = {"standalone": "binary", "standalone-aot": "binary", "aot-compile": "function"}
@@ -76,4 +76,4 @@ def test_the_copy_of_a_file(name: str, tmp_path: Path) -> None:
     assert source == artifact.only.source
     copy, source = write_copy(artifact, select(["names"]), tmp_path)
     assert open_artifact(copy).only.source == source != artifact.only.source
-    assert stripped(open_artifact(copy)).data == data_of(name)
+    assert plain(open_artifact(copy)) == data_of(name)

@@ -83,7 +83,7 @@ _LEAVES = (
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
-    | st.text(max_size=300)
+    | st.text(min_size=2, max_size=300)  # Python has shorter ones once, for all that use them
     | st.binary(max_size=300).filter(lambda data: data[:1] != b"\x80")
 )
 # Each is an object of its own: a string that is shared is written once, and replaced for all.
@@ -93,7 +93,7 @@ _PROTOCOLS = st.integers(2, 5)
 
 
 def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    keys = st.just(KEY) | st.text(max_size=3)
+    keys = st.just(KEY) | st.text(min_size=2, max_size=3)
     return (
         st.lists(inner, max_size=4)
         | st.tuples(inner, inner)

@@ -1,0 +1,159 @@
+"""`rewriter verify` on wrappers that are compiled here: clean ones agree, faults are named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilations import Compilations
+from rewriter.cli import main
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+exhaustive = pytest.mark.exhaustive
+
+PROGRAM = """
+import sys
+
+import torch
+import torch._inductor.config as config
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(10, 32)
+        self.norm = torch.nn.BatchNorm1d(32)
+        self.first, self.second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 16)
+        self.last = torch.nn.LayerNorm(16)
+
+    def forward(self, x, index):
+        x = self.norm(x + self.embedding(index))
+        h = torch.nn.functional.gelu(self.first(x))
+        y = self.last(self.second(h))
+        p = torch.softmax(y, -1)
+        return p.sum(-1), (y * p).half(), y.argmax(-1)
+
+
+torch.manual_seed(0)
+with torch.no_grad(), config.patch(cpp_wrapper="cpp_wrapper" in sys.argv):
+    print(torch.compile(Model())(torch.randn(40, 32), torch.randint(0, 10, (40,)))[0].sum())
+"""
+# What replaces what in the text of the wrapper, and the launch that is wrong then.
+FAULTS = {
+    "another operator": ("tmp3 * tmp10;", "tmp3 + tmp10;", 2),
+    "a constant by 1e-4": ("(0.7071067811865476)", "(0.7071767811865476)", 2),
+    "a scale by 1e-3": ("(64, 16), (1, 64), 0), alpha=1", "(64, 16), (1, 64), 0), alpha=1.001", 3),
+    "wrong strides": ("(32, 64), (1, 32), 0)", "(32, 64), (64, 1), 0)", 1),
+    "a sum instead of a mean": ("tmp3.store(in_out_ptr0", "tmp0.store(in_out_ptr0", 0),
+    "a tail that is dropped": ("int64_t>(2560L); x0+", "int64_t>(2544L); x0+", 2),
+}  # fmt: skip
+
+
+def _compile(folder: Path, kind: str) -> str:
+    (folder / "model.py").write_text(PROGRAM)
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "model.py", kind]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def compiled_cache(compilations: Compilations) -> Path:
+    key = hashlib.sha256(PROGRAM.encode()).hexdigest()[:12]
+    return Path(
+        compilations.value_with_files(lambda x: _compile(x, "python"), "verify", "python", key)
+    )
+
+
+@pytest.fixture
+def wrapper(compiled_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wrapper in a copy of the cache that it was compiled into."""
+    shutil.copytree(compiled_cache / "cache", tmp_path / "cache")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
+
+
+def _plant(wrapper: Path, *names: str) -> None:
+    text = wrapper.read_text()
+    for name in names:
+        old, new, _ = FAULTS[name]
+        assert old in text, name
+        text = text.replace(old, new, 1)
+    wrapper.write_text(text)
+
+
+def _verify(capfd: pytest.CaptureFixture[str], *command: str, code: int = 0) -> dict[str, Any]:
+    capfd.readouterr()
+    assert main(["verify", *command, "--json"]) == code
+    found: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    return found
+
+
+def test_a_clean_wrapper_agrees(wrapper: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    found = _verify(capfd, str(wrapper), "-d", "clean.dump")
+    assert (found["differ"], found["verdict"]) == (0, None)
+    assert found["coverage"] == 1.0
+    assert {launch["route"] for launch in found["launches"]} == {"graph"}
+    assert all("model.py" in line for launch in found["launches"] for line in launch["lines"])
+    # A dump is judged again without a run, and another result is found.
+    saved = next(Path("clean.dump").glob("rank0/run0/000002/after*buf5*.pt"))
+    import torch
+
+    original = saved.read_bytes()
+    tensor = torch.load(saved)
+    tensor[3, 5] += 1e-3
+    torch.save(tensor, saved)
+    again = _verify(capfd, "clean.dump", code=1)
+    assert again["finding"]["launch"] == 2
+    assert again["finding"]["results"][0]["at"] == [3, 5]
+    # Without the graph, as of a lone file, calls are left.
+    saved.write_bytes(original)
+    shutil.rmtree("clean.dump/graphs")
+    alone = _verify(capfd, "clean.dump")
+    assert [x["route"] for x in alone["launches"]] == ["", "operator", "", "operator", ""]
+    assert "cache" in alone["launches"][0]["reason"]
+
+
+def test_launches_with_faults_differ_and_no_other(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planted = ("a constant by 1e-4", "a scale by 1e-3", "wrong strides", "a sum instead of a mean")
+    _plant(wrapper, *planted)
+    found = _verify(capfd, str(wrapper), code=1)
+    differing = [x["launch"] for x in found["launches"] if x["outcome"] == "differs"]
+    assert differing == sorted(FAULTS[name][2] for name in planted)
+    assert found["finding"]["launch"] == 0
+    assert "#0 cpp_fused" in found["verdict"]
+
+
+@exhaustive
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_first(
+    name: str, wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _plant(wrapper, name)
+    found = _verify(capfd, str(wrapper), code=1)
+    assert found["finding"]["launch"] == FAULTS[name][2]
+    assert found["differ"] == 1
+
+
+@exhaustive
+@pytest.mark.parametrize("kind", ["python", "cpp_wrapper"])
+def test_a_program_agrees(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(PROGRAM)
+    found = _verify(capfd, "-d", "D", "--", sys.executable, "model.py", kind)
+    assert found["differ"] == 0
+    assert found["coverage"] >= 0.8

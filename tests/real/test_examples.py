@@ -130,6 +130,7 @@ PROGRAMS = {
     "crash": under("guides/crash.md", "On the CPU"),
     "change": under("guides/inductor-change.md"),
     "package": under("guides/package.md"),
+    "repro": under("topics/repro.md"),
 }
 FIRST = under("README.md", "Which kernel makes the NaN?")
 CPP = under("topics/cpp.md", "Just in time")
@@ -155,6 +156,7 @@ NOT_PLAYED = {
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
     ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
+    ("docs/topics/verify.md", "Wrong numbers without a reference"): "a program of the reader",
 }
 
 

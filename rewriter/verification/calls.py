@@ -1,18 +1,23 @@
-"""The operator that a launch of a Python wrapper names, evaluated on what it was handed."""
+"""The operator that a launch names, evaluated on what it was handed."""
 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from rewriter.locate.names import canonical
 from rewriter.locate.types import Launch
 from rewriter.verification.bounded import Bounded, UncheckedError
 from rewriter.verification.evaluate import Literals, operator_named, run
 
+_PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
+_NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?=[LlUuFf]*\)*$)")
 
-def evaluate(text: str, launch: Launch, known: Mapping[str, Bounded]) -> Any:
+
+def evaluate(text: str, known: Mapping[str, Bounded]) -> Any:
     """What the operator of a statement computes of the tensors in `known`, by their expressions.
 
     Raises `UncheckedError` where it is no such statement, or nothing can be said of it.
@@ -31,6 +36,32 @@ def evaluate(text: str, launch: Launch, known: Mapping[str, Bounded]) -> Any:
         one.arg: values.of(one.value) for one in call.keywords if one.arg and one.arg != "out"
     }
     return run(overload(operator, kwargs), args, kwargs, None)
+
+
+def evaluate_shim(launch: Launch, known: Mapping[str, Bounded]) -> Any:
+    """The same of a call of the C shim, as far as its arguments are in the order of the operator:
+    tensors first, and the factors of a sum of products last.
+
+    Raises `UncheckedError` for other operators.
+    """
+    operator = canonical(launch.kernel)
+    if operator not in _PRODUCTS:
+        raise UncheckedError(f"the arguments of {operator} are not read out of C++ without a graph")
+    tensors = [x for x in launch.args if x.type == "tensor" and x.role == "in"]
+    if len(tensors) != _PRODUCTS[operator] or any(x.expr not in known for x in tensors):
+        raise UncheckedError("what it was given was not recorded")
+    numbers = [_scalar(x.expr) for x in launch.args if x.type == "scalar"]
+    kwargs = dict(zip(("beta", "alpha"), numbers, strict=True)) if len(numbers) == 2 else {}
+    args = tuple(known[x.expr] for x in tensors)
+    return run(operator_named(["aten", operator]), args, kwargs, None)
+
+
+def _scalar(text: str) -> float:
+    """A number of C++, such as `1L` or `static_cast<double>(0.5)`."""
+    match = _NUMBER.search(text)
+    if match is None:
+        raise UncheckedError(f"{text} is no number")
+    return float(match[0]) if "." in match[0] or "e" in match[0] else int(match[0])
 
 
 def overload(operator: Any, kwargs: Mapping[str, Any]) -> Any:

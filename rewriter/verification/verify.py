@@ -134,9 +134,12 @@ class _Call:
         by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
         if launch.kind in _CALLED and self._wrapper is not None:
             by_call = self._by_call(launch, given, written)
-        outcome = None
+        outcome, problem = None, ""
         if (graph := self._graphs.get(launch.scope)) is not None:
-            outcome = graph.check(launch, given, written)
+            try:
+                outcome = graph.check(launch, given, written)
+            except UncheckedError as error:
+                problem = str(error)
         if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
         found = [self._by_graph(base, outcome), self._by_fragment(base, launch, given, written)]
@@ -150,6 +153,8 @@ class _Call:
             return replace(base, outcome="agrees", route="operator", results=tuple(by_call))
         if found[1] is not None:
             return found[1]
+        if problem:
+            return replace(base, reason=problem)
         if launch.kind in _CALLED:
             return replace(base, reason=str(by_call))
         if outcome is not None:

@@ -93,7 +93,7 @@ def _plant(wrapper: Path, *names: str) -> None:
 
 def _verify(capfd: pytest.CaptureFixture[str], *command: str, code: int = 0) -> dict[str, Any]:
     capfd.readouterr()
-    assert main(["verify", *command, "--json"]) == code
+    assert main(["verify", "--json", *command]) == code
     found: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     return found
 

@@ -44,8 +44,10 @@ def add(parser: Parser) -> None:
     output.add_argument("--overwrite", action="store_true", help="replace an existing directory")
     output.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_examples(
-        ("record a launch with all that it is given", "rewriter run --probe save -- python m.py"),
-        ("cut it out", "rewriter repro cache.dump --launch 1 -o repro"),
+        (
+            "a launch of a dump that `rewriter run --probe save` left",
+            "rewriter repro cache.dump --launch 1 -o repro",
+        ),
         ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
     )
     parser.set_defaults(act=act)

@@ -126,6 +126,7 @@ def _nothing(dump: Path | None) -> RewriterError:
 def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     from rewriter.verification.verify import verify
 
+    _register_operators(getattr(arguments, "imports", ()))
     with progress_bar() as bar:
         verification = verify(
             dump, progress=None if bar is None else lambda done, total: bar(done, total)
@@ -136,6 +137,23 @@ def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
         _show(verification)
         message(f"dump: {from_here(dump)}")
     return DIFFERS if verification.finding is not None else code
+
+
+def _register_operators(modules: Sequence[str]) -> None:
+    """Import what registers custom operators: they are evaluated in this process."""
+    if not modules:
+        return
+    from rewriter.runtime.host.wrapper import ProblemError, import_operators
+
+    for name in modules:
+        try:
+            import_operators(name)
+        except ProblemError as error:
+            raise RewriterError(
+                "bad-import",
+                str(error),
+                hint="Name a module, or a Python file, that registers the operators.",
+            ) from error
 
 
 def _show(verification: Verification) -> None:

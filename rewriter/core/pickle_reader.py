@@ -133,7 +133,7 @@ def read(data: bytes, start: int = 0, end: int | None = None) -> Pickle:
     """
     end = len(data) if end is None else end
     limits.require_size("the pickle", end - start, limits.PICKLE_BYTES)
-    return _read(data, start, end, 0)
+    return _reader(data, start, end, 0).read()
 
 
 def begins(data: bytes, start: int = 0) -> bool:
@@ -206,14 +206,14 @@ for _one in pickletools.opcodes:
     _TABLE[ord(_one.code)] = _opcode(_one)
 
 
-def _read(data: bytes, start: int, end: int, depth: int) -> Pickle:
+def _reader(data: bytes, start: int, end: int, depth: int) -> _Reader:
     if depth > limits.PICKLE_NESTING:
         raise limits.too_large(
             "the pickle", f"{depth} pickles in one another", f"{limits.PICKLE_NESTING}"
         )
     if end - start < 2 or not begins(data, start):
         raise damaged(start, "it does not begin as a binary pickle of protocol 2 to 5")
-    return _Reader(data, start, end, depth).read()
+    return _Reader(data, start, end, depth)
 
 
 class _Reader:
@@ -229,6 +229,13 @@ class _Reader:
         self.blobs: list[Blob] = []
         self.dictionaries: list[Dictionary] = []
         self.names: list[ImportedName] = []
+
+    def all_names(self) -> list[ImportedName]:
+        """The names so far, with those of pickles within."""
+        insides = (blob.inside for blob in self.blobs if blob.inside is not None)
+        return self.names + [
+            one for inside in insides for each in inside.walk() for one in each.names
+        ]
 
     def read(self) -> Pickle:
         position = self.start + 2
@@ -359,13 +366,17 @@ class _Reader:
 
     def _blob(self, at: int, start: int, end: int) -> Blob:
         inside = None
-        if is_pickle(self.data, start, end):
+        if end - start > 3 and begins(self.data, start):
+            reader = _reader(self.data, start, end, self.depth + 1)
             try:
-                inside = _read(self.data, start, end, self.depth + 1)
+                inside = reader.read()
             except RewriterError as error:
-                # Two bytes at the beginning and one at the end may be there by chance.
-                if error.slug != "damaged-pickle" or _is_framed(self.data, start, end):
+                # Two bytes at the beginning may be there by chance.
+                is_sure = is_pickle(self.data, start, end) and _is_framed(self.data, start, end)
+                if error.slug != "damaged-pickle" or is_sure:
                     raise
+                # Python would import these before it comes to the damage, or to bytes behind it.
+                self.names += reader.all_names()
         blob = Blob(at, start, end, inside)
         self.blobs.append(blob)
         return blob

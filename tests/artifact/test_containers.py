@@ -166,6 +166,37 @@ def test_what_would_run_a_command_is_refused_and_runs_nothing(name: str, tmp_pat
     assert not canary.exists()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"ctorch\nos.system\n",
+        b"cimportlib\nimport_module\n",
+        b"ccommands\ngetoutput\n",  # what protocol 2 calls subprocess.getoutput
+    ],
+)
+def test_detours_to_a_command_are_refused(body: bytes) -> None:
+    data = b"\x80\x02(" + body + _blob(data_of("fx-graph.entry")) + b"l."
+    with pytest.raises(RewriterError) as caught:
+        opened(data)
+    assert caught.value.slug == "unsafe-pickle"
+
+
+@pytest.mark.parametrize("tail", [b".junk", b".junk.", b"0\x8bX."])
+@pytest.mark.parametrize("inner", [False, True])
+def test_commands_before_the_damage_of_nested_bytes_are_refused(tail: bytes, inner: bool) -> None:
+    """Python reads no further than the end of a pickle, and runs what stands before damage."""
+    evil = b"\x80\x04cos\nsystem\n"
+    damaged = b"\x80\x04" + _blob(evil + b".") + tail if inner else evil + tail
+    data = b"\x80\x04(" + _blob(damaged) + _blob(data_of("fx-graph.entry")) + b"l."
+    with pytest.raises(RewriterError) as caught:
+        opened(data)
+    assert caught.value.slug == "unsafe-pickle"
+
+
+def _blob(data: bytes) -> bytes:
+    return b"B" + len(data).to_bytes(4, "little") + data
+
+
 def test_other_pickles_are_no_artifacts() -> None:
     with pytest.raises(RewriterError, match="a pickle") as caught:
         opened(pickle.dumps({"source_code": "print()", "cache_key": "c"}))

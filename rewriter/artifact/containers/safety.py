@@ -16,6 +16,7 @@ _MODULES = frozenset(
     (
         *("os", "posix", "nt", "subprocess", "pty", "shutil", "socket", "ctypes", "runpy"),
         *("code", "codeop", "pip", "webbrowser", "multiprocessing", "pdb", "bdb", "timeit"),
+        *("importlib", "imp", "_posixsubprocess", "commands"),
     )
 )
 _BUILTINS = frozenset(
@@ -46,6 +47,9 @@ def pickles(root: Pickle | ItemList) -> list[Pickle]:
 
 
 def _runs_commands(name: ImportedName) -> bool:
+    first, _, rest = name.name.partition(".")
     if name.module in _MODULES_OF_BUILTINS:
-        return name.name.split(".")[0] in _BUILTINS
-    return name.module.split(".")[0] in _MODULES
+        return first in _BUILTINS
+    # A name may lead through what its module imports: `torch`, `os.system`.
+    leads = name.name.split(".")[:-1] if rest else ()
+    return name.module.split(".")[0] in _MODULES or not _MODULES.isdisjoint(leads)

@@ -167,6 +167,7 @@ CASES: dict[str, tuple[Callable[[Any], object], Callable[[int], Any], int]] = {
         _text("class a(torch.nn.Module):\n    def forward(self, "),
         400_000,
     ),
+    "empty lines of a trace": (innermost, _text("\n"), 50_000),
     "frames of a trace": (innermost, _text('  File "a", line 1, in f'), 400_000),
     "a pickle": (_pickle, lambda n: b"\x80\x04" + b"](" * (n // 2), 400_000),
     "a condition": (

@@ -70,7 +70,8 @@ def _stored(
         value = compiled.get(stored_as)
         if isinstance(value, Blob) and value.inside is not None:
             pieces = tuple(map(_piece, names))
-            used = (one for piece in pieces for one in layers.get(piece.split(" ")[0], ()))
+            modules = dict.fromkeys(piece.split(" ")[0] for piece in pieces)
+            used = (one for module in modules for one in layers.get(module, ()))
             unique = tuple(dict.fromkeys(used))
             yield Section(value.inside, _folder(names[0]), pieces, unique)
 

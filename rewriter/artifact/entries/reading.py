@@ -12,7 +12,7 @@ from rewriter.core import pickle_values
 from rewriter.core.pickle_values import Made
 
 _GRAPH = "CompiledFxGraph"
-_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE)
+_FRAME = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE)
 
 
 def read_graph(data: bytes) -> CacheEntry | None:
@@ -92,10 +92,15 @@ def _text(value: Any) -> str:
 
 def _line_map(value: Any) -> tuple[tuple[int, Frame], ...]:
     pairs = []
+    known: dict[str, Frame | None] = {}  # many lines may share a trace
     for pair in value if isinstance(value, list) else ():
         if isinstance(pair, tuple) and len(pair) == 2:
             line, trace = pair
-            if isinstance(line, int) and isinstance(trace, str) and (frame := innermost(trace)):
+            if not (isinstance(line, int) and isinstance(trace, str)):
+                continue
+            if trace not in known:
+                known[trace] = innermost(trace)
+            if frame := known[trace]:
                 pairs.append((line, frame))
     return tuple(sorted(pairs, key=lambda pair: pair[0]))
 

@@ -12,7 +12,9 @@ from rewriter.core import pickle_values
 from rewriter.core.pickle_values import Made
 
 _GRAPH = "CompiledFxGraph"
-_FRAME = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE)
+_FRAME = re.compile(
+    r'^[ \t]*File "([^"\n]+)", line (\d+), in ([^\n]*)\n[ \t]*([^\n]*)', re.MULTILINE
+)
 
 
 def read_graph(data: bytes) -> CacheEntry | None:

@@ -197,6 +197,7 @@ def _work(args: argparse.Namespace) -> int:
     form, _, level = args.worker.partition("-")
     folder: Path = args.folder / args.worker
     folder.mkdir()
+    os.chdir(folder)  # the printer of PyTorch's saves tensors below the working directory
     model, x = build(SIZES[args.size], args.device)
     with torch.no_grad():
         subject = _SUBJECTS[form](model, x, folder)

@@ -9,7 +9,6 @@ from typing import Any
 
 from rewriter.artifact.package import library as libraries
 from rewriter.artifact.package.library import Library
-from rewriter.artifact.recognise import LIBRARY, read_head
 from rewriter.core.errors import RewriterError
 from rewriter.locate.cpp.shim_calls import kind_of
 from rewriter.locate.vocabulary import vocabulary
@@ -65,11 +64,6 @@ class LoneLibrary:
     @property
     def constants(self) -> int | None:
         return self.library.constants.size if self.library.constants else None
-
-
-def is_library(path: Path) -> bool:
-    """Whether a file begins as a shared object does."""
-    return path.is_file() and read_head(path).startswith(LIBRARY.magic)
 
 
 def open_library(path: Path) -> LoneLibrary:

@@ -76,6 +76,11 @@ def other_form(path: Path) -> str:
     return form.description if form else ""
 
 
+def is_library(path: Path) -> bool:
+    """Whether a file begins as a shared object does."""
+    return path.is_file() and read_head(path).startswith(LIBRARY.magic)
+
+
 def require_text(path: Path, data: bytes) -> None:
     """Raise `RewriterError` where a file begins as one that is no text, and was not opened yet."""
     if form := _form_of(data):

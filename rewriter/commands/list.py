@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rewriter.artifact.locate_all import locate_all
-from rewriter.artifact.lone_library import is_library
 from rewriter.artifact.naming.known import Compilations
 from rewriter.artifact.naming.names import of_wrappers
 from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.recognise import is_library
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.commands import _library
 from rewriter.commands._options import ARTIFACT, add_model_option, add_wrapper_option
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
@@ -50,6 +49,8 @@ def add(parser: Parser) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     if is_library(Path(arguments.artifact)):
+        from rewriter.commands import _library
+
         return _library.show(arguments, Path(arguments.artifact))
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)

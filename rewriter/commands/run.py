@@ -51,8 +51,8 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.artifact.lone_library import is_library
-    from rewriter.commands import _library, _program, _run
+    from rewriter.artifact.recognise import is_library
+    from rewriter.commands import _program, _run
 
     words = arguments.artifact
     if (command := behind_dashes(arguments)) is not None:
@@ -63,5 +63,7 @@ def act(arguments: argparse.Namespace) -> int:
         raise _program.no_program(words)
     _program.refuse_options_of_programs(arguments)
     if is_library(Path(words[0])):
+        from rewriter.commands import _library
+
         return _library.run(arguments, Path(words[0]))
     return _run.act(arguments, words[0])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from artifacts import ARTIFACTS
-from rewriter.artifact.lone_library import ShimCall, is_library, open_library
+from rewriter.artifact.lone_library import ShimCall, open_library
+from rewriter.artifact.recognise import is_library
 from rewriter.cli import main
 from rewriter.core.errors import RewriterError
 from rewriter.locate.cpp.shim_calls import kind_of

@@ -256,9 +256,9 @@ class _Runner:
             return False
         found: set[Path] = set()
         for directory in used.directories:
-            paths = {path for path in used.wrappers if path.parents[1] == directory}
             if directory in self._caches.directories[:1]:
                 continue
+            paths = {path for path in used.wrappers if path.parents[1] == directory}
             copies = {self._watch.copy(path) for path in paths if not path.exists()}
             found |= paths | copies
         for directory in dict.fromkeys(path.parents[1] for path in sorted(found)):
@@ -335,25 +335,20 @@ class _Runner:
         finally:
             self._used = self._watch.usage()
 
+    def _concerns(self, slot: Slot) -> bool:
+        """Whether a wrapper is in the cache of the request, or the program used it in another."""
+        return slot.directory == self._request.directory or slot.path in self._found
+
     def _choose(self, cache: Cache) -> Chosen:
-        """What was asked for, and in the caches that the program moved to is used there."""
-        slots = tuple(
-            slot
-            for slot in cache.slots
-            if slot.directory == self._request.directory or slot.path in self._found
-        )
+        """The wrappers that were asked for, among those that concern this run."""
+        slots = tuple(filter(self._concerns, cache.slots))
         return choose(replace(cache, slots=slots), self._request.choice, now=time.time())
 
     def _new(self, now: Cache, before: Cache) -> tuple[Unprobed, ...]:
         """The wrappers that are new in a cache, as far as they would have been chosen."""
         known = {slot.path for slot in before.slots}
         texts = {_without_addresses(slot) for slot in before.slots}
-        slots = tuple(
-            slot
-            for slot in now.slots
-            if slot.path not in known
-            and (slot.directory == self._request.directory or slot.path in self._found)
-        )
+        slots = tuple(x for x in now.slots if x.path not in known and self._concerns(x))
         choice = replace(self._request.choice, newest=None, since=None)
         chosen = choose(replace(now, slots=slots), choice, now=time.time())
         return tuple(Unprobed(slot, _without_addresses(slot) in texts) for slot in chosen.slots)

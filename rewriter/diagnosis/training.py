@@ -107,9 +107,7 @@ class Forward:
 
 def _inputs(run: RunDump) -> dict[str, TensorRow]:
     """The inputs of a call, as far as they were recorded."""
-    first = run.steps[:1]
-    rows = run.rows(first[0]) if first and first[0].launch is None else []
-    return {row.arg: row for row in dataflow.tensors(rows)}
+    return {row.arg: row for row in dataflow.tensors(run.inputs)}
 
 
 def _written(launch: Launch) -> set[str]:

@@ -186,6 +186,12 @@ class RunDump:
             raise _corrupt(path, f"it was changed while it was read: {error}") from error
         return [row for row in rows if not isinstance(row, TimeRow)]
 
+    @property
+    def inputs(self) -> list[EventRow]:
+        """The events of the inputs of the call; none where they were not recorded."""
+        first = self.steps[:1]
+        return self.rows(first[0]) if first and first[0].launch is None else []
+
     def events(self) -> Iterator[EventRow]:
         """Every row, whichever step it belongs to, in the order of the file."""
         return (row for _, row in _rows(self.path / EVENTS))

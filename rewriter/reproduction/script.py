@@ -9,36 +9,8 @@ from rewriter.reproduction.types import Cut, Recorded, Tensor
 SCRIPT, README = "repro.py", "README.md"
 
 
-def script(
-    recorded: Recorded,
-    cut: Cut,
-    given: Mapping[str, str],
-    expected: Mapping[str, str],
-    imports: tuple[str, ...],
-) -> str:
-    """The text of `repro.py`. `given` and `expected` are names of files by those of tensors."""
-    parameters = list(dict.fromkeys(cut.variables.values()))
-    tensors = "\n".join(
-        f"        {variable!r}: {_tensor(recorded.given[name], given.get(name))},"
-        for name, variable in cut.variables.items()
-    )
-    results = "\n".join(f"        {name!r}: {text}," for name, text in cut.results.items())
-    call = "\n".join(f"    {line}" for line in cut.call.splitlines())
-    more = "".join(f"import {name}\n" for name in imports)
-    return f'''"""{recorded.title}, as {recorded.run.name} of a recorded run called it, by itself.
-
-Run it: `python {SCRIPT}`. It needs torch; exit code 0 says that the results are the recorded ones.
-"""
-
-import sys
-import time
-from pathlib import Path
-
-{cut.header}{more}
-HERE = Path(__file__).resolve().parent
-
-
-def saved(file, stride, device):
+# What each script has: how it loads tensors, then how it compares results and takes the time.
+_TENSORS = '''def saved(file, stride, device):
     """A saved tensor with the strides (in elements) that it had, on its device."""
     value = torch.load(HERE / file, weights_only=True)
     made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=device)
@@ -54,28 +26,9 @@ def saved(file, stride, device):
 def empty(shape, stride, dtype, device):
     """Memory that the launch only writes; it is zero, so that two runs begin alike."""
     return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+'''
 
-
-def arguments():
-    """What the launch was given."""
-    return {{
-{tensors}
-    }}
-
-
-{cut.kernels}
-
-def launch({", ".join(parameters)}):
-{call}
-    return {{
-{results}
-    }}
-
-
-EXPECTED = {dict(expected)!r}
-
-
-def check(results):
+_CHECK = '''def check(results):
     """Compare what was written with what was recorded; the number of results that differ."""
     different = 0
     for name, file in EXPECTED.items():
@@ -84,7 +37,7 @@ def check(results):
         if result.shape != expected.shape and result.numel() == expected.numel():
             result = result.reshape(expected.shape)
         if same_bits(result, expected):
-            print(f"{{name}}: equal bit for bit, {{expected.numel()}} elements")
+            print(f"{name}: equal bit for bit, {expected.numel()} elements")
             continue
         a, b = result.double(), expected.double()
         apart = ~((a == b) | (a.isnan() & b.isnan()))
@@ -95,9 +48,9 @@ def check(results):
         )
         different += not close
         print(
-            f"{{name}}: {{'close' if close else 'DIFFERS'}}: {{int(apart.sum())}} of "
-            f"{{expected.numel()}} elements, by {{largest.item():.6g}} at most; first at "
-            f"{{list(where)}}: {{a[where].item():.9g}}, recorded {{b[where].item():.9g}}"
+            f"{name}: {'close' if close else 'DIFFERS'}: {int(apart.sum())} of "
+            f"{expected.numel()} elements, by {largest.item():.6g} at most; first at "
+            f"{list(where)}: {a[where].item():.9g}, recorded {b[where].item():.9g}"
         )
     return different
 
@@ -136,10 +89,63 @@ def measure(times=20):
 
 if __name__ == "__main__":
     different = check(launch(**arguments()))
-    print(f"time: {{measure() * 1e6:.1f}} us")
+    print(f"time: {measure() * 1e6:.1f} us")
     print("not reproduced" if different else "reproduced")
     sys.exit(1 if different else 0)
 '''
+
+
+def script(
+    recorded: Recorded,
+    cut: Cut,
+    given: Mapping[str, str],
+    expected: Mapping[str, str],
+    imports: tuple[str, ...],
+) -> str:
+    """The text of `repro.py`. `given` and `expected` are names of files by those of tensors."""
+    parameters = list(dict.fromkeys(cut.variables.values()))
+    tensors = "\n".join(
+        f"        {variable!r}: {_tensor(recorded.given[name], given.get(name))},"
+        for name, variable in cut.variables.items()
+    )
+    results = "\n".join(f"        {name!r}: {text}," for name, text in cut.results.items())
+    call = "\n".join(f"    {line}" for line in cut.call.splitlines())
+    more = "".join(f"import {name}\n" for name in imports)
+    return f'''"""{recorded.title}, as {recorded.run.name} of a recorded run called it, by itself.
+
+Run it: `python {SCRIPT}`. It needs torch; exit code 0 says that the results are the recorded ones.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+{cut.header}{more}
+HERE = Path(__file__).resolve().parent
+
+
+{_TENSORS}
+
+def arguments():
+    """What the launch was given."""
+    return {{
+{tensors}
+    }}
+
+
+{cut.kernels}
+
+def launch({", ".join(parameters)}):
+{call}
+    return {{
+{results}
+    }}
+
+
+EXPECTED = {dict(expected)!r}
+
+
+{_CHECK}'''
 
 
 def _tensor(tensor: Tensor, file: str | None) -> str:

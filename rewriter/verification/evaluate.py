@@ -62,7 +62,7 @@ def _number(text: str, sizes: Mapping[str, int]) -> int | None:
 
 
 class Evaluator:
-    """The values of nodes, from those that are known: `known` may be added to."""
+    """The values of nodes, from those that are known; each is computed once."""
 
     def __init__(
         self, graph: FxGraph, known: Mapping[str, Any], sizes: Mapping[str, int] | None = None

@@ -61,7 +61,7 @@ class Checked:
 @dataclass(frozen=True)
 class LaunchCheck:
     """One launch of a run. `reason` says why it was not checked, or what is to be known of how it
-    was; `with_` names the launches that it could only be checked together with."""
+    was; `together` names the launches that it could only be checked together with."""
 
     run: str
     launch: int

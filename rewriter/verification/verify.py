@@ -76,7 +76,7 @@ class _Call:
         those of the graphs inside of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
             return {}
-        rows = self._inputs()
+        rows = [row for row in self._run.inputs if isinstance(row, (TensorRow, ScalarRow))]
         tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
         if not any(name in graph.types for name in tensors):
             return {}
@@ -89,11 +89,6 @@ class _Call:
                 claims = held_inside(located.launches, scope, inner)
                 found[scope] = WholeGraph(inner, claims, self._run, {}, sizes)
         return found
-
-    def _inputs(self) -> list[TensorRow | ScalarRow]:
-        steps = self._run.steps
-        rows = self._run.rows(steps[0]) if steps and steps[0].launch is None else []
-        return [row for row in rows if isinstance(row, (TensorRow, ScalarRow))]
 
     def checks(self) -> Iterator[LaunchCheck]:
         for step in self._run.steps:

@@ -39,20 +39,22 @@ _MOST = 48  # nodes that are tried for one buffer
 @dataclass
 class GraphOutcome:
     """What the graph says of one launch. `unknown` are buffers that it wrote and that are no node,
-    `near` those of them that are nearly one; `group` are the launches whose inputs were used."""
+    `group` the other launches whose inputs were used."""
 
     results: list[Checked] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     group: tuple[int, ...] = ()
-    reason: str = ""
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A value that a launch left: the nodes that it is, none if it is no node."""
+    """A value that a launch left: the nodes that it is, none if it is no node.
+
+    `made` is the launch, `sources` what it could compute from if the value is no node, `group` the
+    launches whose inputs those are.
+    """
 
     nodes: tuple[str, ...]
-    run: RunDump
     row: TensorRow
     made: int
     sources: Mapping[str, Bounded]
@@ -276,7 +278,7 @@ class WholeGraph:
             nodes = found[name]
             self._taken.update(nodes)
             sources = {} if nodes else dict(known)
-            held = _Held(nodes, self._run, row, launch.index, sources, group)
+            held = _Held(nodes, row, launch.index, sources, group)
             self._held[_variable(argument)] = held
             self._held[argument.buffer] = held
 

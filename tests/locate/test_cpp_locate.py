@@ -665,8 +665,9 @@ def test_list_json_has_the_schema_of_the_contract(
     launches = plain(fixture).launches
     assert [one["kernel"] for one in listed["launches"]] == [one.kernel for one in launches]
     assert {tuple(one) for one in listed["launches"]} == {
-        ("index", "scope", "kernel", "kind", "line", "args", "origins", "source_nodes", "wrapper")
-    }
+        ("index", "scope", "kernel", "kind", "line", "args", "origins", "source_nodes", "lines",
+         "computes", "wrapper")
+    }  # fmt: skip
 
 
 ROWS = [

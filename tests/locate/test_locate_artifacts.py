@@ -551,7 +551,7 @@ def test_list_json_has_the_schema_of_the_contract(
     assert listed["unrecognised"] == []
     types = {
         "index": int, "scope": str, "kernel": str, "kind": str, "line": int, "args": list,
-        "origins": list, "source_nodes": list, "wrapper": str,
+        "origins": list, "source_nodes": list, "lines": list, "computes": list, "wrapper": str,
     }  # fmt: skip
     argument_types = dict.fromkeys(("name", "expr", "buffer", "role", "type"), str)
     launches = rewriter.open(fixture.path).launches
@@ -563,7 +563,10 @@ def test_list_json_has_the_schema_of_the_contract(
             assert {key: type(value) for key, value in argument.items()} == argument_types
             assert argument["role"] in ("in", "out", "inout")
             assert argument["type"] in ("tensor", "scalar", "other")
-        assert all(type(name) is str for name in shown_["origins"] + shown_["source_nodes"])
+        texts = shown_["origins"] + shown_["source_nodes"] + shown_["computes"]
+        assert all(type(text) is str for text in texts)
+        # Only an entry of a cache tells them, and a wrapper by itself has none beside it.
+        assert shown_["lines"] == []
         assert [a["name"] for a in shown_["args"]] == [a.name for a in launch.args]
 
 

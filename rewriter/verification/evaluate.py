@@ -132,12 +132,25 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any
     if isinstance(operator, str):  # a size
         tensor, index = args
         return int(tensor.value.shape[index])
+    args, kwargs = _by_position(operator, args, kwargs)
     try:
         with torch.no_grad():
             return operators.apply(operator, args, kwargs, dtype)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         first = str(error).strip().split("\n")[0][:160]
         raise UncheckedError(f"{operator} could not be evaluated on the CPU: {first}") from error
+
+
+def _by_position(
+    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments, with those by their places that may be: rules read them there."""
+    named = dict(kwargs)
+    for argument in operator._schema.arguments[len(args) :]:
+        if argument.kwarg_only or argument.name not in named:
+            break
+        args = (*args, named.pop(argument.name))
+    return args, named
 
 
 def operator_named(names: Iterable[str]) -> Any:

@@ -33,6 +33,16 @@ def test_a_statement_of_python_is_evaluated_with_its_numbers() -> None:
     assert not compare(bias + 2 * (x @ weight.t()), expected).agrees
 
 
+def test_an_argument_by_its_name_is_read_by_its_place() -> None:
+    torch.manual_seed(0)
+    into, index, values = torch.zeros(4, 5), torch.randint(0, 5, (4, 3)), torch.randn(4, 3)
+    known = {"buf0": received(into), "buf1": received(index), "buf2": received(values)}
+    text = "aten.scatter_reduce_.two(buf0,1,buf1,buf2, reduce='sum', include_self=True)"
+    expected = evaluate(text, known)
+    assert compare(into.scatter_add(1, index, values), expected).agrees
+    assert not compare(into.scatter_add(1, index, values * 1.01), expected).agrees
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

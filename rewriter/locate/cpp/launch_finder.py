@@ -264,19 +264,8 @@ class CppLaunchFinder:
         boxed = statement.type in ("compound_statement", "if_statement")
         inside = tuple(self._calls_in(statement)) if boxed else (call,)
         changes = self._changes_in(statement) if boxed else []
-        local: set[str] = set()
-        assigned = []
-        for change in changes:
-            name = self.names.of(change)
-            if "type" in change.captures:
-                local.add(name)
-            elif (
-                change.effect == "bind"
-                and change.start > call.node.start_byte
-                and name not in local
-            ):
-                assigned.append(name)
         start = call.node.start_byte
+        local, assigned = self._bound(changes, start)
         self.names.apply(
             (other for other in inside if other.node.start_byte < start),
             (
@@ -313,6 +302,18 @@ class CppLaunchFinder:
             self.names.apply((), self._changes_in(statement), flow)
         for name in local:
             flow.forget(name)
+
+    def _bound(self, changes: Iterable[NameChange], launch: int) -> tuple[set[str], list[str]]:
+        """The names that a block declares, and those of others that it binds behind its launch."""
+        local: set[str] = set()
+        assigned = []
+        for change in changes:
+            name = self.names.of(change)
+            if "type" in change.captures:
+                local.add(name)
+            elif change.effect == "bind" and change.start > launch and name not in local:
+                assigned.append(name)
+        return local, assigned
 
     def _taken_over(
         self, call: ClassifiedCall, statement: tree_sitter.Node, rest: Iterable[tree_sitter.Node]

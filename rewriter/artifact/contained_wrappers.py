@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.artifact.containers import aot_compile, cache_entry, mega_cache, standalone
@@ -152,7 +152,7 @@ def _named(path: Path, stored: list[tuple[_Found, Stored]]) -> Iterator[OpenWrap
         wrapper = Wrapper(name, one.source, one.language)
         # The last part of its path is what a program that runs it says and records.
         place = path / name.replace("/", "-")
-        yield replace(OpenWrapper(wrapper, place, inside=path), stored=where)
+        yield OpenWrapper(wrapper, place, inside=path, stored=where)
 
 
 def _without_wrappers(path: Path, contents: Contents) -> RewriterError:

@@ -42,7 +42,7 @@ def _about(library: LoneLibrary) -> Iterator[Line]:
     yield f"{library.path.name}: AOTInductor for {library.device}, {library.library.machine}"
     yield f"  model {models}: {counted(len(library.entries), 'function')} for a caller"
     size = library.constants
-    yield f"  constants: {'not told' if size is None else f'{size:,} bytes'}"
+    yield f"  constants: {'unknown' if size is None else f'{size:,} bytes'}"
     yield f"  needs {', '.join(library.library.needed)}"
 
 
@@ -59,12 +59,9 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     """Run a library, and say what it launched."""
     from rewriter.commands import _run, _run_text
     from rewriter.commands._documents.run import run_document
-    from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
-    from rewriter.dump import timing
     from rewriter.execution.host_process import HostOutput
     from rewriter.execution.library_run import LibraryRequest, run_library
     from rewriter.execution.run_result import InterruptedRunError
-    from rewriter.execution.runner import blocking_environment
 
     given = {
         "--model": arguments.models,
@@ -74,11 +71,7 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     refuse_idle(given, f"{path} is a library, which holds one model", "Drop the option.")
     library = open_library(path)
     chosen = selection(arguments, default="print")
-    command = arguments.command_line
-    if arguments.dump and not arguments.overwrite:
-        command += " --overwrite"
-    environment = blocking_environment() if arguments.blocking else {}
-    environment |= {"REWRITER_QUIET": "1"} if arguments.quiet else {}
+    command = _run.command_to_repeat(arguments)
     request = LibraryRequest(
         library,
         args=None if arguments.args is None else Path(arguments.args),
@@ -88,7 +81,7 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         timeout=arguments.timeout,
-        environment=environment,
+        environment=_run.environment_of(arguments),
         command=command,
         output=HostOutput(quiet=arguments.json),
     )
@@ -99,26 +92,21 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
         ran, hidden, begun = done.result, done.hidden, done.begun
     except InterruptedRunError as stopped:
         ran = stopped.result
-    verdicts = _run.judge(ran, blocking=arguments.blocking)
-    template = _run.again(arguments, str(path), OPTIONS, blocking=arguments.blocking)
-    if ran.dump is not None:
-        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
-    following = [next_command(template, verdict, chosen) for verdict in verdicts]
-    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
+    concluded = _run.conclude(arguments, str(path), ran, chosen)
     if arguments.json:
-        emit(run_document(ran, command, verdicts, following, trace))
+        emit(run_document(ran, command, concluded.verdicts, concluded.following, concluded.trace))
         return ran.code
     _run_text.show(ran)
     if ran.crashed:
-        message(*_run_text.crash(ran, verdicts, ""))
+        message(*_run_text.crash(ran, concluded.verdicts, ""))
     if begun:
         message(
             f"  It ended in the run that finds out what there is to record, in #{len(begun) - 1} "
             f"{begun[-1]}, after {counted(len(begun) - 1, 'launch')}."
         )
-    for verdict, command_line in zip(verdicts, following, strict=True):
+    for verdict, command_line in zip(concluded.verdicts, concluded.following, strict=True):
         say(*verdict_lines(verdict, command_line))
     if hidden:
         message(f"note: not recorded: {', '.join(hidden)}")
-    _run_text.tell(ran, command, trace)
+    _run_text.tell(ran, command, concluded.trace)
     return ran.code

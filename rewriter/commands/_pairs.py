@@ -12,7 +12,7 @@ from rewriter.core.terminal import message
 
 
 def cache_with(wrapper: OpenWrapper) -> PrecompileCache | None:
-    """The cache that goes with a wrapper, if there is one; of one that is another's it is said."""
+    """The cache that belongs to a wrapper, if any. Warns of one beside it that does not."""
     cache = cache_of(wrapper)
     if cache is None or cache.belongs_to(wrapper.source):
         return cache

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewriter.artifact.opening import open_artifact
@@ -97,16 +97,12 @@ def _act(
     arguments: argparse.Namespace, path: str, artifact: Artifact, recorded: RecordedCall | None
 ) -> int:
     chosen = selection(arguments, environment=artifact.only.probes is None)
-    command = arguments.command_line
-    if arguments.dump and not arguments.overwrite:
-        command += " --overwrite"
-    environment = blocking_environment() if arguments.blocking else {}
-    environment |= {"REWRITER_QUIET": "1"} if arguments.quiet else {}
+    command = command_to_repeat(arguments)
     request = replace(
         request_of(arguments, artifact),
         selection=chosen,
         recorded=recorded,
-        environment=environment,
+        environment=environment_of(arguments),
         command=command,
         output=HostOutput(quiet=arguments.json),
         report=steps(),
@@ -116,14 +112,9 @@ def _act(
             ran = run_wrapper(replace(request, progress=progress))
     except InterruptedRunError as stopped:
         ran = stopped.result
-    verdicts = judge(ran, blocking=arguments.blocking)
-    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
-    template = again(arguments, path, OPTIONS, blocking=arguments.blocking)
-    if ran.dump is not None:
-        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
-    following = [next_command(template, verdict, chosen) for verdict in verdicts]
+    done = conclude(arguments, path, ran, chosen)
     if arguments.json:
-        emit(run_document(ran, command, verdicts, following, trace))
+        emit(run_document(ran, command, done.verdicts, done.following, done.trace))
     else:
         text.show(ran)
         if recorded is not None:
@@ -134,15 +125,49 @@ def _act(
                 if request.is_probed
                 else again(arguments, path, "--probe names,sync", blocking=False)
             )
-            message(*text.crash(ran, verdicts, hint))
-        for verdict, command_line in zip(verdicts, following, strict=True):
+            message(*text.crash(ran, done.verdicts, hint))
+        for verdict, command_line in zip(done.verdicts, done.following, strict=True):
             say(*verdict_lines(verdict, command_line))
-        text.tell(ran, command, trace)
+        text.tell(ran, command, done.trace)
     return ran.code
 
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
+
+
+def command_to_repeat(arguments: argparse.Namespace) -> str:
+    """The command line that runs the same once more: the dump is there by then."""
+    overwrite = " --overwrite" if arguments.dump and not arguments.overwrite else ""
+    return f"{arguments.command_line}{overwrite}"
+
+
+def environment_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """The variables that the options of a run set for its process."""
+    environment = blocking_environment() if arguments.blocking else {}
+    return environment | ({"REWRITER_QUIET": "1"} if arguments.quiet else {})
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """The verdicts of a run, the command that each suggests, and the file of its times, if any."""
+
+    verdicts: tuple[Verdict, ...]
+    following: list[str]
+    trace: Path | None
+
+
+def conclude(
+    arguments: argparse.Namespace, path: str, ran: RunResult, chosen: Selection | None
+) -> Concluded:
+    """Judge a run, and add to its dump what `report` needs to judge it again."""
+    verdicts = judge(ran, blocking=arguments.blocking)
+    trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
+    template = again(arguments, path, OPTIONS, blocking=arguments.blocking)
+    if ran.dump is not None:
+        write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
+    following = [next_command(template, verdict, chosen) for verdict in verdicts]
+    return Concluded(verdicts, following, trace)
 
 
 def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rewriter.artifact.containers.byte_items import Item, ItemList, Reader, damaged
 from rewriter.artifact.containers.types import Contents, Form, Section
 from rewriter.core import pickle_reader
+from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle
 
 FORM = Form("mega-cache", "a mega-cache file of torch.compiler.save_cache_artifacts")
@@ -72,8 +73,6 @@ def _begins(data: bytes) -> bool:
 
 
 def _is_type(reader: Reader) -> bool:
-    from rewriter.core.errors import RewriterError
-
     try:
         return reader.text() in _TYPES
     except RewriterError:

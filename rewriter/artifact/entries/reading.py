@@ -42,7 +42,8 @@ def autograd_in(value: Any) -> Iterator[AutogradEntry]:
         if not isinstance(forward, Made):
             continue
         backward = one.get("compiled_bw")
-        graphs = [_graph(side.get("result")) for side in (forward, backward) if _is_made(side)]
+        sides = (side for side in (forward, backward) if isinstance(side, Made))
+        graphs = (_graph(side.get("result")) for side in sides)
         yield AutogradEntry(
             _key(forward),
             _key(backward),
@@ -50,10 +51,6 @@ def autograd_in(value: Any) -> Iterator[AutogradEntry]:
             _text(one.get("aot_backward_graph_str")),
             tuple(graph for graph in graphs if graph is not None),
         )
-
-
-def _is_made(value: Any) -> bool:
-    return isinstance(value, Made)
 
 
 def _key(side: Any) -> str:

@@ -19,7 +19,7 @@ from rewriter.core import limits
 
 INDEX = "vllm_compile_cache.py"
 MODEL = "model"  # of each rank, where vLLM compiles ahead of time
-_GRAPH = "computation_graph.py"
+GRAPH = "computation_graph.py"  # the text of the graph that vLLM split
 _INDEX_BYTES = 16 << 20  # some hundred entries of 200 bytes
 
 # An artifact by its name alone: vLLM names it so wherever it writes one.
@@ -74,7 +74,7 @@ def pieces(index: Path) -> list[Piece]:
     What the index does not name is known by its own name. Nothing is executed. Raises `ValueError`
     where the index is no literal.
     """
-    folder, names = index.parent, _submodules(index.with_name(_GRAPH))
+    folder, names = index.parent, _submodules(index.with_name(GRAPH))
     found: dict[Path, dict[str, None]] = {}
     for sizes, number, handle in _entries(index):
         if path := _place(folder, _texts(handle)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ from rewriter.artifact.gathered import Opened, gather
 from rewriter.artifact.saved_directory import INDEX, MODEL, STANDALONE, VLLM
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core.errors import RewriterError
+from rewriter.core.text import natural_order
 from rewriter.core.transaction import is_scratch
 
 
@@ -66,16 +66,13 @@ def _of_vllm(path: Path, indexes: list[Path], models: list[Path]) -> Artifact:
     opened += [wrapper for one in contained for wrapper in one.wrappers]
     taken: Counter[str] = Counter()
     named = [_named(path, one, titles, taken) for one in opened]
-    named.sort(key=_in_order)
+    named.sort(key=lambda one: natural_order(_name(one)))
     gathered = gather(path, named, unread)
     return replace(gathered, directory=VLLM, contained=tuple(contained))
 
 
-def _in_order(opened: Opened) -> list[tuple[int, str]]:
-    """What sorts `submod_2` before `submod_10`."""
-    name = opened.name if isinstance(opened, OpenWrapper) else opened[0]
-    parts = re.split(r"(\d+)", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+def _name(opened: Opened) -> str:
+    return opened.name if isinstance(opened, OpenWrapper) else opened[0]
 
 
 def _named(path: Path, opened: Opened, titles: dict[Path, str], taken: Counter[str]) -> Opened:

@@ -14,20 +14,19 @@ from pathlib import Path
 from rewriter.artifact import saved_directory, saved_layers
 from rewriter.artifact.contained_wrappers import open_container
 from rewriter.artifact.containers.aot_compile import layers_by_piece
-from rewriter.artifact.saved_directory import INDEX
+from rewriter.artifact.saved_directory import GRAPH, INDEX
 from rewriter.artifact.saved_layers import PieceNames
 from rewriter.cache.slots import Slot
 from rewriter.cache.usage import Process, Usage
 from rewriter.core.errors import RewriterError
 from rewriter.core.pickle_reader import Pickle
+from rewriter.core.text import natural_order
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 
-_GRAPH = "computation_graph.py"
 _MODELS = "torch_aot_compile"
 _CACHES = ("fxgraph", "aotautograd")  # entries of these are no pieces
 _RANK = re.compile(r"rank_?\d+(?:_\d+)?")
 _MOST_PIECES = 2000
-_NUMBERS = re.compile(r"(\d+)")
 
 
 def of_usage(usage: Usage, hashes: Mapping[str, str]) -> dict[int, ProcessNames]:
@@ -84,12 +83,7 @@ def _in_order(pieces: Iterable[PieceOfModel]) -> tuple[PieceOfModel, ...]:
         same[0] if len(same) == 1 else PieceOfModel(name, "", same[0].layers, same[0].inputs)
         for name, same in by_name.items()
     ]
-    return tuple(sorted(one, key=lambda piece: _natural(piece.name)))
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    parts = _NUMBERS.split(name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    return tuple(sorted(one, key=lambda piece: natural_order(piece.name)))
 
 
 class _Reader:
@@ -139,7 +133,7 @@ class _Reader:
 
     def _piece(self, path: Path, name: str, *, is_model: bool = False) -> PieceOfModel:
         name, _, sizes = name.partition(" ")
-        graph = path.parent / _GRAPH
+        graph = path.parent / GRAPH
         if graph not in self._layers:
             self._layers[graph] = _graph_of_model(path) if is_model else saved_layers.read(graph)
         known = self._layers[graph].get(name, PieceNames())
@@ -154,6 +148,6 @@ def _graph_of_model(path: Path) -> dict[str, PieceNames]:
     folders = path.parents[2:4]
     if len(folders) < 2 or folders[0].name != _MODELS:
         return {}
-    found = map(saved_layers.read, folders[1].glob(f"*/{path.parent.name}/*/{_GRAPH}"))
+    found = map(saved_layers.read, folders[1].glob(f"*/{path.parent.name}/*/{GRAPH}"))
     first = next(found, {})
     return first if all(other == first for other in found) else {}

@@ -1,10 +1,11 @@
-"""Counts and figures in sentences. The runtime has its own (`rewriter/runtime/text.py`)."""
+"""Counts, figures and names for people. The runtime has its own (`rewriter/runtime/text.py`)."""
 
 from __future__ import annotations
 
 import re
 
 _HISSES = ("s", "x", "ch", "sh")
+_DIGITS = re.compile(r"(\d+)")
 
 
 def plural(noun: str) -> str:
@@ -32,3 +33,9 @@ def figure(value: float | int | str | None, *, grouped: bool = False) -> str:
     if isinstance(value, str):
         return value
     return f"{value:{',' if grouped else ''}}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A key that sorts `submod_2` before `submod_10`."""
+    parts = _DIGITS.split(name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

@@ -19,7 +19,7 @@ _PROTOTYPE = re.compile(
     r"AOTI_TORCH_EXPORT\s+AOTITorchError\s+(?P<name>\w+)\s*\((?P<given>[^)]*)\)"
 )
 _COMMENT = re.compile(r"//[^\n]*")
-_SLOTS = 128  # arguments of a kernel: those that it has not are left as they are
+_SLOTS = 128  # arguments that are handed to a kernel, which reads as many as it takes
 _PATIENCE = 120  # seconds for the compiler
 _RETURNED = re.compile(r"ret\d*$|ret_\w+$|out\d*$")
 _PROXY = "aoti_torch_proxy_executor_call_function"

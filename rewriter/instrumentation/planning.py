@@ -67,7 +67,7 @@ def plan_probes(
 
 
 class _NoLines:
-    """In place of lines, where a process without a source is told what to read."""
+    """Takes the place of `_Lines` where there is no source, and the table alone is made."""
 
     def begin(self, entry: EntryPoint, *, checks: bool) -> None:
         pass

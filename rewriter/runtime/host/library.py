@@ -97,7 +97,7 @@ def _divert(interposer: ctypes.CDLL, index: int, base: int, kernel: dict[str, An
 
 
 class _Listener:
-    """What is told of launches, with their tensors."""
+    """Receives each launch of a library, with its tensors. Subclasses record it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -15,6 +15,7 @@ from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.dump.saved import is_file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
 from rewriter.locate.types import Launch
+from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.types import Recorded, Tensor
 
 _LISTED = 8
@@ -148,8 +149,5 @@ def _require_saved(
             if in_parts and not missing
             else "no value was saved"
         )
-        raise RewriterError(
-            "no-saved-arguments",
-            f"{run.path}: of what #{launch.index} {launch.kernel} was given, {names}: {why}",
-            hint=f"Record it with `--probe save --launches {launch.index} --args all --when both`.",
-        )
+        problem = f"{run.path}: of what #{launch.index} {launch.kernel} was given, {names}: {why}"
+        raise not_saved(problem, launch.index)

@@ -1,4 +1,4 @@
-"""The error for a launch that cannot stand by itself."""
+"""The errors for launches that cannot be cut out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from rewriter.reproduction.types import Recorded
 
 
 def refusal(recorded: Recorded, why: str) -> RewriterError:
-    """What a launch cannot be cut out for; the whole call can be run instead."""
+    """The error for a launch that cannot run by itself; its whole call can."""
     place = f"{recorded.wrapper.name}:{recorded.launch.line}"
     return RewriterError(
         "cannot-reproduce",
         f"{place}: {recorded.title} cannot be cut out: {why}",
         hint=f"`rewriter run {recorded.run.path}` runs the whole call once more.",
+    )
+
+
+def not_saved(problem: str, launch: int) -> RewriterError:
+    """The error for a launch of which the dump lacks values: `problem`."""
+    return RewriterError(
+        "no-saved-arguments",
+        problem,
+        hint=f"Record it with `--probe save --launches {launch} --args all --when both`.",
     )

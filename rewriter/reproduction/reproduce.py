@@ -11,6 +11,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction
 from rewriter.reproduction import cpp_cut, python_cut
 from rewriter.reproduction.recorded import recorded_launch
+from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.script import README, SCRIPT, readme, script
 from rewriter.reproduction.types import Recorded, Tensor
 
@@ -46,11 +47,8 @@ def reproduce(
     given = _files("given", {name: recorded.given[name] for name in cut.variables})
     expected = _files("written", {name: recorded.written[name] for name in cut.results})
     if not expected:
-        raise RewriterError(
-            "no-saved-arguments",
-            f"{recorded.run.path}: nothing that {recorded.title} wrote was saved",
-            hint=f"Record it with `--probe save --launches {launch} --args all --when both`.",
-        )
+        problem = f"{recorded.run.path}: nothing that {recorded.title} wrote was saved"
+        raise not_saved(problem, launch)
     text = script(
         recorded,
         cut,

@@ -50,8 +50,8 @@ class Bounded:
         return self.error.expand(self.value.shape)
 
 
-def received(tensor: torch.Tensor) -> Bounded:
-    """What a launch was given: exact, whatever it is."""
+def exact(tensor: torch.Tensor) -> Bounded:
+    """What a launch was given: it has no error, whatever it is."""
     return Bounded(wide(tensor), None, tensor.dtype)
 
 
@@ -74,6 +74,11 @@ def precision(dtypes: list[torch.dtype]) -> torch.dtype:
     return torch.float64 if is_double else torch.float32
 
 
+def roundings_of(terms: int) -> float:
+    """How many roundings of one sign a sum of so many terms amounts to, at most or very likely."""
+    return terms if terms <= _FEW else _LIKELY * terms**0.5
+
+
 def of_sum(
     terms: int, total: torch.Tensor, largest: torch.Tensor, squares: torch.Tensor
 ) -> torch.Tensor:
@@ -88,7 +93,7 @@ def of_sum(
     if terms <= _FEW:
         return total * terms
     walk = largest.abs() + _WALK * squares.clamp_min(0.0).sqrt()
-    return torch.minimum(total * terms, _LIKELY * terms**0.5 * walk)
+    return torch.minimum(total * terms, roundings_of(terms) * walk)
 
 
 def flat(value: Any) -> list[Bounded]:

@@ -20,6 +20,7 @@ from rewriter.verification.bounded import (
     of_sum,
     precision,
     rounded,
+    roundings_of,
     wide_type,
 )
 
@@ -30,8 +31,8 @@ def _names(text: str) -> frozenset[str]:
 
 # What moves elements and computes nothing.
 MOVES = _names(
-    """alias as_strided cat chunk clone constant_pad_nd contiguous detach device_put diagonal
-    embedding expand flip gather index index_select inductor_force_stride_order lift_fresh_copy
+    """alias as_strided cat chunk clone constant_pad_nd contiguous detach diagonal
+    embedding expand flip gather index index_select lift_fresh_copy
     pad permute pixel_shuffle pixel_unshuffle repeat reshape roll select select_scatter slice
     slice_scatter split split_with_sizes squeeze stack t tile transpose tril triu unbind unfold
     unsqueeze view view_as _unsafe_index _unsafe_view diagonal_copy im2col repeat_interleave
@@ -46,9 +47,9 @@ RANDOM = ("rand", "bernoulli", "dropout", "multinomial", "philox", "normal_funct
 _EXACT = _names(
     """abs neg maximum minimum where relu clamp clamp_min clamp_max eq ne lt le gt ge sign floor
     ceil round trunc logical_not logical_and logical_or logical_xor bitwise_and bitwise_or
-    bitwise_not masked_fill isnan isinf fill copy threshold real imag conj"""
+    bitwise_not masked_fill isnan isinf fill threshold real imag conj"""
 )
-_FEW = _names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv fma")
+_FEW = _names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv")
 _QUICK = 3.0  # divisions on a GPU are off by 2 units, and a constant divisor is multiplied with
 # Elementary functions. SLEEF, which Inductor's vectors call, is off by 1 to 3.5 units in the last
 # place; CUDA's tables have up to 9; each has the argument reduced, which is one more.
@@ -80,11 +81,11 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         return _sampled(attention.attention(operator, args, kwargs), given, kind)
     call = _caller(operator, args, kwargs)
     if name in ("index_put", "scatter", "scatter_reduce"):
-        return _scattered(name, call, args, kwargs, given, kind)
+        return _scattered(name, call, args, given, kind)
     if name in MOVES:
         return _moved(call, given, kind)
     if not given or name.endswith("_like"):
-        return _constant(call, args, kind)
+        return _constant(call, kind)
     if name in SUMS:
         return _summed(name, call, args, given, kind)
     if name in PRODUCTS:
@@ -94,7 +95,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if name in ("argmax", "argmin"):
         return _arg_extreme(name, call, args, given[0], kind)
     if name in EXTREMES or name in ("any", "all"):
-        return _extreme(name, call, given, kind)
+        return _extreme(call, given, kind)
     if name in ("convert_element_type", "to", "_to_copy") or torch.Tag.pointwise in operator.tags:
         return _pointwise(name, operator, args, kwargs, kind)
     return _sampled(call, given, kind)
@@ -168,7 +169,7 @@ def _moved(call: Any, given: _Given, kind: torch.dtype) -> Any:
     return _each(call(_value), errors, made)
 
 
-def _constant(call: Any, args: Any, kind: torch.dtype) -> Bounded:
+def _constant(call: Any, kind: torch.dtype) -> Bounded:
     value = call(_value)
     if not value.is_floating_point():
         return Bounded(value, None, value.dtype)
@@ -257,7 +258,7 @@ def _variance(name: str, call: Any, args: Any, kwargs: Any, x: Bounded, kind: to
     correction = kwargs.get("correction", 1)
     narrow = torch.finfo(precision([kind])).eps
     mean = x.value.mean(dims, keepdim=True)
-    factor = (terms if terms <= 64 else 8 * terms**0.5) * narrow
+    factor = roundings_of(terms) * narrow
     off = x.bound().mean(dims, keepdim=True)
     off = off + _mean_error(x.value, mean, dims, terms) * narrow
     away = (x.value - mean).abs()
@@ -282,7 +283,7 @@ def _mean_error(x: torch.Tensor, mean: torch.Tensor, dims: list[int], terms: int
     return of_sum(terms, total, mean * terms, squares) / terms
 
 
-def _extreme(name: str, call: Any, given: _Given, kind: torch.dtype) -> Any:
+def _extreme(call: Any, given: _Given, kind: torch.dtype) -> Any:
     largest = max((float(one.bound().max()) for one in given if one.error is not None and
                    one.error.numel()), default=0.0)  # fmt: skip
 
@@ -406,9 +407,7 @@ def _converted(x: Bounded, kind: torch.dtype) -> Bounded:
     return rounded(value, x.error if x.is_real else None, kind, [x])
 
 
-def _scattered(
-    name: str, call: Any, args: Any, kwargs: Any, given: _Given, kind: torch.dtype
-) -> Bounded:
+def _scattered(name: str, call: Any, args: Any, given: _Given, kind: torch.dtype) -> Bounded:
     accumulates = name == "index_put" and len(args) > 3 and bool(args[3])
     if name == "scatter_reduce" and args[4] != "sum":
         return _sampled(call, given, kind)  # type: ignore[no-any-return]
@@ -497,7 +496,7 @@ def _same(args: Any, kwargs: Any, kind: torch.dtype) -> Any:
 
 def _filled(args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
     value = torch.full(args[0], args[1], dtype=wide_type(kind))
-    return _constant(lambda _: value, args, kind)
+    return _constant(lambda _: value, kind)
 
 
 _COMPOSED: dict[str, Callable[[Any, dict[str, Any], torch.dtype], Any]] = {

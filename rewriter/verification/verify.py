@@ -17,8 +17,7 @@ from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.verification import calls, received
-from rewriter.verification.bounded import UncheckedError
-from rewriter.verification.bounded import received as exact
+from rewriter.verification.bounded import UncheckedError, exact
 from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.judge import compare

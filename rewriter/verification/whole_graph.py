@@ -20,8 +20,7 @@ from rewriter.dump.rows import TensorRow
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
-from rewriter.verification.bounded import Bounded, UncheckedError
-from rewriter.verification.bounded import received as exact
+from rewriter.verification.bounded import Bounded, UncheckedError, exact
 from rewriter.verification.evaluate import Evaluator, TensorType
 from rewriter.verification.judge import compare
 from rewriter.verification.types import Checked, Comparison

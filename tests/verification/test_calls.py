@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from rewriter.artifact.opening import open_artifact  # noqa: E402
 from rewriter.locate.types import Launch  # noqa: E402
-from rewriter.verification.bounded import UncheckedError, received  # noqa: E402
+from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.calls import evaluate, evaluate_shim  # noqa: E402
 from rewriter.verification.judge import compare  # noqa: E402
 
@@ -26,7 +26,7 @@ def test_a_statement_of_python_is_evaluated_with_its_numbers() -> None:
     torch.manual_seed(0)
     bias, x, weight = torch.randn(5), torch.randn(4, 3), torch.randn(5, 3)
     view = "reinterpret_tensor(arg1_1, (3, 5), (1, 3), 0)"
-    known = {"arg0_1": received(bias), "buf0": received(x), view: received(weight.t())}
+    known = {"arg0_1": exact(bias), "buf0": exact(x), view: exact(weight.t())}
     text = f"    extern_kernels.addmm(arg0_1, buf0, {view}, alpha=2, beta=0.5, out=buf1)\n"
     expected = evaluate(text, known)
     assert compare(0.5 * bias + 2 * (x @ weight.t()), expected).agrees
@@ -36,7 +36,7 @@ def test_a_statement_of_python_is_evaluated_with_its_numbers() -> None:
 def test_an_argument_by_its_name_is_read_by_its_place() -> None:
     torch.manual_seed(0)
     into, index, values = torch.zeros(4, 5), torch.randint(0, 5, (4, 3)), torch.randn(4, 3)
-    known = {"buf0": received(into), "buf1": received(index), "buf2": received(values)}
+    known = {"buf0": exact(into), "buf1": exact(index), "buf2": exact(values)}
     text = "aten.scatter_reduce_.two(buf0,1,buf1,buf2, reduce='sum', include_self=True)"
     expected = evaluate(text, known)
     assert compare(into.scatter_add(1, index, values), expected).agrees
@@ -56,7 +56,7 @@ def test_an_argument_by_its_name_is_read_by_its_place() -> None:
 )
 def test_what_cannot_be_evaluated_says_why(text: str, problem: str) -> None:
     with pytest.raises(UncheckedError, match=problem):
-        evaluate(text, {"buf0": received(torch.ones(2, 2))})
+        evaluate(text, {"buf0": exact(torch.ones(2, 2))})
 
 
 def test_a_product_of_the_c_shim_is_evaluated() -> None:
@@ -66,7 +66,7 @@ def test_a_product_of_the_c_shim_is_evaluated() -> None:
     torch.manual_seed(0)
     given = [x for x in launch.args if x.type == "tensor" and x.role == "in"]
     bias, x, weight = torch.randn(5), torch.randn(4, 3), torch.randn(3, 5)
-    known = {one.expr: received(t) for one, t in zip(given, (bias, x, weight), strict=True)}
+    known = {one.expr: exact(t) for one, t in zip(given, (bias, x, weight), strict=True)}
     expected = evaluate_shim(launch, known)
     assert compare(bias + x @ weight, expected).agrees
     assert not compare(bias + 1.01 * (x @ weight), expected).agrees

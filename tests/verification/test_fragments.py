@@ -17,8 +17,7 @@ from rewriter.dump.documents import RunFacts  # noqa: E402
 from rewriter.dump.reading import RunDump  # noqa: E402
 from rewriter.dump.rows import TensorRow  # noqa: E402
 from rewriter.locate.types import Argument, Launch  # noqa: E402
-from rewriter.verification.bounded import Bounded, UncheckedError  # noqa: E402
-from rewriter.verification.bounded import received as exact  # noqa: E402
+from rewriter.verification.bounded import Bounded, UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type  # noqa: E402
 from rewriter.verification.fragments import _with_items, check_fragment  # noqa: E402
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewriter.verification.bounded import UncheckedError, received  # noqa: E402
+from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import operator_named, run  # noqa: E402
 from rewriter.verification.judge import compare  # noqa: E402
 
@@ -66,7 +66,7 @@ def test_eager_float32_is_inside_of_the_bound_and_another_value_is_not(
     for seed in range(3):
         tensors = _tensors(name, shapes, seed)
         wrote = operator(*tensors, *rest, **keywords)
-        expected = run(operator, (*map(received, tensors), *rest), keywords, None)
+        expected = run(operator, (*map(exact, tensors), *rest), keywords, None)
         first_wrote = wrote[0] if isinstance(wrote, tuple) else wrote
         first = expected[0] if isinstance(expected, tuple) else expected
         found = compare(first_wrote, first)
@@ -80,7 +80,7 @@ def test_eager_float32_is_inside_of_the_bound_and_another_value_is_not(
 
 def test_a_sum_in_another_order_is_inside() -> None:
     x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1))
-    expected = run(operator_named(["aten", "sum", "default"]), (received(x),), {}, None)
+    expected = run(operator_named(["aten", "sum", "default"]), (exact(x),), {}, None)
     one_by_one = torch.cumsum(x, 0)[-1]
     assert compare(one_by_one, expected).agrees
     assert not compare(x[1:].sum() + 1, expected).agrees
@@ -88,7 +88,7 @@ def test_a_sum_in_another_order_is_inside() -> None:
 
 def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
     x = torch.tensor([1.0, 1.0 + 2**-23, 3.0])
-    third = run(operator_named(["aten", "div", "Tensor"]), (received(x), 3), {}, None)
+    third = run(operator_named(["aten", "div", "Tensor"]), (exact(x), 3), {}, None)
     again = run(operator_named(["aten", "mul", "Tensor"]), (third, 3), {}, None)
     larger = run(operator_named(["aten", "gt", "Scalar"]), (again, 1.0), {}, torch.bool)
     found = compare(torch.tensor([True, True, False]), larger)
@@ -97,7 +97,7 @@ def test_what_a_comparison_decides_by_rounding_is_not_judged() -> None:
 
 def test_integers_are_exact() -> None:
     x = torch.arange(5)
-    expected = run(operator_named(["aten", "mul", "Tensor"]), (received(x), 3), {}, torch.int64)
+    expected = run(operator_named(["aten", "mul", "Tensor"]), (exact(x), 3), {}, torch.int64)
     assert compare(x * 3, expected).agrees
     assert compare(x * 3 + (x == 4), expected).wrong == 1
 
@@ -105,7 +105,7 @@ def test_integers_are_exact() -> None:
 def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
     x = torch.randn(512, generator=torch.Generator().manual_seed(2))
     convert = operator_named(["prims", "convert_element_type", "default"])
-    half = run(convert, (received(x), torch.bfloat16), {}, torch.bfloat16)
+    half = run(convert, (exact(x), torch.bfloat16), {}, torch.bfloat16)
     back = run(convert, (half, torch.float32), {}, torch.float32)
     assert compare(x, back).agrees
     found = compare(x.bfloat16().float(), back)
@@ -116,7 +116,7 @@ def test_a_half_type_may_be_kept_or_left_out_inside() -> None:
 
 def test_infinities_of_the_narrower_type_are_expected() -> None:
     x = torch.tensor([100.0, 1.0, float("nan"), float("inf")])
-    expected = run(operator_named(["aten", "exp", "default"]), (received(x),), {}, torch.float32)
+    expected = run(operator_named(["aten", "exp", "default"]), (exact(x),), {}, torch.float32)
     assert compare(torch.exp(x), expected).agrees
     assert compare(torch.tensor([1.0, 1.0, 0.0, 1.0]), expected).wrong == 4
 
@@ -124,4 +124,4 @@ def test_infinities_of_the_narrower_type_are_expected() -> None:
 @pytest.mark.parametrize("name", ["rand_like.default", "native_dropout.default", "bernoulli.p"])
 def test_random_numbers_are_not_judged(name: str) -> None:
     with pytest.raises(UncheckedError, match="random"):
-        run(operator_named(["aten", *name.split(".")]), (received(torch.ones(3)), 0.5), {}, None)
+        run(operator_named(["aten", *name.split(".")]), (exact(torch.ones(3)), 0.5), {}, None)

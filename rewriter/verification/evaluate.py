@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
+from rewriter.dump.rows import TensorRow
 from rewriter.verification import operators
 from rewriter.verification.bounded import Bounded, UncheckedError
 
@@ -37,6 +38,11 @@ class TensorType:
     def numel(self) -> int | None:
         known = [one for one in self.shape if one is not None]
         return math.prod(known) if len(known) == len(self.shape) else None
+
+    def fits(self, row: TensorRow) -> bool:
+        """Whether a recorded tensor has this type, and as many elements where that is known."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return dtype == row.dtype and self.numel in (None, row.size)
 
 
 def tensor_type(text: str, sizes: Mapping[str, int]) -> TensorType | None:

@@ -103,9 +103,7 @@ class _Fragment:
     def _fits(self, name: str, argument: Argument) -> bool:
         kind = tensor_type(self._graph.types[name], {})
         row = self._given[argument.name]
-        return kind is None or (
-            str(kind.dtype).removeprefix("torch.") == row.dtype and kind.numel in (None, row.size)
-        )
+        return kind is None or kind.fits(row)
 
     def results(self, pairs: _Pairs) -> list[Checked]:
         """What the launch wrote beside what the fragment computes of these arguments."""
@@ -177,9 +175,7 @@ class _Fragment:
         self, evaluator: Evaluator, name: str, got: torch.Tensor, row: TensorRow
     ) -> Comparison | None:
         kind = evaluator.type_of(name)
-        if kind is not None and not (
-            str(kind.dtype).removeprefix("torch.") == row.dtype and kind.numel in (None, row.size)
-        ):
+        if kind is not None and not kind.fits(row):
             return None
         expected = evaluator.value(name)
         if not isinstance(expected, Bounded) or expected.value.numel() != got.numel():

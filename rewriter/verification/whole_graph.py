@@ -207,7 +207,7 @@ class WholeGraph:
             if is_call and node.name in self._taken:
                 continue
             kind = self._types.type_of(node.name)
-            if kind is not None and _fits(kind, row):
+            if kind is not None and kind.fits(row):
                 found.append(node.name)
         used = {name for node in self._graph.nodes.values() for name in node.reads}
         # What a kernel writes is needed later: the last of a chain before those inside of it.
@@ -225,7 +225,7 @@ class WholeGraph:
     ) -> tuple[tuple[str, ...], Checked | None]:
         """The nodes that a result is, and how it was judged; nothing where it is no node."""
         kind = self._types.type_of(claim) if claim else None
-        if claim in computable and kind is not None and _fits(kind, row):
+        if claim in computable and kind is not None and kind.fits(row):
             comparison = self._compare(evaluator, claim, got, row)
             if comparison.agrees:
                 return (claim,), Checked(row.arg, self._text(claim), comparison)
@@ -300,8 +300,3 @@ class WholeGraph:
 def _variable(argument: Argument) -> str:
     """The variable of the wrapper that an argument is, or is a view of."""
     return argument.expr if argument.expr.isidentifier() else argument.buffer
-
-
-def _fits(kind: TensorType, row: TensorRow) -> bool:
-    dtype = str(kind.dtype).removeprefix("torch.")
-    return dtype == row.dtype and kind.numel in (None, row.size)

@@ -440,13 +440,13 @@ def test_many_calls_look_for_a_free_run_once(
 ) -> None:
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
     tried: list[str] = []
-    mkdir = Path.mkdir
+    mkdir = os.mkdir
 
-    def note(self: Path, *args: Any, **options: Any) -> None:
-        tried.append(self.name)
-        mkdir(self, *args, **options)
+    def note(path: Any, *args: Any, **options: Any) -> None:
+        tried.append(Path(path).name)
+        mkdir(path, *args, **options)
 
-    monkeypatch.setattr(Path, "mkdir", note)
+    monkeypatch.setattr(os, "mkdir", note)
     one, other = (attach(options_of("names"), [row_of()], []) for _ in range(2))
     for _ in range(20):
         one.begin()

@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rewriter.runtime import saved
+from rewriter.runtime.event_queue import drain_queue
+
 if TYPE_CHECKING:
     from capture import Exported
 
@@ -80,11 +83,19 @@ def _outcome(function: Callable[[list[Any]], Sequence[Any]], args: Sequence[Any]
     torch.manual_seed(7)
     with torch.no_grad():
         outputs = function(list(inputs))
+    _settle()
     return Outcome(
         tuple(map(frozen, outputs)),
         tuple(map(frozen, inputs)),
         bytes(torch.get_rng_state().tolist()),
     )
+
+
+def _settle() -> None:
+    """Wait for the files of the probes in this process: they are written beside the model."""
+    drain_queue()
+    for one in tuple(saved._OPEN.values()):
+        one.drain()
 
 
 def rebuild_aoti(exported: Exported, source: bytes, folder: Path) -> Path:

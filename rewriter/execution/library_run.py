@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.artifact.lone_library import LoneLibrary
-from rewriter.core import json_text
-from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json, Role
 from rewriter.dump.directory import dump_directory, require_free
-from rewriter.dump.reading import is_recorded, open_dump
-from rewriter.dump.rows import to_json
-from rewriter.dump.summary import summarise
 from rewriter.execution import interposer
+from rewriter.execution.collecting import collect, kept_dump
 from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
 from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.instrumentation.planning import plan_table
@@ -81,7 +77,7 @@ def run_library(request: LibraryRequest) -> LibraryRun:
         first = _host(request, scratch, built, {"begun": str(begun)}, None, quiet)
         launched = tuple(begun.read_text().splitlines()) if begun.exists() else ()
         if request.selection is None or first.ended.code != 0:
-            result = _result(request, first, (), None)
+            result = _collected(request, first, (), None)
             return _finished(LibraryRun(result, _hidden(first), launched))
         located, order = _located(request.library, first.report, built.names)
         sha256 = hashlib.sha256(request.library.path.read_bytes()).hexdigest()
@@ -89,8 +85,8 @@ def run_library(request: LibraryRequest) -> LibraryRun:
         table |= {"order": order, "given": list(located.entries[0].inputs)}
         dump = dump_directory(request.library.path, request.dump, overwrite=request.overwrite)
         second = _host(request, scratch, built, {"table": table}, dump, request.output)
-        kept = _recorded(request, dump)
-        result = _result(request, second, located.launches, kept)
+        kept = kept_dump(dump, "file", request.seed)
+        result = _collected(request, second, located.launches, kept)
         return _finished(LibraryRun(result, _hidden(second)))
 
 
@@ -216,49 +212,8 @@ def _argument(
     return Argument(base, f"{base} {shape}", base, role, "tensor")
 
 
-def _recorded(request: LibraryRequest, dump: Path) -> Path | None:
-    manifest = dump / "manifest.json"
-    if not manifest.exists():
-        shutil.rmtree(dump)
-        return None
-    facts = json_text.parse_object(manifest.read_bytes()) | {"inputs": "file", "seed": request.seed}
-    manifest.write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
-    return dump
-
-
-def _result(
+def _collected(
     request: LibraryRequest, host: HostRun, launches: tuple[Launch, ...], dump: Path | None
 ) -> RunResult:
-    ended, report = host.ended, host.report
-    if ended.code == BAD_INPUT and "problem" in report:
-        problem = report["problem"]
-        raise RewriterError(
-            problem, f"{request.library.path}: {report['message']}", hint=_HINTS[problem]
-        )
-    if ended.code is not None and ended.code > 0 and not report:
-        raise RewriterError(
-            "host-failed",
-            f"the process that runs {request.library.path} could not start "
-            f"(exit code {ended.code})",
-            hint="`rewriter doctor` says whether torch can be imported.",
-            code=FAILED,
-        )
-    calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
-    outputs = tuple(report.get("outputs", ()))
-    has_finding = (
-        ended.code != 0
-        or bool(dump and summarise(dump).findings)
-        or any(row.get("nan") for row in outputs)
-    )
-    return RunResult(
-        path=request.library.path,
-        code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
-        dump=dump,
-        launches=launches,
-        events=tuple(to_json(row) for call in calls for row in call.events()),
-        outputs=outputs,
-        random_globals=(),
-        seconds=host.seconds,
-        ended=ended,
-        inputs="file",
-    )
+    path = request.library.path
+    return collect(path, host, dump, launches=launches, inputs="file", hints=_HINTS)

@@ -5,7 +5,6 @@ A run is a `RunRequest`, which is checked, prepared, executed and collected.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,16 +14,13 @@ from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.naming.trace import digest
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
-from rewriter.core import json_text
-from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump.directory import dump_directory, require_free
-from rewriter.dump.reading import is_recorded, open_dump
-from rewriter.dump.rows import to_json
-from rewriter.dump.summary import summarise
 from rewriter.execution import saved_artifact
-from rewriter.execution.host_process import INHERITED, HostOutput, HostRun, run_host
+from rewriter.execution.collecting import collect, kept_dump
+from rewriter.execution.host_process import INHERITED, HostOutput, run_host
 from rewriter.execution.replay import RecordedCall
 from rewriter.execution.run_result import Inputs, InterruptedRunError, RunResult
 from rewriter.execution.saved_artifact import Loader, loader_of
@@ -158,7 +154,14 @@ def run_wrapper(request: RunRequest) -> RunResult:
             output=request.output,
             progress=request.progress,
         )
-    result = _collect(request, _recorded(request, prepared.dump), host)
+    result = collect(
+        request.wrapper.path,
+        host,
+        kept_dump(prepared.dump, request.inputs, request.seed),
+        launches=request.wrapper.launches,
+        inputs=request.inputs,
+        hints=_HINTS,
+    )
     if result.interrupted:
         raise InterruptedRunError(result)
     return result
@@ -321,60 +324,3 @@ def _specification(request: RunRequest, file: Path) -> Json:
         "inputs": len(entries[0].inputs) if entries else 0,
         "loader_globals": list(wrapper.located.loader_globals),
     }
-
-
-def _recorded(request: RunRequest, dump: Path | None) -> Path | None:
-    """The dump, with the origin of the inputs added; removed where nothing was recorded in it."""
-    if dump is None:
-        return None
-    manifest = dump / "manifest.json"
-    if not manifest.exists():
-        shutil.rmtree(dump)
-        return None
-    # Who reads the dump has to know where the inputs were from.
-    added = {"inputs": request.inputs, "seed": request.seed}
-    facts = json_text.parse_object(manifest.read_bytes()) | added
-    manifest.write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
-    return dump
-
-
-def _collect(request: RunRequest, dump: Path | None, host: HostRun) -> RunResult:
-    """The result. Raises `RewriterError` where the wrapper could not be run."""
-    path, ended, report = request.wrapper.path, host.ended, host.report
-    if ended.code == BAD_INPUT and "problem" in report:
-        problem = report["problem"]
-        raise RewriterError(
-            problem,
-            f"{path}: {report['message']}",
-            hint=_HINTS[problem],
-            code=FAILED if problem == "missing-module" else BAD_INPUT,
-        )
-    if ended.code is not None and ended.code > 0 and not report:
-        raise RewriterError(
-            "host-failed",
-            f"the process that runs {path} could not start (exit code {ended.code})",
-            hint="`rewriter doctor` says whether torch can be imported.",
-            code=FAILED,
-        )
-    calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
-    outputs = tuple(report.get("outputs", ()))
-    replayed = tuple(report.get("replayed", ()))
-    has_finding = (
-        ended.code != 0
-        or bool(dump and summarise(dump).findings)
-        or any(row.get("nan") for row in outputs)
-        or "differs" in replayed
-    )
-    return RunResult(
-        path=path,
-        code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
-        dump=dump,
-        launches=request.wrapper.launches,
-        events=tuple(to_json(row) for call in calls for row in call.events()),
-        outputs=outputs,
-        random_globals=tuple(report.get("random_globals", ())),
-        seconds=host.seconds,
-        ended=ended,
-        inputs=request.inputs,
-        replayed=replayed,
-    )

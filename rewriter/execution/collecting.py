@@ -1,0 +1,83 @@
+"""From what a host process left to the result of a run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.dump.reading import is_recorded, open_dump
+from rewriter.dump.rows import to_json
+from rewriter.dump.summary import summarise
+from rewriter.execution.host_process import HostRun
+from rewriter.execution.run_result import Inputs, RunResult
+from rewriter.locate.types import Launch
+
+
+def kept_dump(dump: Path | None, inputs: Inputs, seed: int) -> Path | None:
+    """The dump, with the origin of the inputs added; removed where nothing was recorded in it."""
+    if dump is None:
+        return None
+    manifest = dump / "manifest.json"
+    if not manifest.exists():
+        shutil.rmtree(dump)
+        return None
+    # Who reads the dump has to know where the inputs were from.
+    facts = json_text.parse_object(manifest.read_bytes()) | {"inputs": inputs, "seed": seed}
+    manifest.write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
+    return dump
+
+
+def collect(
+    path: Path,
+    host: HostRun,
+    dump: Path | None,
+    *,
+    launches: tuple[Launch, ...],
+    inputs: Inputs,
+    hints: Mapping[str, str],
+) -> RunResult:
+    """The result of running what is at `path`; `hints` say what to do about a problem, by its name.
+
+    Raises `RewriterError` where it could not be run.
+    """
+    ended, report = host.ended, host.report
+    if ended.code == BAD_INPUT and "problem" in report:
+        problem = report["problem"]
+        raise RewriterError(
+            problem,
+            f"{path}: {report['message']}",
+            hint=hints[problem],
+            code=FAILED if problem == "missing-module" else BAD_INPUT,
+        )
+    if ended.code is not None and ended.code > 0 and not report:
+        raise RewriterError(
+            "host-failed",
+            f"the process that runs {path} could not start (exit code {ended.code})",
+            hint="`rewriter doctor` says whether torch can be imported.",
+            code=FAILED,
+        )
+    calls = open_dump(dump).runs if dump and is_recorded(dump) else ()
+    outputs = tuple(report.get("outputs", ()))
+    replayed = tuple(report.get("replayed", ()))
+    has_finding = (
+        ended.code != 0
+        or bool(dump and summarise(dump).findings)
+        or any(row.get("nan") for row in outputs)
+        or "differs" in replayed
+    )
+    return RunResult(
+        path=path,
+        code=INTERRUPTED if ended.interrupted else DIFFERS if has_finding else OK,
+        dump=dump,
+        launches=launches,
+        events=tuple(to_json(row) for call in calls for row in call.events()),
+        outputs=outputs,
+        random_globals=tuple(report.get("random_globals", ())),
+        seconds=host.seconds,
+        ended=ended,
+        inputs=inputs,
+        replayed=replayed,
+    )

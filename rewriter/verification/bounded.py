@@ -13,13 +13,21 @@ from typing import Any
 
 import torch
 
+from rewriter.core.exit_status import first_line
+
 HALF = (torch.float16, torch.bfloat16)
+_LONGEST = 160  # characters of what torch says
 _FEW = 64  # terms up to which each rounding of a sum may have the same sign
 _LIKELY, _WALK = 8.0, 4.0  # standard deviations
 
 
 class UncheckedError(Exception):
     """What a node computes cannot be said; the message says why."""
+
+
+def in_short(error: BaseException) -> str:
+    """What torch says of an error, without the stack that it adds."""
+    return first_line(str(error))[:_LONGEST]
 
 
 @dataclass(frozen=True)

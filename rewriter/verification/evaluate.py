@@ -13,8 +13,8 @@ import torch
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.dump.rows import TensorRow
-from rewriter.verification import operators
-from rewriter.verification.bounded import Bounded, UncheckedError
+from rewriter.verification.bounded import Bounded, UncheckedError, in_short
+from rewriter.verification.operators import rules
 
 _DTYPES = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
@@ -141,10 +141,10 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any
     args, kwargs = _by_position(operator, args, kwargs)
     try:
         with torch.no_grad():
-            return operators.apply(operator, args, kwargs, dtype)
+            return rules.apply(operator, args, kwargs, dtype)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        first = str(error).strip().split("\n")[0][:160]
-        raise UncheckedError(f"{operator} could not be evaluated on the CPU: {first}") from error
+        problem = f"{operator} could not be evaluated on the CPU: {in_short(error)}"
+        raise UncheckedError(problem) from error
 
 
 def _by_position(

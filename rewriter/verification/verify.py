@@ -17,7 +17,7 @@ from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.verification import calls, received
-from rewriter.verification.bounded import UncheckedError, exact
+from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.judge import compare
@@ -117,8 +117,7 @@ class _Call:
         except UncheckedError as error:
             return replace(base, reason=str(error))
         except RuntimeError as error:  # torch's, of shapes that do not fit each other
-            first = str(error).strip().split("\n")[0][:160]
-            return replace(base, reason=f"it could not be evaluated: {first}")
+            return replace(base, reason=f"it could not be evaluated: {in_short(error)}")
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
         rows = self._run.rows(step)

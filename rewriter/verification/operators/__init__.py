@@ -1,0 +1,1 @@
+"""How far rounding may carry each operation of a graph, by families of operators."""

@@ -1,0 +1,44 @@
+"""What chooses among elements: the largest, the order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rewriter.verification.bounded import Bounded
+from rewriter.verification.operators.operands import Given, each_result, names, value_of
+
+EXTREMES = names("amax amin max min aminmax sort topk max_pool2d_with_indices median")
+
+
+def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
+    largest = max((float(one.bound().max()) for one in given if one.error is not None and
+                   one.error.numel()), default=0.0)  # fmt: skip
+
+    def made(value: torch.Tensor, _: Any) -> Bounded:
+        last = max(given, key=lambda one: one.steps)
+        if value.is_floating_point():
+            error = torch.full((), largest, dtype=torch.float64) if largest else None
+            return Bounded(value, error, kind, last.terms, last.steps, last.through)
+        # Which of two it is, where they are closer than the bound, is for rounding to decide.
+        unsure = torch.full((), torch.inf, dtype=torch.float64) if largest else None
+        return Bounded(value, unsure, value.dtype, last.terms, last.steps, last.through)
+
+    return each_result(call(value_of), None, made)
+
+
+def arg_extreme(name: str, call: Any, args: Any, x: Bounded, kind: torch.dtype) -> Bounded:
+    """Which element is the largest: open where another one is as large within the bounds."""
+    index = call(value_of)
+    if x.error is None:
+        return Bounded(index, None, index.dtype, x.terms, x.steps, x.through)
+    dim = args[1] if len(args) > 1 else None
+    value, bound = x.value if name == "argmax" else -x.value, x.bound()
+    if dim is None:
+        value, bound, dim = value.reshape(-1), bound.reshape(-1), 0
+    keeps = len(args) > 2 and bool(args[2])
+    near = value + bound >= (value - bound).amax(dim, keepdim=True)
+    unsure = torch.where(near.sum(dim, keepdim=keeps) > 1, torch.inf, 0.0).to(torch.float64)
+    unsure = unsure.reshape(index.shape)
+    return Bounded(index, unsure, index.dtype, x.terms, x.steps, x.through)

@@ -1,0 +1,101 @@
+"""What rules have in common: the operands of an operation, and the ways of calling it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rewriter.verification.bounded import Bounded, finite_error, mapped, wide_type
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+Given = list[Bounded]
+TYPES = {"dtype", "layout", "device", "pin_memory", "requires_grad", "non_blocking"}
+
+
+def caller(
+    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[Callable[[Bounded], Any]], Any]:
+    """Calls the operator with something in the places of its values, and no narrower type."""
+    keywords = {name: value for name, value in kwargs.items() if name not in TYPES}
+    asked = kwargs.get("dtype")
+    if isinstance(asked, torch.dtype):
+        keywords["dtype"] = wide_type(asked)
+    args = tuple(wide_type(one) if isinstance(one, torch.dtype) else one for one in args)
+
+    def call(change: Callable[[Bounded], Any]) -> Any:
+        return operator(*mapped(args, change), **mapped(keywords, change))
+
+    return call
+
+
+def result_type(name: str, args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
+    asked = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)]
+    if asked:
+        return asked[0]
+    real = [one.dtype for one in given if one.is_real]
+    if real:
+        widest = real[0]
+        for one in real[1:]:
+            widest = torch.promote_types(widest, one)
+        return widest
+    return given[0].dtype if given else torch.float32
+
+
+def value_of(one: Bounded) -> torch.Tensor:
+    return one.value
+
+
+def bound_of(one: Bounded) -> torch.Tensor:
+    """The bound in the place of a value: indices stay."""
+    return one.bound() if one.is_real else one.value
+
+
+def magnitude_of(one: Bounded) -> torch.Tensor:
+    return one.value.abs() if one.is_real else one.value
+
+
+def square_of(one: Bounded) -> torch.Tensor:
+    return one.value.square() if one.is_real else one.value
+
+
+def each_result(value: Any, error: Any, make: Callable[[torch.Tensor, Any], Bounded]) -> Any:
+    if isinstance(value, (tuple, list)):
+        errors = error if isinstance(error, (tuple, list)) else [error] * len(value)
+        return tuple(make(*pair) for pair in zip(value, errors, strict=True))
+    return make(value, error)
+
+
+def is_uncertain(given: Given) -> bool:
+    """Whether an index or a condition among the operands is not certain."""
+    return any(not x.is_real and x.error is not None and bool(x.error.any()) for x in given)
+
+
+def replacing(one: Bounded, end: torch.Tensor) -> Callable[[Bounded], torch.Tensor]:
+    return lambda x: end if x is one else x.value
+
+
+def ends_of(one: Bounded) -> list[torch.Tensor]:
+    """An operand at both ends of its bound."""
+    if one.error is None or not bool(one.error.any()):
+        return []
+    if one.is_real:
+        error = torch.where(torch.isfinite(one.bound()), one.bound(), 0.0)
+        return [one.value + error, one.value - error]
+    unsure = one.bound() > 0
+    if one.value.dtype is torch.bool:
+        return [one.value ^ unsure]
+    return [torch.where(unsure, one.value + 1, one.value)]
+
+
+def apart(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """How far two results are apart; what is no number counts as anything."""
+    if value.is_floating_point() or value.is_complex():
+        same = (value == other) | (value.isnan() & other.isnan())
+        return torch.where(same, 0.0, finite_error((value - other).abs()))
+    return torch.where(value != other, torch.inf, 0.0).to(torch.float64)

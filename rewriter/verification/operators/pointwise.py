@@ -1,0 +1,102 @@
+"""What is computed of each element by itself, and conversions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from rewriter.verification.bounded import HALF, Bounded, flat, precision, rounded, wide_type
+from rewriter.verification.operators.operands import (
+    apart,
+    caller,
+    ends_of,
+    names,
+    replacing,
+    value_of,
+)
+
+# Of these, what a kernel computes is the rounded result of exact operands, or one of them.
+_EXACT = names(
+    """abs neg maximum minimum where relu clamp clamp_min clamp_max eq ne lt le gt ge sign floor
+    ceil round trunc logical_not logical_and logical_or logical_xor bitwise_and bitwise_or
+    bitwise_not masked_fill isnan isinf fill threshold real imag conj"""
+)
+_FEW = names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv")
+_QUICK = 3.0  # divisions on a GPU are off by 2 units, and a constant divisor is multiplied with
+# Elementary functions. SLEEF, which Inductor's vectors call, is off by 1 to 3.5 units in the last
+# place; CUDA's tables have up to 9; each has the argument reduced, which is one more.
+_ELEMENTARY = 10.0
+_FUNCTIONS = names(
+    """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh erf erfc rsqrt sigmoid pow"""
+)
+_GROWING = names("exp exp2 expm1 sinh cosh sigmoid silu softmax sin cos tan pow")
+
+
+def pointwise(name: str, operator: Any, args: Any, kwargs: Any, kind: torch.dtype) -> Bounded:
+    given = flat([args, kwargs])
+    call = caller(operator, args, kwargs)
+    if name in ("convert_element_type", "to", "_to_copy"):
+        return converted(given[0], kind)
+    value = call(value_of)
+    error = torch.zeros((), dtype=torch.float64)
+    for one in given:
+        ends = [call(replacing(one, end)) for end in ends_of(one)]
+        if ends:
+            error = error + torch.stack([apart(value, end) for end in ends]).amax(0)
+    if precision([kind, *(x.dtype for x in given if x.is_real)]) is torch.float32:
+        for narrow_args, narrow_kwargs in _narrowed(args, kwargs):
+            other = caller(operator, narrow_args, narrow_kwargs)(value_of)
+            error = error + apart(value, other)
+    if not (value.is_floating_point() or value.is_complex()):
+        exact = not bool(error.any())
+        return rounded(value, None if exact else error, value.dtype, given)
+    roundings: float | torch.Tensor = (
+        0.0 if name in _EXACT else _QUICK if name in _FEW else _ELEMENTARY
+    )
+    if name in _GROWING and given[0].is_real:
+        size = given[0].value.abs()
+        if name == "pow":
+            size = torch.log(value.abs()).abs().nan_to_num(0.0, 0.0, 0.0)
+        roundings = _ELEMENTARY + size
+    if name not in _EXACT and name not in _FEW and name not in _FUNCTIONS:
+        # Made of several functions, which may cancel each other: as 1 + erf(x) does in gelu.
+        units = torch.finfo(precision([kind])).eps * _ELEMENTARY
+        for one in given:
+            error = error + (one.value.abs() * units if one.is_real else 0.0)
+    return rounded(value, error, kind, given, roundings=roundings)
+
+
+def _narrowed(args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """The arguments with one constant as float32 has it, for each that float32 does not have."""
+    found = []
+    for index, one in enumerate(args):
+        if isinstance(one, float) and math.isfinite(one) and _single(one) != one:
+            found.append(((*args[:index], _single(one), *args[index + 1 :]), kwargs))
+    for name, one in kwargs.items():
+        if isinstance(one, float) and math.isfinite(one) and _single(one) != one:
+            found.append((args, {**kwargs, name: _single(one)}))
+    return found
+
+
+def _single(number: float) -> float:
+    return float(torch.tensor(number, dtype=torch.float32))
+
+
+def converted(x: Bounded, kind: torch.dtype) -> Bounded:
+    """Another type. Of a half type, both are right: Inductor keeps float32 inside of a kernel."""
+    if not kind.is_floating_point and not kind.is_complex:
+        value = x.value.to(kind)
+        ends = [apart(value, end.to(kind)) for end in ends_of(x)]
+        return rounded(value, torch.stack(ends).amax(0) if ends else None, kind, [x])
+    value = x.value.to(wide_type(kind))
+    if kind in HALF and x.dtype != kind:
+        facts = torch.finfo(kind)
+        error = x.bound() + value.abs() * facts.eps + facts.smallest_normal * facts.eps
+        error = torch.where(value.abs() > facts.max, torch.inf, error)
+        return rounded(value, error, kind, [x], through=frozenset([kind]), roundings=0.0)
+    if x.is_real and (precision([x.dtype]) is precision([kind])):
+        return Bounded(value, x.error, kind, x.terms, x.steps, x.through)
+    return rounded(value, x.error if x.is_real else None, kind, [x])

@@ -1,0 +1,66 @@
+"""Operators without a rule: evaluated on values that are off by a little, in a few draws."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from rewriter.verification.bounded import (
+    HALF,
+    Bounded,
+    UncheckedError,
+    in_short,
+    precision,
+    rounded,
+)
+from rewriter.verification.operators.operands import Given, apart, is_uncertain, value_of
+
+
+def sampled(call: Any, given: Given, kind: torch.dtype) -> Any:
+    """Of an operator without a rule: how far its result goes if what it reads is off by a rounding
+    or by its bound, in a few draws, and how far it is in the program's own precision."""
+    if is_uncertain(given):
+        raise UncheckedError("it depends on a comparison that rounding decides")
+    try:
+        value = call(value_of)
+    except (RuntimeError, NotImplementedError) as error:
+        problem = f"it has no implementation in float64 on the CPU: {in_short(error)}"
+        raise UncheckedError(problem) from error
+    if not isinstance(value, (torch.Tensor, tuple, list)):
+        return value  # a number, such as that of `item`
+    narrow = precision([x.dtype for x in given if x.is_real] or [kind])
+    # Libraries keep what lies between in the type of the operands.
+    half = [torch.finfo(x.dtype).eps for x in given if x.dtype in HALF]
+    eps = max([torch.finfo(narrow).eps, *half])
+    generator = torch.Generator().manual_seed(0)
+
+    def shaken(one: Bounded) -> torch.Tensor:
+        if not one.is_real:
+            return one.value
+        signs = torch.rand(one.value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return one.value + signs * (one.bound() + one.value.abs() * eps)
+
+    others = [call(shaken) for _ in range(3)]
+    terms = max((x.value.shape[-1] for x in given if x.value.ndim), default=1)
+
+    def made(one: torch.Tensor, rest: Any) -> Bounded:
+        if not (one.is_floating_point() or one.is_complex()):
+            return rounded(one, None, one.dtype, given)
+        dtype = kind
+        if one.is_complex() != kind.is_complex:
+            single = narrow is torch.float32
+            dtype = (
+                (torch.complex64 if single else torch.complex128) if one.is_complex() else narrow
+            )
+        far = torch.stack([apart(one, other) for other in rest]).amax(0)
+        # What one element goes by is chance: so much goes any.
+        several = 8 * math.sqrt(terms)
+        far = torch.maximum(8 * far, far.mean() * several)
+        return rounded(one, far, dtype, given, roundings=several, terms=terms)
+
+    if isinstance(value, (tuple, list)):
+        return tuple(made(x, [o[i] for o in others]) if isinstance(x, torch.Tensor) else x
+                     for i, x in enumerate(value))  # fmt: skip
+    return made(value, others)

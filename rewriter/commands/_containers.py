@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.commands import _several
-from rewriter.commands._output import Delivered, emit, summary, unified, warn_about
+from rewriter.commands._output import Delivered, emit, only_shows, summary, unified, warn_about
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.terminal import message, say_text
 from rewriter.core.text import counted
 from rewriter.instrumentation import containers
-from rewriter.instrumentation.choosing import NO_MATCH
+from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.instrument import instrument_all
 from rewriter.instrumentation.strip import strip_wrapper
 from rewriter.instrumentation.types import Instrumented, Selection, Stripped
@@ -66,27 +66,6 @@ def _labels(wrappers: Sequence[OpenWrapper]) -> list[str]:
     return result
 
 
-def with_launches(
-    wrappers: Sequence[OpenWrapper], making: Iterable[Callable[[], Instrumented]]
-) -> list[tuple[OpenWrapper, Instrumented]]:
-    """The results of the wrappers that have launches which were asked for.
-
-    Raises the error of the last one where there are none.
-    """
-    pairs = []
-    missed: RewriterError | None = None
-    for wrapper, made in zip(wrappers, making, strict=True):
-        try:
-            pairs.append((wrapper, made()))
-        except RewriterError as error:
-            if error.slug not in NO_MATCH:
-                raise
-            missed = error
-    if missed and not pairs:
-        raise missed
-    return pairs
-
-
 def strip(arguments: argparse.Namespace, artifact: Artifact) -> int:
     """Write a container without its probes."""
     _refuse_output(arguments, artifact)
@@ -130,7 +109,7 @@ def _deliver(
         diff = "".join(unified(one.name, one.source, source) for one, source in changes)
         if not arguments.json:
             say_text(diff, text_diff.style)
-    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+    if only_shows(arguments):
         return Delivered(changed, diff=diff)
     if arguments.in_place:
         plain = containers.plain(artifact)
@@ -153,7 +132,7 @@ def _refuse_output(arguments: argparse.Namespace, artifact: Artifact) -> None:
 
 def _refuse_folder(arguments: argparse.Namespace, artifact: Artifact) -> None:
     """Refuse to write beside an entry of a cache: torch takes every file there for an entry."""
-    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+    if only_shows(arguments):
         return
     output = artifact.path if arguments.in_place or not arguments.output else arguments.output
     folder = Path(output).resolve().parent

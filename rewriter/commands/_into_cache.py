@@ -13,12 +13,12 @@ from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cache import location, mutate
 from rewriter.cache.session import writing
 from rewriter.commands import _cache as text
-from rewriter.commands._containers import with_launches
 from rewriter.commands._output import emit
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files
 from rewriter.core.errors import OK, RewriterError
 from rewriter.core.terminal import message
+from rewriter.instrumentation.choosing import with_launches
 from rewriter.instrumentation.containers import original_key
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument_all

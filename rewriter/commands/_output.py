@@ -113,6 +113,12 @@ class Delivered:
         return f"{where}, original kept in {self.backup}" if self.backup else where
 
 
+def only_shows(arguments: argparse.Namespace) -> bool:
+    """Whether the options ask to see what would change, and nothing is to be written."""
+    placed = arguments.output or arguments.in_place
+    return bool(arguments.check or (arguments.diff and not placed))
+
+
 def deliver(
     arguments: argparse.Namespace,
     path: Path,
@@ -143,7 +149,7 @@ def deliver(
     diff = unified(path.name, before, after) if arguments.diff else None
     if diff is not None and not arguments.json:
         say_text(diff, text_diff.style)
-    if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+    if only_shows(arguments):
         return Delivered(changed, diff=diff)
     if arguments.in_place:
         replaced = _pairs.replacements(cache, after, plain)

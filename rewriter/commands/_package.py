@@ -11,7 +11,15 @@ from pathlib import Path
 
 from rewriter.artifact.package.model import Package
 from rewriter.artifact.types import Artifact
-from rewriter.commands._output import Delivered, emit, steps, summary, unified, warn_about
+from rewriter.commands._output import (
+    Delivered,
+    emit,
+    only_shows,
+    steps,
+    summary,
+    unified,
+    warn_about,
+)
 from rewriter.commands._selection import refuse_idle
 from rewriter.core import files, text_diff
 from rewriter.core.errors import DIFFERS, OK, RewriterError
@@ -50,7 +58,7 @@ def instrument(arguments: argparse.Namespace, artifact: Artifact, selection: Sel
         before = {wrapper.name: wrapper.source for wrapper in artifact.wrappers}
         diff = _diff(arguments, artifact, {one.model.wrapper: one.result.source for one in probed})
         changed = any(before[one.model.wrapper] != one.result.source for one in probed)
-        if arguments.check or (arguments.diff and not (arguments.output or arguments.in_place)):
+        if only_shows(arguments):
             delivered, built = Delivered(changed, diff=diff), None
         elif arguments.no_rebuild:
             output = _output(arguments, artifact.path)

@@ -7,18 +7,12 @@ first run traced, and are a file of their own, so that probes are the same with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
-from rewriter.core import json_text, limits
-from rewriter.core.json_text import JsonError
-from rewriter.dump import graphs
-
-if TYPE_CHECKING:
-    from rewriter.dump.documents import WrapperNames
+from rewriter.core import json_text
+from rewriter.dump import beside, graphs
 
 FILE = "names.json"
 _OTHER = {"forward": "backward", "backward": "forward"}
@@ -143,34 +137,14 @@ def write(dump: Path, names: Mapping[str, Names]) -> None:
 
 def read(dump: Path) -> Mapping[str, Names]:
     """The names in a dump; none where there are none, or the file is damaged."""
-    try:
-        facts = (dump / FILE).stat()
-    except OSError:
-        return {}
-    if facts.st_size > limits.JSON_BYTES:
-        return {}
-    return _read(dump / FILE, facts.st_mtime_ns)
+    return beside.read(dump / FILE, "wrappers", _names)
 
 
-@lru_cache(maxsize=4)
-def _read(path: Path, changed: int) -> Mapping[str, Names]:
-    """`changed` is the time of the last change: each run of a dump asks for the same."""
-    # `list` has names without a dump, and does not pay for the types of one.
+def _names(row: Any) -> Names:
     from rewriter.dump.documents import WrapperNames
-    from rewriter.dump.rows import SchemaError, read
+    from rewriter.dump.rows import read
 
-    try:
-        wrappers = json_text.parse_object(path.read_bytes()).get("wrappers")
-    except (OSError, JsonError):
-        return {}
-    names: dict[str, Names] = {}
-    for sha256, one in wrappers.items() if isinstance(wrappers, dict) else ():
-        with suppress(SchemaError):  # the names of the other wrappers are sound
-            names[sha256] = _names(read(one, WrapperNames))
-    return names
-
-
-def _names(one: WrapperNames) -> Names:
+    one = read(row, WrapperNames)
     return Names(
         _by_launch(one.source_nodes),
         {name: Input(*given) for name, given in one.inputs.items()},

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from rewriter.core import json_text, limits
+from rewriter.core import json_text
+from rewriter.dump import beside
 
 FILE = "processes.json"
 # What Inductor calls the inputs of a wrapper: from 0 where a graph has no backward, else from 1.
@@ -99,32 +99,16 @@ def write(dump: Path, processes: Mapping[int, ProcessNames]) -> None:
 
 def read(dump: Path) -> Mapping[int, ProcessNames]:
     """The processes of a dump; none where there are none, or the file is damaged."""
-    try:
-        facts = (dump / FILE).stat()
-    except OSError:
-        return {}
-    if facts.st_size > limits.JSON_BYTES:
-        return {}
-    return _read(dump / FILE, facts.st_mtime_ns)
+    by_pid = beside.read(dump / FILE, "processes", _process)
+    return {int(pid): one for pid, one in by_pid.items() if pid.isdecimal()}
 
 
-@lru_cache(maxsize=4)
-def _read(path: Path, changed: int) -> Mapping[int, ProcessNames]:
-    """`changed` is the time of the last change: each run of a dump asks for the same."""
+def _process(row: Any) -> ProcessNames:
     from rewriter.dump.documents import ProcessFacts
-    from rewriter.dump.rows import SchemaError, read
+    from rewriter.dump.rows import read
 
-    try:
-        rows = json_text.parse_object(path.read_bytes()).get("processes")
-    except (OSError, json_text.JsonError):
-        return {}
-    processes: dict[int, ProcessNames] = {}
-    for pid, row in rows.items() if isinstance(rows, dict) else ():
-        with suppress(SchemaError, ValueError):  # what is said of the others is sound
-            one = read(row, ProcessFacts)
-            pieces = {
-                sha256: tuple(PieceOfModel(*piece) for piece in of)
-                for sha256, of in one.pieces.items()
-            }
-            processes[int(pid)] = ProcessNames(one.name, one.rank, pieces)
-    return processes
+    one = read(row, ProcessFacts)
+    pieces = {
+        sha256: tuple(PieceOfModel(*piece) for piece in of) for sha256, of in one.pieces.items()
+    }
+    return ProcessNames(one.name, one.rank, pieces)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Phase
@@ -14,6 +15,31 @@ from rewriter.locate.types import Argument, Launch
 
 NO_MATCH = ("no-launch-matches", "no-tensor-matches")
 """Errors of a wrapper in which a selection names nothing: others may have it."""
+
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
+
+
+def with_launches(
+    wrappers: Iterable[_T], making: Iterable[Callable[[], _M]]
+) -> list[tuple[_T, _M]]:
+    """The results of the wrappers that have launches which were asked for.
+
+    Raises the error of the last one where there are none.
+    """
+    pairs = []
+    missed: RewriterError | None = None
+    for wrapper, made in zip(wrappers, making, strict=True):
+        try:
+            pairs.append((wrapper, made()))
+        except RewriterError as error:
+            if error.slug not in NO_MATCH:
+                raise
+            missed = error
+    if missed and not pairs:
+        raise missed
+    return pairs
 
 
 def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ...]:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from rewriter.artifact.opening import open_artifact
@@ -21,7 +22,7 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.labels import labels
 from rewriter.core.types import Json
 from rewriter.instrumentation import compilation_units, probes
-from rewriter.instrumentation.choosing import NO_MATCH, chosen_text
+from rewriter.instrumentation.choosing import chosen_text, with_launches
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Instrumented, Selection
@@ -119,20 +120,12 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     """
     package = _package(artifact)
     both = package.models, artifact.wrappers
-    results = []
-    missed: RewriterError | None = None
     among = labels([(x.graph, model.name) for model, x in zip(*both, strict=True)])
-    for model, wrapper, label in zip(*both, among, strict=True):
-        try:
-            made = instrument_wrapper(wrapper, selection, label=label)
-            results.append(Probed(model, made))
-        except RewriterError as error:
-            if error.slug not in NO_MATCH:
-                raise
-            missed = error
-    if missed and not results:
-        raise missed
-    return tuple(results)
+    making = (
+        partial(instrument_wrapper, wrapper, selection, label=label)
+        for wrapper, label in zip(artifact.wrappers, among, strict=True)
+    )
+    return tuple(Probed(*pair) for pair in with_launches(package.models, making))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ SUMMARIES: Mapping[str, str] = {
     "strip": "take the probes out again",
     "run": "run a program, a wrapper or a package, plain or probed",
     "cache": "probe programs through Inductor's cache",
+    "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find out which launch crashes, with what, and what to do next",
     "verify": "check each launch against what it claims to compute",
     "report": "show a dump as one self-contained HTML file",

@@ -54,8 +54,8 @@ class ProbedRun:
     @property
     def following(self) -> tuple[str, ...]:
         """For each verdict, the command that would tell more; empty if none would."""
-        template, selection = _template(self.request, self.run), self.request.selection
-        return tuple(next_command(template, verdict, selection) for verdict in self.verdicts)
+        again, selection = template(self.request, self.run), self.request.selection
+        return tuple(next_command(again, verdict, selection) for verdict in self.verdicts)
 
 
 def analyse(request: Request, run: CacheRun) -> ProbedRun:
@@ -66,7 +66,7 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
     if run.dump is None:
         return ProbedRun(request, run)
     try:
-        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, _template(request, run)))
+        write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request, run)))
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
@@ -82,11 +82,7 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
 def show(probed: ProbedRun) -> None:
     """The report, on standard error: standard output is the program's."""
     request, run = probed.request, probed.run
-    warn_about_all(run.placed, run.refused, run.broken)
-    _warn_of_unprobed(run)
-    for cleared in run.cleared:
-        if cleared.left:
-            message("warning: " + edited(cleared.left))
+    warn(run)
     if run.placed:
         message(*_calls(run))
     if probed.times:
@@ -109,6 +105,15 @@ def show(probed: ProbedRun) -> None:
         message(f"dump: {dump}; see it with: rewriter report {shlex.quote(str(dump))}")
     if probed.trace is not None:
         message(f"trace for Perfetto or chrome://tracing: {from_here(probed.trace)}")
+
+
+def warn(run: CacheRun) -> None:
+    """Say what has no probes, and what of the cache could not be given back."""
+    warn_about_all(run.placed, run.refused, run.broken)
+    _warn_of_unprobed(run)
+    for cleared in run.cleared:
+        if cleared.left:
+            message("warning: " + edited(cleared.left))
 
 
 def _calls(ran: CacheRun) -> list[Line]:
@@ -178,7 +183,7 @@ def _finding(finding: Anomaly) -> str:
     return f"first {what}: {where} {at} ({count} elements), {finding.run}, {wrapper}"
 
 
-def _template(request: Request, run: CacheRun) -> str:
+def template(request: Request, run: CacheRun) -> str:
     """The command that would tell more, for any wrapper and probes."""
     words = ["rewriter", "run"]
     caches = {one.slot.directory for one in run.placed if run.summary.calls.get(one.slot.path.name)}

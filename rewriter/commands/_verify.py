@@ -126,7 +126,7 @@ def _nothing(dump: Path | None) -> RewriterError:
 def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     from rewriter.verification.verify import verify
 
-    _register_operators(getattr(arguments, "imports", ()))
+    register_operators(getattr(arguments, "imports", ()))
     with progress_bar() as bar:
         verification = verify(
             dump, progress=None if bar is None else lambda done, total: bar(done, total)
@@ -139,7 +139,7 @@ def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     return DIFFERS if verification.finding is not None else code
 
 
-def _register_operators(modules: Sequence[str]) -> None:
+def register_operators(modules: Sequence[str]) -> None:
     """Import what registers custom operators: they are evaluated in this process."""
     if not modules:
         return

@@ -25,6 +25,12 @@ ROUNDING = {
     "float8_e5m2fnuz": 2.0**-3,
 }
 
+# Bytes of an element, of the types that have another size than 4.
+_SIZES = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "complex32": 4,
+    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
 # What C++ calls them, without a namespace: torch/csrc/inductor/cpp_prefix.h, c10/util.
 IN_CPP = {
     "float": "float32",
@@ -43,3 +49,8 @@ IN_CPP = {
 def is_floating(dtype: object) -> bool:
     """Whether elements of a dtype may be NaN or infinite: floating-point and complex ones."""
     return str(dtype).startswith(("float", "bfloat", "complex"))
+
+
+def element_size(dtype: str) -> int:
+    """The bytes of an element."""
+    return 1 if dtype.startswith("float8") else _SIZES.get(dtype, 4)

@@ -7,11 +7,13 @@ that lies beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import Producer, SavedValue, VerdictArgument
+from rewriter.diagnosis.verdict_text import argument_lines
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -165,3 +167,20 @@ def unrecorded(run: RunDump, flow: Flow, node: FlowNode) -> tuple[str, ...]:
     names |= {dataflow.variable(name) for name in names} | {x.partition("[")[0] for x in names}
     given = [x for x in launch.args if x.type == "tensor" and x.role != "out"]
     return tuple(dict.fromkeys(x.name for x in given if x.name not in names))
+
+
+def evidence_of(dump: Dump, run: RunDump, launch: int, iteration: int = 0) -> tuple[str, ...]:
+    """What a recorded launch was given and what it left, in words."""
+    step = next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
+    if step is None:
+        return ()
+    evidence = Evidence(dump, run, step)
+    arguments = list(evidence.arguments())
+    written = {row.arg: row for row in dataflow.results(evidence.rows)}
+    for at, argument in enumerate(arguments):
+        after = written.pop(argument.name, None)
+        is_after = argument.row is not None and argument.row.phase == "after"
+        if after is not None and not is_after:
+            arguments[at] = replace(argument, after=after)
+    arguments += [VerdictArgument(name, row.role, row) for name, row in written.items()]
+    return tuple(argument_lines(arguments))

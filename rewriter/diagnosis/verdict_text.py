@@ -25,27 +25,34 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
         operators = f" ({origins})" if origins else ""
         lines.append(f"  from {nodes or 'no source node'}{operators}")
     lines += [f"  at {line}" for line in model_lines(verdict.lines)]
-    shown = [argument for argument in verdict.arguments if argument.row or argument.producer]
-    for argument in shown:
-        name = f"{argument.name} ({argument.model})" if argument.model else argument.name
-        then = "afterwards " if is_after(argument) else ""
-        lines.append(f"  {argument.role:<5} {name}  {value(argument.row, then)}".rstrip())
-        if came_from := origin(argument):
-            lines.append(f"        {came_from}")
-        if before := history(argument.earlier, argument.row):
-            lines.append(f"        {before}")
-        if argument.after:
-            lines.append(f"        afterwards {statistics(argument.after)}")
-    for role in ("in", "inout", "out"):
-        rest = [x.name for x in verdict.arguments if x not in shown and x.role == role]
-        if rest:
-            lines.append(f"  {role:<5} {', '.join(rest)}  not recorded")
+    lines += [f"  {line}" for line in argument_lines(verdict.arguments)]
     lines += [f"  {text}" for text in places(verdict)]
     lines += [f"  note: {note}" for note in verdict.notes]
     if next_command:
         lines.append(f"  next: {next_command}")
         lines.append(f"        ({verdict.wants[1]})")
     return "\n".join(map(escape, lines))
+
+
+def argument_lines(arguments: Sequence[VerdictArgument]) -> list[str]:
+    """What a launch was given and what it left: statistics, and who wrote it before."""
+    lines = []
+    shown = [argument for argument in arguments if argument.row or argument.producer]
+    for argument in shown:
+        name = f"{argument.name} ({argument.model})" if argument.model else argument.name
+        then = "afterwards " if is_after(argument) else ""
+        lines.append(f"{argument.role:<5} {name}  {value(argument.row, then)}".rstrip())
+        if came_from := origin(argument):
+            lines.append(f"      {came_from}")
+        if before := history(argument.earlier, argument.row):
+            lines.append(f"      {before}")
+        if argument.after:
+            lines.append(f"      afterwards {statistics(argument.after)}")
+    for role in ("in", "inout", "out"):
+        rest = [x.name for x in arguments if x not in shown and x.role == role]
+        if rest:
+            lines.append(f"{role:<5} {', '.join(rest)}  not recorded")
+    return lines
 
 
 def model_lines(lines: Sequence[SourceLine]) -> list[str]:

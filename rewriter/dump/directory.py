@@ -7,11 +7,16 @@ from pathlib import Path
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction, unwritable
 
+# What a directory of dumps has: the whole of a diagnosis.
+DIAGNOSIS = "diagnosis.json"
 
-def dump_directory(artifact: Path, wanted: str | Path | None, *, overwrite: bool) -> Path:
+
+def dump_directory(
+    artifact: Path, wanted: str | Path | None, *, overwrite: bool, suffix: str = ".dump"
+) -> Path:
     """The directory to dump to, made now. One that holds something is only replaced if asked to."""
     if wanted is None:
-        return _new_directory(Path(f"{artifact.stem}.dump"))
+        return _new_directory(Path(f"{artifact.stem}{suffix}"))
     path = Path(wanted).absolute()
     with Transaction(path) as changes:
         changes.about(path.resolve())
@@ -40,7 +45,7 @@ def require_free(path: Path, *, overwrite: bool) -> bool:
     """Whether a dump has to make room. Raises where it must not, or where there is no dump."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return False
-    is_dump = path.is_dir() and (path / "manifest.json").is_file()
+    is_dump = path.is_dir() and any((path / x).is_file() for x in ("manifest.json", DIAGNOSIS))
     if not is_dump:
         raise RewriterError(
             "exists", f"{path} exists and is no dump", hint="Pass another path with -d."

@@ -40,14 +40,7 @@ def describe(verification: Verification) -> list[str]:
     where = [short(finding.artifact), finding.run]
     where += [f"line {finding.line}"] if finding.line else []
     lines = [f"verdict: {headline(finding)}", f"  {', '.join(filter(None, where))}"]
-    lines += [f"  at {line}" for line in finding.lines[:_LINES]]
-    for checked in finding.results:
-        if not checked.comparison.agrees:
-            lines += list(_result(checked))
-    lines.append(f"  against {_AGAINST[finding.route]}, from the values that it received")
-    agreeing = [one.arg for one in finding.results if one.comparison.agrees]
-    if agreeing:
-        lines.append(f"  {', '.join(agreeing)}: as expected")
+    lines += [f"  {line}" for line in evidence(finding)]
     others = verification.count("differs") - 1
     if others:
         lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
@@ -55,15 +48,26 @@ def describe(verification: Verification) -> list[str]:
     return lines
 
 
+def evidence(finding: LaunchCheck) -> list[str]:
+    """What shows that a launch differs: the model's lines, the elements, what was expected."""
+    lines = [f"at {line}" for line in finding.lines[:_LINES]]
+    for checked in finding.results:
+        if not checked.comparison.agrees:
+            lines += list(_result(checked))
+    lines.append(f"against {_AGAINST[finding.route]}, from the values that it received")
+    agreeing = [one.arg for one in finding.results if one.comparison.agrees]
+    return [*lines, f"{', '.join(agreeing)}: as expected"] if agreeing else lines
+
+
 def _result(checked: Checked) -> Iterator[str]:
     comparison = checked.comparison
     place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
-    yield f"  {checked.arg}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
+    yield f"{checked.arg}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}"
     far = f"{comparison.error:.3g} off"
     if comparison.expected:
         far += f", {comparison.relative:.2g} of it"
-    yield f"        {far}; {comparison.allowed:.3g} allowed ({comparison.why})"
-    yield f"        claims to be {checked.claim}"
+    yield f"      {far}; {comparison.allowed:.3g} allowed ({comparison.why})"
+    yield f"      claims to be {checked.claim}"
 
 
 def coverage(verification: Verification) -> str:

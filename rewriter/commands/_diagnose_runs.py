@@ -1,0 +1,156 @@
+"""The runs of `rewriter diagnose`: of an artifact, or of a program through Inductor's cache."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from rewriter.artifact.types import Artifact
+from rewriter.cache import location
+from rewriter.cache.run import Request
+from rewriter.commands import _cache_run, _program
+from rewriter.commands._output import steps
+from rewriter.commands._run import again, request_of
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.terminal import message
+from rewriter.diagnosis import nonfinite, triage
+from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.findings import DiagnosisStep
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.reading import is_recorded
+from rewriter.dump.where import where
+from rewriter.execution.host_process import HostOutput
+from rewriter.execution.run_result import InterruptedRunError
+from rewriter.execution.runner import blocking_environment, run_wrapper
+from rewriter.execution.standard_input import StandardInput
+from rewriter.instrumentation.types import Selection
+
+_QUIET = {"REWRITER_QUIET": "1"}
+
+
+@dataclass(frozen=True)
+class ProbedRun:
+    """A run, the dump that it left, if it recorded anything, and what that says of its end."""
+
+    ended: ExitStatus
+    dump: Path | None
+    blocking: bool = False
+    is_random: bool = False
+    seconds: float = 0.0
+    template: str = ""
+
+    @property
+    def crashes(self) -> tuple[Verdict, ...]:
+        if self.dump is None or self.ended.code == 0:
+            return ()
+        return triage.examine(self.dump, self.ended, blocking=self.blocking)
+
+    @property
+    def nonfinite(self) -> tuple[Verdict, ...]:
+        return () if self.dump is None else nonfinite.examine(self.dump, where=where)
+
+    def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
+        """For each verdict, the command that would tell more."""
+        return tuple(next_command(self.template, one, selection) for one in verdicts)
+
+
+class Subject(Protocol):
+    """What is diagnosed."""
+
+    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
+        """Run it once, probed."""
+        ...
+
+
+@dataclass
+class Runs:
+    """Runs a subject, says before each run what is done and why, and keeps what was done."""
+
+    subject: Subject
+    folder: Path
+    most: int
+    done: list[DiagnosisStep] = field(default_factory=list)
+
+    def run(
+        self, name: str, selection: Selection, why: str, *, blocking: bool = False
+    ) -> ProbedRun:
+        number = len(self.done) + 1
+        message(f"run {number} of at most {max(number, self.most)}: {why}")
+        started = time.perf_counter()
+        ran = self.subject.run(selection, self.folder / name, blocking=blocking)
+        seconds = time.perf_counter() - started
+        outcome = "ran to its end" if ran.ended.code == 0 else str(ran.ended)
+        dump = "" if ran.dump is None else str(ran.dump)
+        what = ",".join(selection.probes)
+        self.done.append(DiagnosisStep(what, why, outcome, round(seconds, 3), dump))
+        return ran
+
+
+@dataclass
+class ArtifactSubject:
+    """A wrapper, a package, or what torch saved compiled."""
+
+    arguments: argparse.Namespace
+    path: str
+    artifact: Artifact
+
+    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
+        template = again(self.arguments, self.path, OPTIONS, blocking=blocking)
+        request = replace(
+            request_of(self.arguments, self.artifact),
+            selection=selection,
+            dump=dump,
+            overwrite=True,
+            environment={**_QUIET, **(blocking_environment() if blocking else {})},
+            output=HostOutput(quiet=True),
+            report=steps(),
+        )
+        try:
+            result = run_wrapper(request)
+        except InterruptedRunError as stopped:
+            result = stopped.result
+        recorded = result.dump if result.dump is not None and is_recorded(result.dump) else None
+        if recorded is not None:
+            write_conclusion(recorded, Conclusion(result.ended, blocking, template))
+        is_random = result.inputs == "random"
+        return ProbedRun(result.ended, recorded, blocking, is_random, result.seconds, template)
+
+
+@dataclass
+class ProgramSubject:
+    """A program, through the wrappers of its cache."""
+
+    arguments: argparse.Namespace
+    command: Sequence[str]
+    stdin: StandardInput = field(default_factory=StandardInput)
+
+    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
+        arguments = self.arguments
+        globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
+        request = Request(
+            program=tuple(self.command),
+            directory=location.directory(arguments.dir),
+            selection=selection,
+            choice=_program.choice(arguments, globs, selection.kernels),
+            pinned=arguments.dir is not None,
+            dump=str(dump),
+            overwrite=True,
+            timeout=arguments.timeout,
+            blocking=blocking,
+            quiet=True,
+            redirected=arguments.json,
+            command=arguments.command_line,
+            stdin=self.stdin,
+        )
+        started = time.perf_counter()
+        probed = _program.run_probed(request)
+        run = probed.run
+        _cache_run.warn(run)
+        recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None
+        seconds = time.perf_counter() - started
+        again = _cache_run.template(request, run)
+        return ProbedRun(run.ended, recorded, blocking, False, seconds, again)

@@ -1,0 +1,128 @@
+"""The document of `diagnose`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from rewriter.core.documents import Count, Document, Entry
+from rewriter.diagnosis.documents import SourceLineEntry, source_lines
+from rewriter.diagnosis.findings import Certainty, Diagnosis, Finding, FindingKind, Suspect
+
+
+class FindingEntry(Entry, frozen=True, kw_only=True):
+    """Something that is wrong."""
+
+    headline: Annotated[str, Meta(description="One sentence")]
+    kind: FindingKind
+    shown: Annotated[str, Meta(description="By what it is known")]
+    certainty: Certainty
+    symptom: Annotated[bool, Meta(description="It may follow from another finding")]
+    artifact: str
+    run: str
+    launch: Annotated[
+        Count | None, Meta(description="null: about the inputs or the outputs of a call")
+    ]
+    iteration: Count
+    kernel: str
+    line: Annotated[Count, Meta(description="Of the wrapper; 0: not known")]
+    lines: Annotated[tuple[SourceLineEntry, ...], Meta(description="Of the model")]
+    others: Annotated[tuple[Count, ...], Meta(description="Further launches that it is about")]
+    text: Annotated[tuple[str, ...], Meta(description="The evidence, as the page has it")]
+
+
+class SuspectEntry(Entry, frozen=True, kw_only=True):
+    """A launch that could not be checked."""
+
+    artifact: str
+    run: str
+    launch: Count
+    iteration: Count
+    kernel: str
+    line: Count
+    reason: str
+    feeds: Annotated[
+        bool | None,
+        Meta(description="Whether what it writes reaches an output that is wrong; null: not known"),
+    ]
+
+
+class StepEntry(Entry, frozen=True, kw_only=True):
+    """A run: its probes, why it was needed, how it ended, and its dump."""
+
+    what: str
+    why: str
+    outcome: str
+    seconds: float
+    dump: str
+
+
+class DiagnoseDocument(Document, frozen=True, kw_only=True, tag="rewriter.diagnose"):
+    """`rewriter diagnose --json`: what is wrong, how that is known, and what is ruled out."""
+
+    directory: str
+    headline: Annotated[str, Meta(description="One sentence")]
+    finding: Annotated[FindingEntry | None, Meta(description="The first of findings")]
+    findings: tuple[FindingEntry, ...]
+    ruled_out: tuple[str, ...]
+    suspects: tuple[SuspectEntry, ...]
+    notes: tuple[str, ...]
+    runs: tuple[StepEntry, ...]
+    next: Annotated[str, Meta(description="The command that tells more; may be empty")]
+
+
+def diagnose_document(directory: str, diagnosis: Diagnosis) -> DiagnoseDocument:
+    findings = tuple(map(_finding, diagnosis.findings))
+    return DiagnoseDocument(
+        directory=directory,
+        headline=diagnosis.headline,
+        finding=findings[0] if findings else None,
+        findings=findings,
+        ruled_out=diagnosis.ruled_out,
+        suspects=tuple(map(_suspect, diagnosis.suspects)),
+        notes=diagnosis.notes,
+        runs=tuple(
+            StepEntry(
+                what=one.what,
+                why=one.why,
+                outcome=one.outcome,
+                seconds=one.seconds,
+                dump=one.dump,
+            )
+            for one in diagnosis.steps
+        ),
+        next=diagnosis.next,
+    )
+
+
+def _finding(finding: Finding) -> FindingEntry:
+    return FindingEntry(
+        headline=finding.headline,
+        kind=finding.kind,
+        shown=finding.shown,
+        certainty=finding.certainty,
+        symptom=finding.symptom,
+        artifact=finding.artifact,
+        run=finding.run,
+        launch=finding.launch,
+        iteration=finding.iteration,
+        kernel=finding.kernel,
+        line=finding.line,
+        lines=source_lines(finding.lines),
+        others=finding.others,
+        text=finding.text,
+    )
+
+
+def _suspect(suspect: Suspect) -> SuspectEntry:
+    return SuspectEntry(
+        artifact=suspect.artifact,
+        run=suspect.run,
+        launch=suspect.launch,
+        iteration=suspect.iteration,
+        kernel=suspect.kernel,
+        line=suspect.line,
+        reason=suspect.reason,
+        feeds=suspect.feeds,
+    )

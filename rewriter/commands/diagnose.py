@@ -1,0 +1,56 @@
+"""`rewriter diagnose`: what is wrong with it, in one command."""
+
+from __future__ import annotations
+
+import argparse
+
+from rewriter.commands import _options
+from rewriter.commands._parser import Parser, behind_dashes
+from rewriter.core.errors import RewriterError
+
+
+def add(parser: Parser) -> None:
+    parser.takes = "ARTIFACT | DUMP | -- COMMAND ..."
+    parser.add_argument(
+        "artifact",
+        metavar="ARTIFACT",
+        nargs="+",
+        help="a wrapper or a package, a dump with saved values, or after -- a program",
+    )
+    _options.add_run_options(parser, programs=True)
+    _options.add_program_options(parser, artifacts=True)
+    group = parser.group("probes")
+    group.add_argument("--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels")
+    group.add_argument(
+        "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"
+    )
+    group.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        default="",
+        help="values of one run, such as 10G; what is more takes further runs (default: 4G, or "
+        "half of what is free)",
+    )
+    parser.add_examples(
+        ("something is wrong with a program", "rewriter diagnose -- python train.py"),
+        (
+            "a package, and the inputs that it is wrong for",
+            "rewriter diagnose model.pt2 --args inputs.pt",
+        ),
+        ("it hangs", "rewriter diagnose --timeout 120 -- python train.py"),
+    )
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _diagnose
+
+    if (command := behind_dashes(arguments)) is not None:
+        return _diagnose.act_program(arguments, command)
+    if len(arguments.artifact) > 1:
+        raise RewriterError(
+            "several-artifacts",
+            f"diagnose takes one artifact, and was given {', '.join(arguments.artifact)}",
+            hint="For a program, put -- in front of its command line.",
+        )
+    return _diagnose.act_artifact(arguments, arguments.artifact[0])

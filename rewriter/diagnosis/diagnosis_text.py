@@ -1,0 +1,54 @@
+"""The page of a diagnosis, as lines of text: one sentence, the evidence, what was ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Diagnosis, Finding, Suspect
+from rewriter.dump.names import listed
+
+_OTHERS = 5  # findings behind the first that are listed
+_SUSPECTS = 8
+
+
+def page(diagnosis: Diagnosis) -> list[str]:
+    """All of it; the first line is the sentence."""
+    lines = [f"diagnosis: {diagnosis.headline}"]
+    if diagnosis.finding is not None:
+        lines += [f"  {line}" for line in diagnosis.finding.text]
+        lines += _others(diagnosis.findings[1:])
+    if diagnosis.ruled_out:
+        lines.append("ruled out:")
+        lines += [f"  {line}" for line in diagnosis.ruled_out]
+    lines += _suspects(diagnosis.suspects)
+    lines += [f"note: {note}" for note in diagnosis.notes]
+    if diagnosis.next:
+        lines.append(f"next: {diagnosis.next}")
+    return lines
+
+
+def _others(findings: Sequence[Finding]) -> Iterator[str]:
+    if not findings:
+        return
+    yield f"beside it, {counted(len(findings), 'finding')}, which may follow from it:"
+    for finding in findings[:_OTHERS]:
+        yield f"  {finding.headline}"
+    if len(findings) > _OTHERS:
+        yield f"  and {len(findings) - _OTHERS} more"
+
+
+def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
+    """Launches that nobody could check, those that feed what is wrong first."""
+    if not suspects:
+        return
+    yield "not checked:"
+    ordered = sorted(suspects, key=lambda one: not one.feeds)
+    several = len({one.run for one in suspects}) > 1
+    for one in ordered[:_SUSPECTS]:
+        run = f"{one.run} " if several else ""
+        feeds = ", feeds the wrong output" if one.feeds else ""
+        model = f" ({listed(one.lines)})" if one.lines else ""
+        yield f"  {run}{one.label} {one.kernel}{model}{feeds}: {one.reason}"
+    if len(suspects) > _SUSPECTS:
+        yield f"  and {len(suspects) - _SUSPECTS} more"

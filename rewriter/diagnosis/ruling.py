@@ -1,0 +1,232 @@
+"""From what was looked into to a diagnosis: what each examination found, and what it ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import (
+    Diagnosis,
+    DiagnosisStep,
+    Finding,
+    FindingKind,
+    Suspect,
+    ranked,
+)
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.verification import text as verification_text
+from rewriter.verification.types import LaunchCheck, Verification
+
+_AGAINST = {
+    "graph": "shown by the graph that it was compiled from, on the values that it received",
+    "fragment": "shown by its part of the graph, on the values that it received",
+    "operator": "shown by the operator that it calls, on the values that it received",
+    "": "shown by what it claims to compute",
+}
+_REASONS = 6  # why launches could not be checked, that are listed
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one examination came to. `ruled_out` is a sentence about what it found to be right,
+    empty where it says nothing."""
+
+    findings: tuple[Finding, ...] = ()
+    ruled_out: str = ""
+    suspects: tuple[Suspect, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def rule(
+    examined: Iterable[Examined],
+    *,
+    order: Sequence[str] = (),
+    steps: Sequence[DiagnosisStep] = (),
+    next_command: str = "",
+) -> Diagnosis:
+    """Put together what all examinations came to. `order` has the calls' names as they ran."""
+    parts = tuple(examined)
+    findings = _without_symptoms([one for part in parts for one in part.findings])
+    return Diagnosis(
+        ranked(findings, order),
+        tuple(part.ruled_out for part in parts if part.ruled_out),
+        tuple(one for part in parts for one in part.suspects),
+        tuple(dict.fromkeys(one for part in parts for one in part.notes)),
+        tuple(steps),
+        next_command,
+    )
+
+
+def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
+    """A launch that reads what memory lost is not wrong by itself; nor are outputs where a launch
+    is named."""
+    named = any(one.launch is not None and one.certainty != "possible" for one in findings)
+    return [
+        replace(one, symptom=True) if one.kind in ("outputs", "inputs") and named else one
+        for one in findings
+    ]
+
+
+def of_end(
+    ended: ExitStatus | None, verdicts: Sequence[Verdict], following: Sequence[str] = ()
+) -> Examined:
+    """How the process ended: where it crashed, or was stopped at its time limit."""
+    if ended is None or ended.code == 0:
+        return Examined(ruled_out="a crash or a hang: it ran to its end")
+    kind: FindingKind = "hang" if ended.timed_out else "crash"
+    findings = tuple(
+        _of_verdict(
+            verdict, kind, f"shown by where the process {_end(ended)}", following[at : at + 1]
+        )
+        for at, verdict in enumerate(verdicts)
+    )
+    if findings:
+        return Examined(findings)
+    what = f"the process {_end(ended)} in no recorded launch: {first_line(str(ended))}"
+    finding = Finding(
+        kind, what, "shown by how it ended", text=tuple(ended.message.strip().split("\n")[-12:])
+    )
+    return Examined((finding,))
+
+
+def _end(ended: ExitStatus) -> str:
+    return "was stopped at its time limit" if ended.timed_out else "died"
+
+
+def of_nonfinite(
+    verdicts: Sequence[Verdict],
+    verification: Verification | None,
+    *,
+    launches: int,
+    is_random: bool,
+    following: Sequence[str] = (),
+) -> Examined:
+    """Where the first NaN is from, and whether the launch that made it computes what it should."""
+    if not verdicts:
+        what = f"NaN: no value of {counted(launches, 'launch')} has one" if launches else ""
+        return Examined(ruled_out=what)
+    findings, notes = [], []
+    for at, verdict in enumerate(verdicts):
+        check = _check_of(verdict, verification)
+        shown = (
+            "shown by the NaN, which is made here"
+            if verdict.launch is not None
+            else ("shown by the values that it was given")
+        )
+        finding = _of_verdict(verdict, "nan", shown, following[at : at + 1])
+        if check is not None and check.outcome == "agrees":
+            its_own = (
+                f"{verdict.label} computes what its graph says: the NaN is the model's, or comes "
+                "of its inputs"
+            )
+            finding = replace(finding, symptom=True, text=(*finding.text, f"note: {its_own}"))
+        elif check is not None and check.outcome == "unchecked":
+            finding = replace(
+                finding,
+                text=(*finding.text, f"note: it could not be checked against it: {check.reason}"),
+            )
+        if is_random and (check is None or check.outcome != "differs"):
+            notes.append(
+                f"{finding.label} makes NaN of the random inputs: {verdict.headline}. With --args "
+                "FILE.pt it is given those of the program."
+            )
+        else:
+            findings.append(finding)
+    return Examined(tuple(findings), notes=tuple(notes))
+
+
+def _check_of(verdict: Verdict, verification: Verification | None) -> LaunchCheck | None:
+    for check in verification.checks if verification is not None else ():
+        same = (check.run, check.launch, check.iteration, check.artifact)
+        if same == (verdict.run, verdict.launch, verdict.iteration, verdict.artifact):
+            return check
+    return None
+
+
+def _of_verdict(
+    verdict: Verdict, kind: FindingKind, shown: str, following: Sequence[str]
+) -> Finding:
+    _, *rest = describe(verdict, next_command=next(iter(following), "")).split("\n")
+    certain = not verdict.asynchronous and verdict.state not in ("begun", "after", "wrote")
+    return Finding(
+        kind,
+        verdict.headline,
+        shown,
+        "shown" if certain else "likely",
+        verdict.artifact,
+        verdict.run,
+        verdict.launch,
+        verdict.iteration,
+        verdict.kernel if verdict.launch is not None else "",
+        verdict.line,
+        verdict.lines,
+        tuple(line.removeprefix("  ") for line in rest),
+        whole=True,
+    )
+
+
+def of_verification(
+    verification: Verification,
+    evidence: Mapping[tuple[str, int, int], Sequence[str]] = {},
+) -> Examined:
+    """Launches that do not compute what they claim, and those that could not be checked."""
+    checks = verification.checks
+    findings = tuple(_of_check(check, evidence) for check in checks if check.outcome == "differs")
+    suspects = tuple(
+        Suspect(
+            one.run, one.artifact, one.launch, one.iteration, one.kernel, one.line, one.reason,
+            lines=one.lines,
+        )
+        for one in checks
+        if one.outcome == "unchecked"
+    )  # fmt: skip
+    agree = verification.count("agrees")
+    ruled_out = ""
+    if agree:
+        launches = counted(len(checks), "launch")
+        ruled_out = f"wrong kernels: {launches}: {agree} compute what their graph says"
+    if suspects:
+        ruled_out += "; " if ruled_out else ""
+        ruled_out += f"{len(suspects)} could not be checked: {', '.join(_reasons(verification))}"
+    notes = (verification.caveat,) if verification.caveat else ()
+    return Examined(findings, ruled_out, suspects, notes)
+
+
+def _reasons(verification: Verification) -> Iterator[str]:
+    ordered = sorted(verification.reasons.items(), key=lambda pair: -pair[1])
+    for reason, count in ordered[:_REASONS]:
+        yield f"{count} ({reason})"
+    if len(ordered) > _REASONS:
+        yield f"and {sum(count for _, count in ordered[_REASONS:])} for other reasons"
+
+
+def _of_check(
+    check: LaunchCheck, evidence: Mapping[tuple[str, int, int], Sequence[str]]
+) -> Finding:
+    worst = check.worst
+    what = "does not compute what it claims"
+    if worst is not None:
+        comparison = worst.comparison
+        what += (
+            f": {comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} of "
+            f"{worst.arg} differ by more than rounding explains"
+        )
+    more = evidence.get((check.run, check.launch, check.iteration), ())
+    return Finding(
+        "wrong",
+        what,
+        _AGAINST[check.route],
+        "shown",
+        check.artifact,
+        check.run,
+        check.launch,
+        check.iteration,
+        check.kernel,
+        check.line,
+        check.lines,
+        (*verification_text.evidence(check), *more),
+        check.together,
+    )

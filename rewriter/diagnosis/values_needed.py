@@ -1,0 +1,50 @@
+"""Which calls of a program are recorded with all values, by what a record of their health says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from rewriter.core.dtypes import element_size
+from rewriter.dump import dataflow
+from rewriter.dump.reading import RunDump, open_dump
+
+_MOST = 4  # calls of a wrapper, beside its last
+_FACTOR = 4  # what is read is saved before and after, what is written afterwards, too
+
+
+def launches(dump: Path) -> int:
+    """How many launches a dump has recorded."""
+    return sum(step.launch is not None for run in open_dump(dump).runs for step in run.steps)
+
+
+def calls(dump: Path, limit: int) -> str:
+    """The calls whose values are needed, as `--calls` takes them: that with the first NaN, or the
+    first ones, as many as `limit` bytes hold, and the last."""
+    runs = sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank))
+    numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    size = 0
+    for run in runs:
+        number = run.facts.call if isinstance(run.facts.call, int) else 0
+        which = (run.rank, run.facts.pid, run.artifact, run.copy)
+        if _has_nan(run):
+            return str(number)
+        if not numbers[which]:
+            size += _FACTOR * _bytes(run)
+        numbers[which].append(number)
+    known = sorted({number for of in numbers.values() for number in of})
+    many = max(1, min(_MOST, limit // max(1, size)))
+    chosen = known[:many]
+    if len(known) > many and many > 1:
+        chosen = [*chosen[:-1], known[-1]]
+    return ",".join(map(str, chosen))
+
+
+def _has_nan(run: RunDump) -> bool:
+    return any(row.nan for step in run.steps for row in dataflow.tensors(run.rows(step)))
+
+
+def _bytes(run: RunDump) -> int:
+    """The bytes of what a call was given and what its launches wrote."""
+    rows = (row for step in run.steps for row in dataflow.tensors(run.rows(step)))
+    return sum(row.size * element_size(row.dtype) for row in rows)

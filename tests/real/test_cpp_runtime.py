@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 
 import dump_schemas
 from fingerprints import fingerprint
+from harness import settle
 from pages import ROOT, page
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
@@ -475,6 +476,11 @@ class Both:
             said.append(self.capture.readouterr().out)
         return said[0], said[1]
 
+    def finish(self) -> None:
+        """End the call: what it saved is in files then."""
+        self.native.end()
+        settle()
+
     def rows(self, run: int = 0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         found = [
             [
@@ -844,6 +850,7 @@ def test_saved_files_are_those_of_python(both: Callable[..., Both]) -> None:
             runtimes.each(lambda runtime, tensor=tensor: runtime.before(12, tensor))
     conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
     runtimes.each(lambda runtime: runtime.after(12, conjugate))
+    runtimes.finish()
     runtimes.check_rows()
     python, native = runtimes.rows()
     assert [row.get("file") for row in native] == [row.get("file") for row in python]
@@ -877,6 +884,7 @@ def test_digests_are_those_of_python_and_of_the_saved_files(
         tensors += [tensors[-1].conj(), tensors[10].permute(3, 1, 0, 2).conj()]
     for tensor in tensors:
         runtimes.check_said(lambda runtime, tensor=tensor: runtime.before(12, tensor))
+    runtimes.finish()
     runtimes.check_rows()
     rows = runtimes.rows()[1]
     assert len(rows) == len(tensors)
@@ -1068,6 +1076,7 @@ def test_equal_bytes_are_stored_once(both: Callable[..., Both]) -> None:
             runtime.before(12, x)
             runtime.after(12, x, x.view(5, 3) + (number == 2))
             runtime.begin()
+    pair.finish()
     for dump in pair.dumps:
         files = sorted(dump.rglob("*.pt"))
         assert len(files) == 9
@@ -1772,6 +1781,7 @@ def test_gpu_tensors_read_and_saved_as_in_python(
             bits.copy_(tensor)
         there = flat.cuda().as_strided(tensor.shape, tensor.stride())
         runtimes.check_said(lambda runtime, there=there: runtime.after(12, there))
+    runtimes.finish()
     runtimes.check_rows()
     for row in runtimes.rows()[1]:
         expected, found = (

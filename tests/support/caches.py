@@ -78,5 +78,6 @@ def cache(*arguments: object, **options: object) -> subprocess.CompletedProcess[
 
 
 def heed_interrupts() -> None:
-    """For a new process: SIGINT ends it, though this one may run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For a new process: signals end it, even if this one is in the background or under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -83,7 +83,7 @@ def _outcome(function: Callable[[list[Any]], Sequence[Any]], args: Sequence[Any]
     torch.manual_seed(7)
     with torch.no_grad():
         outputs = function(list(inputs))
-    _settle()
+    settle()
     return Outcome(
         tuple(map(frozen, outputs)),
         tuple(map(frozen, inputs)),
@@ -91,7 +91,7 @@ def _outcome(function: Callable[[list[Any]], Sequence[Any]], args: Sequence[Any]
     )
 
 
-def _settle() -> None:
+def settle() -> None:
     """Wait for the files of the probes in this process: they are written beside the model."""
     drain_queue()
     for one in tuple(saved._OPEN.values()):

@@ -1,0 +1,1 @@
+"""Plants faults in what Inductor generated, and counts how many the command line names."""

@@ -1,0 +1,200 @@
+"""Plants faults in real artifacts, asks the command line about each, and prints the score.
+
+    python -m benchmarks.faults [--device cpu|cuda] [--count N] [--seed N] [--jobs N]
+
+What was compiled and what was asked stays in the directory of `--work`: a run that was stopped goes
+on where it was, and `--again` asks about what was missed once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults import oracle, score
+from benchmarks.faults.corpus import Fault, controls, corpus
+from benchmarks.faults.judge import Answer, Judge, warm_python
+from benchmarks.faults.kinds.base import Change
+from benchmarks.faults.programs import BuildError, Program, compiled
+
+_OPEN = (score.MISSED, score.AMONG, score.ALARM)
+
+
+class Bench:
+    """One run: the programs, what they compute when they are right, and the rows so far."""
+
+    def __init__(self, programs: list[Program], judge: Judge, work: Path, again: bool) -> None:
+        self.programs = {(x.form, x.name): x for x in programs}
+        self.judge = judge
+        self.work = work
+        self._file = work / "results.jsonl"
+        self._lock = threading.Lock()
+        self._clean: dict[tuple[str, str], tuple[oracle.Results, Answer]] = {}
+        self._locks = {key: threading.Lock() for key in self.programs}
+        self.rows: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            rows = map(json.loads, self._file.read_text().splitlines())
+            self.rows = {x["key"]: x for x in rows if not (again and x["outcome"] in _OPEN)}
+
+    def clean(self, program: Program) -> tuple[oracle.Results, Answer]:
+        """The results of the artifact as it is, and what is said of it."""
+        key = program.form, program.name
+        with self._locks[key]:
+            if key not in self._clean:
+                folder = _folder(self.work / "clean" / "-".join(key))
+                with program.installed(program.source, folder) as path:
+                    answer = self.judge.ask(program, path, folder)
+                self._clean[key] = oracle.results(folder / "dump"), answer
+            return self._clean[key]
+
+    def control(self, program: Program, number: int) -> dict[str, Any]:
+        """An artifact as it is, as a row."""
+        _, answer = self.clean(program)
+        what = Change("as it is", (), ())
+        name = f"c{number:02}-as-it-is-{program.form}-{program.name}"
+        fault = Fault(name, "as it is", program.source, 0, what, 0, harmless=True)
+        return score.row(fault, answer, (), True)
+
+    def case(self, fault: Fault) -> dict[str, Any]:
+        """Plant it, ask, and compare the values with those of the clean run."""
+        program = self.programs[fault.source.form, fault.source.name]
+        clean, right = self.clean(program)
+        folder = _folder(self.work / "cases" / fault.name)
+        try:
+            with program.installed(fault.changed, folder) as path:
+                answer = self.judge.ask(program, path, folder)
+            differences = self._differences(clean, folder / "dump", fault)
+        except BuildError as error:
+            answer, differences = Answer((), "", (), 0.0, broken=str(error)), []
+        shutil.rmtree(folder)
+        order = fault.change.order
+        originals = {order[x] if order else x for x in fault.change.culprits} or {fault.launch}
+        return score.row(fault, answer, differences, bool(originals & set(right.checked)))
+
+    def _differences(self, clean: oracle.Results, dump: Path, fault: Fault) -> list[oracle.Changed]:
+        if not any(dump.glob("rank*/run*/events.jsonl")):
+            return []  # it ended before its first launch
+        return oracle.changed(clean, oracle.results(dump), fault.change.order)
+
+    def keep(self, key: str, row: dict[str, Any]) -> None:
+        with self._lock:
+            self.rows[key] = row
+            with self._file.open("a") as stream:
+                stream.write(json.dumps({"key": key, **row}) + "\n")
+            print(f"{row['outcome']:22} {row['name']}: {row['what'][:90]}", flush=True)
+
+
+def _folder(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    work = arguments.work.resolve()
+    forms = dict(_forms(arguments))
+    programs = compiled(work, arguments.device, forms)
+    sources = [x.source for x in programs]
+    faults = corpus(sources, arguments.count, arguments.seed)
+    harmless = controls(sources, arguments.controls, arguments.seed)
+    for fault in (*faults, *harmless) if arguments.list else ():
+        print(f"{fault.name}: {fault.change.what}")
+    if arguments.list:
+        return 0
+    faults += [replace(x, name=f"h{x.name}") for x in harmless]
+    faults = [x for x in faults if arguments.only in x.name]
+    python, server = warm_python()
+    try:
+        bench = Bench(programs, Judge(python, arguments.timeout), work, arguments.again)
+        _run(bench, faults, arguments)
+    finally:
+        if server is not None:
+            server.close()
+    return _report(bench, faults, arguments)
+
+
+def _run(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) -> None:
+    def one(fault: Fault) -> None:
+        key = f"{fault.name} {hash_of(fault)}"
+        if key not in bench.rows:
+            bench.keep(key, bench.case(fault))
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(one, faults))
+        if not arguments.only:
+            for number, program in enumerate(bench.programs.values()):
+                key = f"{program.form} {program.name} as it is"
+                if key not in bench.rows:
+                    bench.keep(key, bench.control(program, number))
+
+
+def hash_of(fault: Fault) -> str:
+    import hashlib
+
+    text = "".join(fault.changed.texts.values())
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _report(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) -> int:
+    keys = {f"{x.name} {hash_of(x)}" for x in faults}
+    rows = [x for key, x in bench.rows.items() if key in keys or key.endswith(" as it is")]
+    rows.sort(key=lambda x: x["name"])
+    print(f"\n{score.table(rows)}")
+    missed = [x for x in rows if x["outcome"] in _OPEN]
+    for case in missed:
+        print(f"{case['outcome']}: {case['name']}: {case['what']}\n    {case['answer']['verdict']}")
+    if arguments.misses is not None:
+        arguments.misses.mkdir(parents=True, exist_ok=True)
+        for case in missed:
+            command = (
+                f"python -m benchmarks.faults --device {arguments.device} --count "
+                f"{arguments.count} --seed {arguments.seed} --again --only {case['name']}"
+            )
+            (arguments.misses / f"{case['name']}.md").write_text(score.describe(case, command))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return int(arguments.check and bool(missed))
+
+
+def _forms(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    from benchmarks.faults.models import FORMS
+
+    return {
+        form: tuple(x for x in names if x in (arguments.models or names))
+        for form, names in FORMS.items()
+        if form in (arguments.forms or FORMS)
+    }
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--count", type=int, default=140, help="how many faults are planted")
+    parser.add_argument("--controls", type=int, default=15, help="how many harmless changes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=300, help="seconds of one command")
+    parser.add_argument("--forms", nargs="+", choices=("python", "cpp_wrapper", "aoti"))
+    parser.add_argument("--models", nargs="+", metavar="MODEL")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="cases that have it in their name"
+    )
+    parser.add_argument("--again", action="store_true", help="ask about what was missed once more")
+    parser.add_argument("--list", action="store_true", help="only list the corpus")
+    parser.add_argument("--work", type=Path, default=Path("build/faults"), metavar="DIR")
+    parser.add_argument("--misses", type=Path, metavar="DIR", help="write a file for each miss")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all cases there")
+    parser.add_argument("--check", action="store_true", help="exit 1 where one was missed")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""The kinds of faults, in the order of the table."""
+
+from __future__ import annotations
+
+from benchmarks.faults.kinds.arithmetic import (
+    CommutedOperands,
+    HalfOverflow,
+    LostConversion,
+    SwappedOperands,
+    WrongConstant,
+    WrongEpilogue,
+    WrongOperator,
+)
+from benchmarks.faults.kinds.base import Kind
+from benchmarks.faults.kinds.indexing import (
+    DroppedTail,
+    OutOfBoundsStore,
+    UninitialisedRead,
+    WrongMask,
+    WrongOffset,
+    WrongStride,
+)
+from benchmarks.faults.kinds.memory import (
+    EarlyFree,
+    MissingLaunch,
+    ReorderedLaunches,
+    StaleReuse,
+)
+
+KINDS: tuple[Kind, ...] = (
+    WrongOperator(),
+    SwappedOperands(),
+    WrongMask(),
+    WrongStride(),
+    WrongOffset(),
+    DroppedTail(),
+    LostConversion(),
+    HalfOverflow(),
+    UninitialisedRead(),
+    StaleReuse(),
+    EarlyFree(),
+    OutOfBoundsStore(),
+    WrongConstant(1e-1),
+    WrongConstant(1e-2),
+    WrongConstant(1e-3),
+    WrongConstant(1e-4),
+    WrongEpilogue(),
+    ReorderedLaunches(),
+    MissingLaunch(),
+)
+CONTROLS: tuple[Kind, ...] = (CommutedOperands(),)

@@ -1,0 +1,134 @@
+"""Artifacts that run: compiled once, with a place for a changed source."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.source import ENCODING, Source, read
+
+ROOT = Path(__file__).parents[2]
+
+
+class BuildError(Exception):
+    """A changed source that a compiler refuses."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One artifact: its source, the inputs of its call, and the cache that it lies in."""
+
+    name: str
+    form: str
+    row: dict[str, Any]
+    cache: Path
+    lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
+
+    @cached_property
+    def source(self) -> Source:
+        return read(self.name, self.form, *(self._pristine(Path(x)) for x in self.row["files"]))
+
+    @property
+    def args(self) -> str:
+        return str(self.row["args"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
+
+    def _pristine(self, file: Path) -> Path:
+        """A copy of a file, made before it was ever changed, under the same name."""
+        copy = self.cache.parent / "pristine" / file.name
+        if not copy.exists():
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy.with_name(f"{file.name}.new"))
+            copy.with_name(f"{file.name}.new").rename(copy)
+        return copy
+
+    @contextmanager
+    def installed(self, source: Source, folder: Path) -> Iterator[Path]:
+        """The artifact with another source: a wrapper where it lies in the cache, whose entry has
+        its graph; a package in `folder`."""
+        if self.form == "aoti":
+            yield self._built(source, folder)
+            return
+        (file,) = (Path(one) for one in self.row["files"])
+        with self.lock:
+            try:
+                _replace(file, source.text)
+                yield file
+            finally:
+                _replace(file, self.source.text)
+
+    def _built(self, source: Source, folder: Path) -> Path:
+        if source.texts == self.source.texts:
+            return Path(self.row["package"])
+        files = [Path(one) for one in self.row["files"]]
+        work = folder / "build"
+        shutil.copytree(files[0].parent, work, dirs_exist_ok=True)
+
+        def moved(command: list[str]) -> list[str]:
+            return [word.replace(str(files[0].parent), str(work)) for word in command]
+
+        for file, command in zip(files, self.row["compile"], strict=True):
+            if source.texts[file.name] != self.source.texts[file.name]:
+                (work / file.name).write_bytes(source.texts[file.name].encode(ENCODING))
+                _build(moved(command), work)
+        _build(moved(self.row["link"]), work)
+        package = folder / "model.pt2"
+        with zipfile.ZipFile(self.row["package"]) as old, zipfile.ZipFile(package, "w") as new:
+            for info in old.infolist():
+                name = Path(info.filename).name
+                changed = name.endswith((".so", ".cpp")) and (work / name).exists()
+                data = (work / name).read_bytes() if changed else old.read(info)
+                new.writestr(info.filename, data)
+        shutil.rmtree(work)
+        return package
+
+
+def _replace(file: Path, text: str) -> None:
+    new = file.with_name(f"{file.name}.new")
+    new.write_bytes(text.encode(ENCODING))
+    new.rename(file)
+
+
+def _build(command: list[str], folder: Path) -> None:
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise BuildError(ended.stderr[-2000:])
+
+
+def compiled(work: Path, device: str, forms: dict[str, tuple[str, ...]]) -> list[Program]:
+    """All models in all forms, compiled where that has not been done before."""
+    sys.path += [str(ROOT / one) for one in ("fixtures", "tests/support")]
+    from compilations import Compilations
+
+    folder = work / "compiled"
+    folder.mkdir(parents=True, exist_ok=True)
+    compilations = Compilations(folder)
+    programs = []
+    for form, names in forms.items():
+        for name in names:
+
+            def make(into: Path, name: str = name, form: str = form) -> str:
+                command = [sys.executable, "-m", "benchmarks.faults.compile"]
+                subprocess.run([*command, name, form, device, str(into)], cwd=ROOT, check=True)
+                return str(into)
+
+            into = Path(compilations.value_with_files(make, "faults", device, form, name))
+            rows = json.loads((into / "programs.json").read_text())
+            for number, row in enumerate(rows):
+                label = name if len(rows) == 1 else f"{name}.{number}"
+                programs.append(Program(label, form, row, into / "cache"))
+    return programs

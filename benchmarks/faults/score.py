@@ -1,0 +1,137 @@
+"""What became of each fault, and the table of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks.faults.corpus import Fault
+from benchmarks.faults.judge import Answer
+from benchmarks.faults.oracle import Changed
+
+# Outcomes of a fault that changes a value, and of one that does not.
+FIRST, AMONG, MISSED = "first", "among the first three", "missed"
+SAME, ROUNDING, BROKEN = "changes nothing", "within rounding", "does not compile"
+CLEAN, ALARM = "clean", "false alarm"
+
+
+def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str:
+    """One of the above."""
+    if answer.broken:
+        return BROKEN
+    if fault.harmless:
+        return ALARM if answer.named or answer.crashed else CLEAN
+    beyond = [one for one in differences if one.beyond]
+    # What no launch reads is in no launch's results: an output that nothing wrote.
+    unread = bool(fault.change.order) and not fault.change.culprits
+    if not (beyond or answer.crashed or unread):
+        if answer.named:
+            return ALARM if not differences else ROUNDING
+        return ROUNDING if differences else SAME
+    culprits = set(fault.change.culprits)
+    if culprits & set(answer.named[:1]) or _names_a_buffer(fault, answer):
+        return FIRST
+    return AMONG if culprits & set(answer.named[:3]) else MISSED
+
+
+def _names_a_buffer(fault: Fault, answer: Answer) -> bool:
+    """Whether the verdict is about what a missing launch should have written."""
+    if not fault.change.order:
+        return False
+    words = set(re.findall(r"\bbuf\d+\b", answer.verdict))
+    return bool(words & set(fault.change.buffers))
+
+
+def row(
+    fault: Fault, answer: Answer, differences: Sequence[Changed], provenance: bool
+) -> dict[str, Any]:
+    """One case as JSON. `provenance` says whether the clean launch is checked at all."""
+    return {
+        "name": fault.name,
+        "kind": fault.kind,
+        "form": fault.source.form,
+        "artifact": fault.source.name,
+        "launch": fault.launch,
+        "kernel": fault.source.launches[fault.launch].kernel,
+        "what": fault.change.what,
+        "diff": fault.difference,
+        "seed": fault.seed,
+        "culprits": list(fault.change.culprits),
+        "outcome": outcome(fault, answer, differences),
+        "provenance": provenance,
+        "changed": [
+            {"launch": x.launch, "arg": x.arg, "roundings": x.roundings, "beyond": x.beyond}
+            for x in differences[:8]
+        ],
+        "answer": answer.document(),
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Kinds by form, and what is counted apart."""
+    faults = [x for x in rows if x["outcome"] in (FIRST, AMONG, MISSED)]
+    forms = [x for x in ("python", "cpp_wrapper", "aoti") if any(y["form"] == x for y in faults)]
+    head = [
+        "kind",
+        *(f"{form}: first / three / missed" for form in forms),
+        "all: first / three / missed",
+    ]
+    lines = [head]
+    for kind in [*dict.fromkeys(x["kind"] for x in rows if x["outcome"] not in (CLEAN, ALARM)), ""]:
+        of_kind = [x for x in faults if not kind or x["kind"] == kind]
+        cells = [_cell(x for x in of_kind if x["form"] == form) for form in forms]
+        lines.append([kind or "all", *cells, _cell(of_kind)])
+    text = "\n".join(
+        f"| {' | '.join(cells)} |" for cells in [lines[0], ["---"] * len(head), *lines[1:]]
+    )
+    return f"{text}\n\n{summary(rows)}"
+
+
+def _cell(rows: Iterable[dict[str, Any]]) -> str:
+    counts = Counter(x["outcome"] for x in rows)
+    return f"{counts[FIRST]} / {counts[AMONG]} / {counts[MISSED]}" if counts else ""
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    counts = Counter(x["outcome"] for x in rows)
+    effective = [x for x in rows if x["outcome"] in (FIRST, AMONG, MISSED)]
+    known = [x for x in effective if x["provenance"]]
+    controls = counts[CLEAN] + counts[ALARM]
+    return (
+        f"{len(effective)} faults change a value beyond rounding: {_share(effective)} named first; "
+        f"{_share(known)} of those in launches that are checked when they are right\n"
+        f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} no more than rounding, "
+        f"{counts[BROKEN]} do not compile\n"
+        f"false alarms: {counts[ALARM]} in {controls} clean controls\n"
+    )
+
+
+def _share(rows: Sequence[dict[str, Any]]) -> str:
+    first = sum(x["outcome"] == FIRST for x in rows)
+    return f"{first} of {len(rows)}" + (f" ({first / len(rows):.0%})" if rows else "")
+
+
+def describe(case: dict[str, Any], command: str) -> str:
+    """A miss or a false alarm, as text for whoever closes it."""
+    answer = case["answer"]
+    culprits = ", ".join(f"#{x}" for x in case["culprits"]) or "none (its buffers are outputs)"
+    why = {str(x): answer["unchecked"].get(str(x), "") for x in case["culprits"]}
+    lines = [
+        f"# {case['name']}: {case['outcome']}",
+        f"artifact: {case['artifact']} ({case['form']}), launch #{case['launch']} {case['kernel']}",
+        f"fault: {case['kind']}: {case['what']}",
+        f"culprits: {culprits}",
+        f"named: {answer['named']}",
+        f"verdict: {answer['verdict']}",
+        *(f"#{launch} unchecked: {reason}" for launch, reason in why.items() if reason),
+        f"results that changed: {case['changed']}",
+        f"run: {command}",
+        *(f"asked: {one}" for one in answer["commands"]),
+        "",
+        "```diff",
+        case["diff"].rstrip(),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,160 @@
+"""The text of one artifact: its launches, and where the source of their kernels stands.
+
+Text is decoded as Latin-1, so that an offset is the same in bytes and in characters.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import rewriter
+from rewriter.locate.types import Launch
+
+ENCODING = "latin-1"
+
+_CPP = re.compile(r'^extern "C"  void  (\w+)\([^;{]*\)\n\{.*?^\}\n', re.M | re.S)
+_PYBINDING = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''\)\n", re.M | re.S)
+_TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^''', device_str=.*?\)\n", re.M | re.S)
+_TRITON_BODY = re.compile(r"^def triton_\w+\(.*?\):\n", re.M | re.S)
+# What gives a name its memory, and the layout that it has then, as it is written.
+_ALLOCATED = re.compile(r"^ *(buf\d+) = (empty_strided_\w+)(\(\(.*\))$", re.M)
+_ALLOCATED_CPP = re.compile(
+    r"aoti_torch_empty_strided\((\d+, \w+, \w+, \w+), .*?&(buf\d+)_handle\)", re.M
+)
+_RENAMED = re.compile(r"\b(buf\d+) = (?:std::move\((buf\d+)\)|(buf\d+); del \3\b)")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`text` in the place of what stands between two offsets of a file."""
+
+    start: int
+    end: int
+    text: str
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Source of a kernel: its language, and the part of a file that can be changed."""
+
+    name: str
+    language: str  # cpp, triton
+    file: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one wrapper is made of: a Python file, or the C++ files of a package, by name.
+
+    `texts` has the wrapper first.
+    """
+
+    name: str
+    form: str  # python, cpp_wrapper, aoti
+    texts: Mapping[str, str] = field(repr=False)
+
+    @property
+    def wrapper(self) -> str:
+        return next(iter(self.texts))
+
+    @property
+    def text(self) -> str:
+        """The wrapper's."""
+        return self.texts[self.wrapper]
+
+    @property
+    def is_cpp(self) -> bool:
+        """Whether the wrapper is C++."""
+        return self.form != "python"
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / self.wrapper
+            path.write_bytes(self.text.encode(ENCODING))
+            return rewriter.open(path).launches
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels that are defined here, by name."""
+        return {one.name: one for name, text in self.texts.items() for one in _kernels(name, text)}
+
+    @cached_property
+    def layouts(self) -> dict[str, str]:
+        """How buffers were allocated, by name: equal texts are equal layouts."""
+        if self.is_cpp:
+            found = {match[2]: match[1] for match in _ALLOCATED_CPP.finditer(self.text)}
+        else:
+            found = {match[1]: match[2] + match[3] for match in _ALLOCATED.finditer(self.text)}
+        for match in _RENAMED.finditer(self.text):
+            if (old := match[2] or match[3]) in found:
+                found[match[1]] = found[old]
+        return found
+
+    def statement(self, launch: Launch) -> tuple[int, int]:
+        """Where the statement of a launch begins and ends, its newline included."""
+        return launch.insertion_point.start, launch.insertion_point.end
+
+    def edited(self, edits: Sequence[Edit]) -> Source:
+        """The source with edits, which must not overlap."""
+        texts = dict(self.texts)
+        for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+            name = edit.file or self.wrapper
+            texts[name] = texts[name][: edit.start] + edit.text + texts[name][edit.end :]
+        return Source(self.name, self.form, texts)
+
+    def difference(self, other: Source) -> str:
+        """A diff of the two, without context."""
+        lines: list[str] = []
+        for name, text in self.texts.items():
+            if text != other.texts[name]:
+                pair = text.splitlines(), other.texts[name].splitlines()
+                lines += difflib.unified_diff(*pair, name, name, lineterm="", n=0)
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A launch, and its kernel where the source has it."""
+
+    source: Source
+    launch: Launch
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return self.source.kernels.get(self.launch.kernel)
+
+    @property
+    def sharing(self) -> tuple[int, ...]:
+        """All launches of this kernel: a change of its source is a change of each."""
+        name = self.launch.kernel
+        return tuple(one.index for one in self.source.launches if one.kernel == name)
+
+
+def read(name: str, form: str, *paths: Path) -> Source:
+    """The source in files, the wrapper first."""
+    texts = {path.name: path.read_bytes().decode(ENCODING) for path in paths}
+    return Source(name, form, texts)
+
+
+def _kernels(file: str, text: str) -> Iterator[Kernel]:
+    for match in _PYBINDING.finditer(text):
+        yield Kernel(match[1], "cpp", file, match.start(), match.end(), match[0])
+    for match in _CPP.finditer(text):
+        if match[1] != "kernel":  # the name that all have inside of a Python wrapper
+            yield Kernel(match[1], "cpp", file, match.start(), match.end(), match[0])
+    for match in _TRITON.finditer(text):
+        if body := _TRITON_BODY.search(text, match.start(), match.end()):
+            # What stands before are options and the name of the kernel's function.
+            span = body.end(), match.end()
+            yield Kernel(match[1], "triton", file, *span, text[span[0] : span[1]])

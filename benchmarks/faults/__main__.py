@@ -36,27 +36,31 @@ class Bench:
         self.work = work
         self._file = work / "results.jsonl"
         self._lock = threading.Lock()
-        self._clean: dict[tuple[str, str], tuple[oracle.Results, Answer]] = {}
+        self._clean: dict[tuple[str, str], tuple[oracle.Results, Answer, set[int]]] = {}
         self._locks = {key: threading.Lock() for key in self.programs}
         self.rows: dict[str, dict[str, Any]] = {}
         if self._file.exists():
             rows = map(json.loads, self._file.read_text().splitlines())
             self.rows = {x["key"]: x for x in rows if not (again and x["outcome"] in _OPEN)}
 
-    def clean(self, program: Program) -> tuple[oracle.Results, Answer]:
-        """The results of the artifact as it is, and what is said of it."""
+    def clean(self, program: Program) -> tuple[oracle.Results, Answer, set[int]]:
+        """The results of the artifact as it is, what is concluded about it, and the launches that
+        can be checked."""
         key = program.form, program.name
         with self._locks[key]:
             if key not in self._clean:
                 folder = _folder(self.work / "clean" / "-".join(key))
                 with program.installed(program.source, folder) as path:
                     answer = self.judge.ask(program, path, folder)
-                self._clean[key] = oracle.results(folder / "dump"), answer
+                dump = answer.dump
+                checked = self.judge.checked(program, dump, folder) if dump else set()
+                results = oracle.results(Path(dump)) if dump else {}
+                self._clean[key] = results, answer, checked
             return self._clean[key]
 
     def control(self, program: Program, number: int) -> dict[str, Any]:
         """An artifact as it is, as a row."""
-        _, answer = self.clean(program)
+        _, answer, _ = self.clean(program)
         what = Change("as it is", (), ())
         name = f"c{number:02}-as-it-is-{program.form}-{program.name}"
         fault = Fault(name, "as it is", program.source, 0, what, 0, harmless=True)
@@ -65,23 +69,23 @@ class Bench:
     def case(self, fault: Fault) -> dict[str, Any]:
         """Plant it, ask, and compare the values with those of the clean run."""
         program = self.programs[fault.source.form, fault.source.name]
-        clean, right = self.clean(program)
+        clean, _, checked = self.clean(program)
         folder = _folder(self.work / "cases" / fault.name)
         try:
             with program.installed(fault.changed, folder) as path:
                 answer = self.judge.ask(program, path, folder)
-            differences = self._differences(clean, folder / "dump", fault)
+            differences = self._differences(clean, answer.dump, fault)
         except BuildError as error:
-            answer, differences = Answer((), "", (), 0.0, broken=str(error)), []
+            answer, differences = Answer(broken=str(error)), []
         shutil.rmtree(folder)
         order = fault.change.order
         originals = {order[x] if order else x for x in fault.change.culprits} or {fault.launch}
-        return score.row(fault, answer, differences, bool(originals & set(right.checked)))
+        return score.row(fault, answer, differences, bool(originals & checked))
 
-    def _differences(self, clean: oracle.Results, dump: Path, fault: Fault) -> list[oracle.Changed]:
-        if not any(dump.glob("rank*/run*/events.jsonl")):
+    def _differences(self, clean: oracle.Results, dump: str, fault: Fault) -> list[oracle.Changed]:
+        if not dump or not any(Path(dump).glob("rank*/run*/events.jsonl")):
             return []  # it ended before its first launch
-        return oracle.changed(clean, oracle.results(dump), fault.change.order)
+        return oracle.changed(clean, oracle.results(Path(dump)), fault.change.order)
 
     def keep(self, key: str, row: dict[str, Any]) -> None:
         with self._lock:

@@ -25,19 +25,26 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of an artifact: launches that were named, the first one first.
+    """What was concluded about an artifact: the launches that it named, the first one first, what
+    kind of finding the first one is, and launches that it could say nothing of, with the reason.
 
-    `checked` are the launches that something was said of, `reason` why not of others.
+    `broken` is what a compiler said that refused the artifact, `failed` why there is no answer.
     """
 
-    named: tuple[int, ...]
-    verdict: str
-    commands: tuple[str, ...]
-    seconds: float
-    crashed: bool = False
+    named: tuple[int, ...] = ()
+    kind: str = ""
+    verdict: str = ""
+    suspects: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    seconds: float = 0.0
+    runs: int = 0
+    dump: str = ""
     broken: str = ""
-    checked: tuple[int, ...] = ()
-    unchecked: dict[str, str] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.kind)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,45 +91,32 @@ class Judge:
         return Ended(process.returncode, document, errors.decode(errors="replace"))
 
     def ask(self, program: Program, path: Path, folder: Path) -> Answer:
-        """`rewriter verify`, which leaves its dump in `folder`; where it did not run to its end,
-        `rewriter triage`."""
+        """`rewriter diagnose`, which leaves its dumps in `folder`."""
         started = time.monotonic()
-        command = [
-            "verify",
-            str(path),
-            "--args",
-            program.args,
-            "-d",
-            str(folder / "dump"),
-            "--json",
-        ]
-        ended = self.run(program, command, folder)
-        commands = [" ".join(["rewriter", *command])]
+        command = ["diagnose", str(path), "--args", program.args, "-d", str(folder / "dump")]
+        ended = self.run(program, [*command, "--json"], folder)
         document = ended.document or {}
-        named = [x["launch"] for x in document.get("launches", ()) if x["outcome"] == "differs"]
-        verdict = document.get("verdict") or ""
-        crashed = ended.document is None or "did not run to its end" in ended.errors
-        broken = ended.errors[-1500:] if "CppCompileError" in ended.errors else ""
-        if crashed and not broken:
-            command = ["triage", str(path), "--args", program.args, "--json"]
-            triage = self.run(program, command, folder)
-            commands.append(" ".join(["rewriter", *command]))
-            found = (triage.document or {}).get("verdict") or {}
-            if found.get("launch") is not None:
-                named.append(found["launch"])
-            said = found.get("headline") or triage.errors[-500:]
-            verdict = f"{verdict}; triage: {said}" if verdict else f"triage: {said}"
-        rows = document.get("launches", ())
+        findings = document.get("findings", [])
+        named = [x["launch"] for x in findings if x["launch"] is not None]
+        recorded = [x["dump"] for x in document.get("runs", ()) if "save" in x["what"]]
         return Answer(
-            tuple(dict.fromkeys(named)),
-            verdict,
-            tuple(commands),
-            time.monotonic() - started,
-            crashed,
-            broken,
-            tuple(x["launch"] for x in rows if x["outcome"] != "unchecked"),
-            {str(x["launch"]): x["reason"] for x in rows if x["outcome"] == "unchecked"},
+            named=tuple(dict.fromkeys(named)),
+            kind=findings[0]["kind"] if findings else "",
+            verdict=document.get("headline") or ended.errors[-500:],
+            suspects={str(x["launch"]): x["reason"] for x in document.get("suspects", ())},
+            command=" ".join(["rewriter", *command]),
+            seconds=time.monotonic() - started,
+            runs=len(document.get("runs", ())),
+            dump=recorded[-1] if recorded else "",
+            broken=ended.errors[-1500:] if "CppCompileError" in ended.errors else "",
+            failed="" if document else ended.errors[-1500:],
         )
+
+    def checked(self, program: Program, dump: str, folder: Path) -> set[int]:
+        """The launches of a dump that can be checked without a reference."""
+        ended = self.run(program, ["verify", dump, "--json"], folder)
+        rows = (ended.document or {}).get("launches", ())
+        return {x["launch"] for x in rows if x["outcome"] != "unchecked"}
 
 
 def warm_python() -> tuple[str, Any]:

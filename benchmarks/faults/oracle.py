@@ -41,6 +41,8 @@ def results(dump: Path) -> Results:
     found: Results = {}
     for run in open_dump(dump).runs[:1]:
         for step, rows in run.walk():
+            if step.launch is None:
+                continue
             found[step.launch, step.iteration] = run, received.written(rows)
     return found
 

@@ -15,6 +15,7 @@ from benchmarks.faults.oracle import Changed
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
 SAME, ROUNDING, BROKEN = "changes nothing", "within rounding", "does not compile"
 CLEAN, ALARM = "clean", "false alarm"
+_ENDED = ("crash", "hang")
 
 
 def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str:
@@ -22,12 +23,12 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
     if answer.broken:
         return BROKEN
     if fault.harmless:
-        return ALARM if answer.named or answer.crashed else CLEAN
+        return ALARM if answer.says_something or answer.failed else CLEAN
     beyond = [one for one in differences if one.beyond]
     # What no launch reads is in no launch's results: an output that nothing wrote.
     unread = bool(fault.change.order) and not fault.change.culprits
-    if not (beyond or answer.crashed or unread):
-        if answer.named:
+    if not (beyond or answer.kind in _ENDED or answer.failed or unread):
+        if answer.says_something:
             return ALARM if not differences else ROUNDING
         return ROUNDING if differences else SAME
     culprits = set(fault.change.culprits)
@@ -117,18 +118,19 @@ def describe(case: dict[str, Any], command: str) -> str:
     """A miss or a false alarm, as text for whoever closes it."""
     answer = case["answer"]
     culprits = ", ".join(f"#{x}" for x in case["culprits"]) or "none (its buffers are outputs)"
-    why = {str(x): answer["unchecked"].get(str(x), "") for x in case["culprits"]}
+    why = {str(x): answer["suspects"].get(str(x), "") for x in case["culprits"]}
     lines = [
         f"# {case['name']}: {case['outcome']}",
         f"artifact: {case['artifact']} ({case['form']}), launch #{case['launch']} {case['kernel']}",
         f"fault: {case['kind']}: {case['what']}",
         f"culprits: {culprits}",
-        f"named: {answer['named']}",
+        f"named: {answer['named']} ({answer['kind'] or 'nothing'})",
         f"verdict: {answer['verdict']}",
         *(f"#{launch} unchecked: {reason}" for launch, reason in why.items() if reason),
         f"results that changed: {case['changed']}",
         f"run: {command}",
-        *(f"asked: {one}" for one in answer["commands"]),
+        f"asked: {answer['command']}",
+        *([f"failed: {answer['failed']}"] if answer["failed"] else []),
         "",
         "```diff",
         case["diff"].rstrip(),

@@ -38,13 +38,17 @@ class Kind(ABC):
     def changes(self, target: Target) -> Iterator[Change]:
         """All ways to plant it at this launch."""
 
+    def changes_at(self, launch: Launch, source: Source) -> list[Change]:
+        """All ways to plant it at a launch of a source."""
+        return list(self.changes(Target(source, launch)))
+
     def applies(self, launch: Launch, source: Source) -> bool:
         """Whether it can be planted at this launch."""
         return next(self.changes(Target(source, launch)), None) is not None
 
     def plant(self, launch: Launch, source: Source, seed: int) -> Change:
         """One of the ways, drawn by `seed`. Raises `IndexError` where it does not apply."""
-        return random.Random(seed).choice(list(self.changes(Target(source, launch))))
+        return random.Random(seed).choice(self.changes_at(launch, source))
 
 
 Replacement = Callable[[re.Match[str]], "tuple[str, str] | None"]

@@ -1,0 +1,408 @@
+"""The kinds of faults that `benchmarks.faults` plants: the source before and after, and the same
+corpus for the same seed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.corpus import controls, corpus
+from benchmarks.faults.kinds import CONTROLS, KINDS
+from benchmarks.faults.kinds.base import Kind
+from benchmarks.faults.source import Source, read
+
+ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
+CPU = ARTIFACTS / "cpu-torch2.13"
+CUDA = ARTIFACTS / "cuda-torch2.11"
+
+_PYTHON = """\
+# AOT ID: ['0_inference']
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.select_algorithm import extern_kernels
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+async_compile = AsyncCompile()
+
+
+cpp_fused_0 = async_compile.cpp_pybinding(['const float*', 'const float*', 'float*'], r'''
+extern "C"  void  kernel(const float* in_ptr0,
+                       const float* in_ptr1,
+                       float* out_ptr0)
+{
+    KERNEL
+}
+''')
+
+
+triton_poi_fused_1 = async_compile.triton('triton_poi_fused_1', '''
+import triton
+import triton.language as tl
+@triton.jit
+def triton_poi_fused_1(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    TRITON
+''', device_str='cuda')
+
+
+async_compile.wait(globals())
+del async_compile
+
+def call(args):
+    arg0_1, arg1_1 = args
+    args.clear()
+    WRAPPER
+    return (buf9, )
+"""
+# How the launches of kernels stand in the wrapper; there are no others in rows about kernels.
+_LAUNCHES = """\
+buf0 = empty_strided_cpu((8, 8), (8, 1), torch.float32)
+cpp_fused_0(arg0_1, arg1_1, buf0)
+triton_poi_fused_1.run(arg0_1, buf0, 64, stream=stream0)"""
+_LOOP = (
+    "for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>({}L); "
+    "x1+=static_cast<int64_t>({}L))"
+)
+_EMPTY = "empty_strided_cpu((8, 8), (8, 1), torch.float32)"
+_TWO = (
+    "\n".join(f"buf{n} = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf{n})" for n in (0, 1))
+    + f"\nbuf9 = {_EMPTY}"
+)
+_LOAD = "auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr0 + static_cast<int64_t>({}), {});"
+_FULL, _PART = "static_cast<int64_t>(16)", "static_cast<int64_t>(5L)"
+_VECTORS = _LOAD.format("x1", _FULL) + "\n    auto tmp1 = at::vec::Vectorized<float>(tmp9);\n    "
+
+KIND = {kind.name: kind for kind in (*KINDS, *CONTROLS)}
+
+# A kind, the text of a kernel or a wrapper, and what becomes of it; None: it does not apply.
+CPP: dict[str, tuple[str, str, str | None]] = {
+    "a copy has no operator": ("wrong operator", "auto tmp1 = tmp0;", None),
+    "one operand": ("swapped operands", "auto tmp1 = tmp0 - tmp0;", None),
+    "a sum commutes": ("swapped operands", "auto tmp2 = tmp0 + tmp1;", None),
+    "a difference does not": ("commuted operands", "auto tmp2 = tmp0 - tmp1;", None),
+    "a full vector": ("wrong mask", _LOAD.format("x1", _FULL), None),
+    "a loop of one step": ("wrong mask", _LOOP.format(16, 16), None),
+    "all terms in one vector": (
+        "dropped reduction tail",
+        "float tmp_acc0 = 0;\n    " + _LOOP.format(16, 16),
+        None,
+    ),
+    "a loop that reduces nothing": ("dropped reduction tail", _LOOP.format(37, 16), None),
+    "rows of one": ("wrong stride", _LOAD.format("x1 + 1L*x0", _FULL), None),
+    "a store has no offset of a read": (
+        "wrong offset",
+        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));",
+        None,
+    ),
+    "zero stays zero": ("wrong constant by 0.1", "auto tmp1 = static_cast<float>(0.0);", None),
+    "an infinity": (
+        "wrong constant by 0.1",
+        "auto tmp1 = -std::numeric_limits<float>::infinity();",
+        None,
+    ),
+    "an integer": ("wrong constant by 0.1", "auto tmp1 = static_cast<int64_t>(7);", None),
+    "integers have no digits to lose": (
+        "lost conversion",
+        "auto tmp0 = in_ptr7[static_cast<int64_t>(x0)];",
+        None,
+    ),
+    "a scalar is no vector": ("half overflow", "auto tmp2 = tmp0 * tmp1;", None),
+    "what is loaded has no operand": (
+        "wrong epilogue",
+        _VECTORS + "tmp0.store(out_ptr0 + static_cast<int64_t>(x1));",
+        None,
+    ),
+    "in place, nothing is uninitialised": (
+        "uninitialised read",
+        "    tmp0.store(in_out_ptr0 + static_cast<int64_t>(x1));",
+        None,
+    ),
+    "a product": ("wrong operator", "auto tmp2 = tmp0 * tmp1;", "auto tmp2 = tmp0 + tmp1;"),
+    "a function": ("wrong operator", "auto tmp2 = tmp0.erf();", "auto tmp2 = tmp0.tanh();"),
+    "a maximum": (
+        "wrong operator",
+        "auto tmp2 = at::vec::maximum(tmp0, tmp1);",
+        "auto tmp2 = at::vec::minimum(tmp0, tmp1);",
+    ),
+    "a difference": ("swapped operands", "auto tmp2 = tmp0 - tmp1;", "auto tmp2 = tmp1 - tmp0;"),
+    "a sum": ("commuted operands", "auto tmp2 = tmp0 + tmp1;", "auto tmp2 = tmp1 + tmp0;"),
+    "a part of a vector": (
+        "wrong mask",
+        _LOAD.format("x1", _PART),
+        _LOAD.format("x1", "static_cast<int64_t>(4L)"),
+    ),
+    "the last of a loop": ("wrong mask", _LOOP.format(8, 1), _LOOP.format(7, 1)),
+    "the first vector": (
+        "wrong mask",
+        _LOOP.format(64, 16),
+        _LOOP.format(64, 16).replace("(0L)", "(16L)"),
+    ),
+    "a bound": ("wrong mask", "auto tmp2 = tmp0 < tmp1;", "auto tmp2 = tmp0 <= tmp1;"),
+    "a tail": (
+        "dropped reduction tail",
+        "float tmp_acc0 = 0;\n    " + _LOOP.format(37, 16),
+        "float tmp_acc0 = 0;\n    " + _LOOP.format(32, 16),
+    ),
+    "a row": (
+        "wrong stride",
+        _LOAD.format("x1 + 16L*x0", _FULL),
+        _LOAD.format("x1 + 15L*x0", _FULL),
+    ),
+    "an element": (
+        "wrong offset",
+        _LOAD.format("x1 + 16L*x0", _FULL),
+        _LOAD.format("x1 + 16L*x0 + 1L", _FULL),
+    ),
+    "a constant": (
+        "wrong constant by 0.01",
+        "auto tmp1 = static_cast<float>(0.5);",
+        "auto tmp1 = static_cast<float>(0.505);",
+    ),
+    "a float that is read": (
+        "lost conversion",
+        "auto tmp0 = in_ptr0[static_cast<int64_t>(x0)];",
+        "auto tmp0 = static_cast<float>(static_cast<at::BFloat16>"
+        "(in_ptr0[static_cast<int64_t>(x0)]));",
+    ),
+    "a vector": (
+        "half overflow",
+        _VECTORS + "auto tmp2 = tmp0 * tmp1;",
+        _VECTORS + "auto tmp2 = at::vec::convert<float>(at::vec::convert<at::Half>("
+        "(tmp0 * tmp1) * at::vec::Vectorized<float>(65504.0f)))"
+        " / at::vec::Vectorized<float>(65504.0f);",
+    ),
+    "an operand is stored": (
+        "wrong epilogue",
+        _VECTORS + "auto tmp2 = tmp0 * tmp9;\n    tmp2.store(out_ptr0 + x1);",
+        _VECTORS + "auto tmp2 = tmp0 * tmp9;\n    tmp0.store(out_ptr0 + x1);",
+    ),
+    "a store that is not there": (
+        "uninitialised read",
+        "out_ptr0[static_cast<int64_t>(x0)] = static_cast<float>(tmp_acc0);",
+        ";",
+    ),
+    "behind the end": (
+        "out-of-bounds store",
+        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1));",
+        "tmp1.store(out_ptr0 + static_cast<int64_t>(x1 + 16L));",
+    ),
+}
+TRITON: dict[str, tuple[str, str, str | None]] = {
+    "a mask of all": ("wrong mask", "xmask = tl.full([XBLOCK], True, tl.int1)[:]", None),
+    "a maximum": ("dropped reduction tail", "tmp1 = triton_helpers.max2(tmp0, 1)", None),
+    "an index": ("wrong operator", "x0 = (xindex % 64)", None),
+    "a difference": ("swapped operands", "tmp2 = tmp0 - tmp1", "tmp2 = tmp1 - tmp0"),
+    "a function": ("wrong operator", "tmp2 = libdevice.exp(tmp1)", "tmp2 = libdevice.expm1(tmp1)"),
+    "a mask": ("wrong mask", "xmask = xindex < xnumel", "xmask = xindex < xnumel - 1"),
+    "a sum": (
+        "dropped reduction tail",
+        "tmp2 = tl.sum(tmp1, 1)[:, None]",
+        "tmp2 = tl.sum(tl.where(r0_index < r0_numel - 1, tmp1, 0), 1)[:, None]",
+    ),
+    "a row": (
+        "wrong stride",
+        "tmp0 = tl.load(in_ptr0 + (r0_1 + 16*x0), xmask)",
+        "tmp0 = tl.load(in_ptr0 + (r0_1 + 15*x0), xmask)",
+    ),
+    "an element": (
+        "wrong offset",
+        "tmp0 = tl.load(in_ptr0 + (x0), xmask)",
+        "tmp0 = tl.load(in_ptr0 + (x0 + 1), xmask)",
+    ),
+    "a conversion": ("lost conversion", "tmp1 = tmp0.to(tl.float32)", "tmp1 = tmp0"),
+    "a constant": (
+        "wrong constant by 0.0001",
+        "tmp3 = tl.full([1], 0.5, tl.float32)",
+        "tmp3 = tl.full([1], 0.50005, tl.float32)",
+    ),
+    "a value that overflows": (
+        "half overflow",
+        "tmp2 = tmp0 * tmp1",
+        "tmp2 = ((tmp0 * tmp1) * 65504.0).to(tl.float16).to(tl.float32) / 65504.0",
+    ),
+    "an operand is stored": (
+        "wrong epilogue",
+        "tmp2 = tmp0 * 2.0\n    tl.store(out_ptr0 + (x0), tmp2, xmask)",
+        "tmp2 = tmp0 * 2.0\n    tl.store(out_ptr0 + (x0), tmp0, xmask)",
+    ),
+    "a store that is not there": (
+        "uninitialised read",
+        "tl.store(out_ptr0 + (x0), tmp0, xmask)",
+        "pass",
+    ),
+    "behind the end": (
+        "out-of-bounds store",
+        "tl.store(out_ptr0 + (x0), tmp0, xmask)",
+        "tl.store(out_ptr0 + (x0 + 16), tmp0, xmask)",
+    ),
+}  # fmt: skip
+WRAPPER: dict[str, tuple[str, str, str | None]] = {
+    "a view of all of it": (
+        "wrong stride",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
+        None,
+    ),
+    "a view of rows in longer rows": (
+        "wrong stride",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 0), out=buf9)",
+        None,
+    ),
+    "a view that begins at the beginning": (
+        "wrong offset",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
+        None,
+    ),
+    "inputs are never released": (
+        "early free",
+        f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)",
+        None,
+    ),
+    "nothing is read later": (
+        "stale reuse",
+        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
+        f"buf9 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf9)",
+        None,
+    ),
+    "launches that are independent": (
+        "reordered launches",
+        f"buf0 = {_EMPTY}\nbuf9 = {_EMPTY}\n"
+        "cpp_fused_0(arg0_1, arg1_1, buf0)\ncpp_fused_0(arg0_1, arg1_1, buf9)",
+        None,
+    ),
+    "a call whose result has no other name": (
+        "missing launch",
+        "buf9 = torch.ops.aten.topk.default(arg0_1, 3)",
+        None,
+    ),
+    "a transposed view": (
+        "wrong stride",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (1, 8), 0), out=buf9)",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (4, 1), 0), out=buf9)",
+    ),
+    "a view of a part": (
+        "wrong offset",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 4), out=buf9)",
+        "extern_kernels.mm(arg0_1, reinterpret_tensor(arg1_1, (8, 4), (12, 1), 0), out=buf9)",
+    ),
+    "alpha": (
+        "wrong constant by 0.1",
+        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)",
+        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1.1, beta=1, out=buf9)",
+    ),
+    "beta": (
+        "wrong epilogue",
+        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=1, out=buf9)",
+        "extern_kernels.addmm(arg0_1, arg1_1, arg1_1, alpha=1, beta=0, out=buf9)",
+    ),
+    "buffers of one layout": (
+        "swapped operands",
+        f"{_TWO}\ncpp_fused_0(buf0, buf1, buf9)",
+        f"{_TWO}\ncpp_fused_0(buf1, buf0, buf9)",
+    ),
+    "memory that is read later": (
+        "stale reuse",
+        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
+        f"buf1 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf1)\ncpp_fused_0(buf0, buf1, buf9)",
+        f"buf0 = {_EMPTY}\ncpp_fused_0(arg0_1, arg1_1, buf0)\n"
+        "buf1 = buf0\ncpp_fused_0(arg0_1, arg1_1, buf1)\ncpp_fused_0(buf0, buf1, buf9)",
+    ),
+    "memory that is read": (
+        "early free",
+        "cpp_fused_0(buf0, arg1_1, buf9)",
+        "buf0.untyped_storage().resize_(0)\ncpp_fused_0(buf0, arg1_1, buf9)",
+    ),
+    "a launch, and what is released after it": (
+        "reordered launches",
+        f"buf0 = {_EMPTY}\n# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf0)\ndel arg0_1\n"
+        f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)",
+        f"buf0 = {_EMPTY}\n"
+        f"buf1 = buf0; del buf0  # reuse\nbuf9 = {_EMPTY}\ncpp_fused_0(buf1, buf1, buf9)\n"
+        "# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf1)\ndel arg0_1",
+    ),
+    "a launch and what is written above it": (
+        "missing launch",
+        f"buf9 = {_EMPTY}\n# Source Nodes: [a]\ncpp_fused_0(arg0_1, arg1_1, buf9)",
+        f"buf9 = {_EMPTY}",
+    ),
+}
+
+
+def _source(kernel: str = "", triton: str = "", wrapper: str = _LAUNCHES) -> Source:
+    text = _PYTHON.replace("KERNEL", kernel).replace("TRITON", triton)
+    lines = "".join(f"    {line}\n" for line in wrapper.splitlines())
+    return Source("made", "python", {"output_code.py": text.replace("    WRAPPER\n", lines)})
+
+
+def _check(kind: Kind, before: Source, after: Source | None) -> None:
+    planted = [
+        before.edited(change.edits).text
+        for launch in before.launches
+        if kind.applies(launch, before)
+        for change in kind.changes_at(launch, before)
+    ]
+    if after is None:
+        assert planted == []
+    else:
+        assert after.text in planted
+
+
+@pytest.mark.parametrize("row", CPP)
+def test_in_a_cpp_kernel(row: str) -> None:
+    name, before, after = CPP[row]
+    _check(KIND[name], _source(before), None if after is None else _source(after))
+
+
+@pytest.mark.parametrize("row", TRITON)
+def test_in_a_triton_kernel(row: str) -> None:
+    name, before, after = TRITON[row]
+    changed = None if after is None else _source(triton=after)
+    _check(KIND[name], _source(triton=before), changed)
+
+
+@pytest.mark.parametrize("row", WRAPPER)
+def test_in_a_wrapper(row: str) -> None:
+    name, before, after = WRAPPER[row]
+    changed = None if after is None else _source(wrapper=after)
+    _check(KIND[name], _source(wrapper=before), changed)
+
+
+def _recorded(root: Path, form: str, *models: str) -> list[Source]:
+    files = {"aoti": ("wrapper.cpp", "kernel.cpp")}.get(form, ("output_code.py",))
+    return [read(model, form, *(root / model / form / file for file in files)) for model in models]
+
+
+def test_the_same_seed_gives_the_same_corpus() -> None:
+    sources = _recorded(CPU, "python", "mlp", "conv") + _recorded(CPU, "cpp_wrapper", "mlp")
+    first, again = corpus(sources, 40, 3), corpus(sources, 40, 3)
+    assert [(x.name, x.difference) for x in first] == [(x.name, x.difference) for x in again]
+    assert [x.difference for x in first] != [x.difference for x in corpus(sources, 40, 4)]
+    assert len({x.difference for x in first}) == 40
+
+
+def test_every_kind_is_planted_in_every_form() -> None:
+    """But for what the models of one form have no place for."""
+    models = ("mlp", "transformer", "scatter")
+    for form in ("python", "cpp_wrapper"):
+        sources = _recorded(CPU, form, *models)
+        kinds = {x.kind for x in corpus(sources, 60, 0)}
+        assert {x.name for x in KINDS} - kinds <= {"dropped reduction tail"}
+    packages = corpus(_recorded(CPU, "aoti", "mlp", "conv", "customop"), 60, 0)
+    missing = {x.name for x in KINDS} - {x.kind for x in packages}
+    assert missing <= {"dropped reduction tail", "stale reuse"}
+    assert any(edit.file == "kernel.cpp" for x in packages for edit in x.change.edits)
+
+
+def test_a_hundred_faults_on_a_gpu_parse() -> None:
+    """Each is one of its own, in Python and in the source of a Triton kernel."""
+    models = ("combo", "conv", "gpt", "mlp", "mlp_dyn", "scatter")
+    sources = _recorded(CUDA, "python", *models)
+    faults = corpus(sources, 120, 0)
+    assert len(faults) == 120
+    assert {x.kind for x in faults} == {x.name for x in KINDS}
+    for fault in faults:
+        ast.parse(fault.changed.text)
+        kernel = fault.changed.kernels.get(fault.source.launches[fault.launch].kernel)
+        if kernel is not None:
+            ast.parse("if 1:\n" + kernel.text.partition("'''")[0])
+    assert len(controls(sources, 10, 0)) == 10

@@ -25,6 +25,7 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
+from rewriter.dump.reading import read_stopped
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.summary import Anomaly
 from rewriter.dump.timing import Timed
@@ -68,7 +69,7 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
     try:
         write_conclusion(run.dump, Conclusion(run.ended, request.blocking, template(request, run)))
         verdicts: tuple[Verdict, ...] = ()
-        if run.ended.code != 0:
+        if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
         verdicts += nonfinite.examine(run.dump, where=where)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
@@ -95,8 +96,10 @@ def show(probed: ProbedRun) -> None:
     if run.interrupted:
         message("interrupted; the cache is as it was")
     elif run.ended.code != 0:
-        message(f"{shlex.join(request.program)}: {run.ended}")
-        if run.placed and not any(verdict.ended for verdict in probed.verdicts):
+        by_probe = run.dump is not None and read_stopped(run.dump) is not None
+        why = ", at the first NaN, as --stop has it" if by_probe else ""
+        message(f"{shlex.join(request.program)}: {run.ended}{why}")
+        if run.placed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")
     for verdict, command in zip(probed.verdicts, probed.following, strict=True):
         message(*verdict_lines(verdict, command))

@@ -90,6 +90,19 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         "without saving",
     )
     group.add_argument(
+        "--allow",
+        metavar="KERNEL:BUFFER",
+        action="append",
+        default=[],
+        help="these values may be NaN or infinite, both patterns, such as '*softmax*:buf3' or "
+        "inputs:arg0_1 (may be repeated; adds the probe nan)",
+    )
+    group.add_argument(
+        "--stop",
+        action="store_true",
+        help="end the program at the first NaN, with exit code 1 (adds the probe nan)",
+    )
+    group.add_argument(
         "--format",
         choices=("text", "upstream"),
         default="text",

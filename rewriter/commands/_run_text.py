@@ -79,7 +79,7 @@ def tell(ran: RunResult, command: str, trace: Path | None) -> None:
         message(f"dump: {from_here(ran.dump)}")
     if trace is not None:
         message(f"trace for Perfetto or chrome://tracing: {from_here(trace)}")
-    ended = "stopped" if ran.ended.stopped else "crashed" if ran.crashed else "ran"
+    ended = "stopped" if ran.ended.stopped or ran.by_probe else "crashed" if ran.crashed else "ran"
     message(f"{ended} in {ran.seconds:.1f} s; to repeat: {command}")
 
 

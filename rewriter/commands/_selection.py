@@ -28,7 +28,9 @@ def selection(
     if arguments.level is not None:
         asked += probes.LEVELS[arguments.level]
     elif not asked and environment:
-        asked += probes.LEVELS[_environment_level()] or [default]
+        asked += probes.LEVELS[_environment_level()] or [_default(arguments, default)]
+    elif not asked:
+        asked.append(_default(arguments, ""))
     names = ",".join(asked)
     if not names.strip(","):
         _refuse_idle_options(arguments)
@@ -48,10 +50,17 @@ def selection(
         args=arguments.which,
         recheck=arguments.recheck,
         max_bytes=arguments.max_bytes or "",
+        allow=arguments.allow,
+        stop=arguments.stop,
     )
     if not any(probes.registry()[name].saves for name in result.probes):
         refuse_idle({"--max-bytes": result.max_bytes}, "only the probe save writes tensors")
     return result
+
+
+def _default(arguments: argparse.Namespace, name: str) -> str:
+    """The probe where none is named: what ends at a NaN, or says which are none, is about NaN."""
+    return "nan" if arguments.stop or arguments.allow else name
 
 
 def environment_kernels() -> str | None:
@@ -102,6 +111,8 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--every": arguments.every,
         "--last": arguments.last,
         "--max-bytes": arguments.max_bytes,
+        "--allow": arguments.allow or None,
+        "--stop": arguments.stop,
         "--format": arguments.format != "text",
     }
     if idle := [name for name, value in given.items() if value not in (None, False)]:

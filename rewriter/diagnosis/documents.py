@@ -12,6 +12,7 @@ from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import (
     Held,
+    NonFiniteOrigin,
     Producer,
     SavedValue,
     Verdict,
@@ -73,6 +74,9 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
         VerdictState,
         Meta(description="Of a crash: where the record stops. Of NaN: who made them"),
     ]
+    origin: Annotated[
+        NonFiniteOrigin | None, Meta(description="Where the NaN or infinities are from")
+    ]
     ended: Annotated[EndedStatus | None, Meta(description="null of NaN")]
     rank: Count
     run: str
@@ -122,6 +126,7 @@ def verdict_entry(verdict: Verdict) -> VerdictEntry:
     return VerdictEntry(
         headline=verdict.headline,
         state=verdict.state,
+        origin=verdict.origin,
         ended=None if verdict.ended is None else ended_status(verdict.ended),
         rank=verdict.rank,
         run=verdict.run,

@@ -1,9 +1,9 @@
 """Tells from a dump where its first NaN is from: which launch made it, of what, and whether of
-infinities that an earlier launch made.
+infinities that an earlier launch made; or where infinities are from that nothing absorbed.
 
 An infinity by itself is no fault: attention masks with it. It is the cause of a NaN where the
 launch that made the NaN read it, as far as the data flow tells, and a launch had computed it from
-finite numbers.
+finite numbers (`rewriter.dump.infinities`). What `--allow` named is no finding.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.training import Forward
 from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
-from rewriter.dump import dataflow
-from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
+from rewriter.dump import dataflow, infinities
+from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow, finite
 from rewriter.dump.rows import NonFinite as What
+from rewriter.runtime.allowed import Allowed
 
 _ANY_NAN = re.compile(rb'"nan":\s*[1-9]')
 _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
@@ -33,19 +34,29 @@ Where = Callable[[Path, TensorRow, What], str]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the first NaN of a run is: the step, and how it is known; `overflow` is the step that
-    made infinities which became it, `None` if there is none."""
+    """Where the first NaN of a run is, or the first infinities that nothing absorbs (`infinite`):
+    the step, and how it is known.
+
+    `overflow` is the step that made infinities which became it, `None` if there is none; `allowed`
+    the one that made NaN which are allowed there, where the step only passes those on.
+    """
 
     state: NonFiniteState
     node: FlowNode
     rows: tuple[TensorRow, ...]
     overflow: FlowNode | None = None
     overflow_rows: tuple[TensorRow, ...] = ()
+    allowed: FlowNode | None = None
 
 
 def examine(dump: Path, *, where: Where | None = None) -> tuple[Verdict, ...]:
     """The verdict of the first NaN in a dump: one, or two where infinities were its cause, the
-    earlier launch first. Empty if there is none.
+    earlier launch first. Without a NaN, that of the first infinities which a launch computed and
+    no later one absorbs. Empty if there is none either. `Verdict.origin` tells what was made from
+    what came in and what was passed on.
+
+    What the dump's `--allow` named is no finding, and where its program was ended by `--stop` the
+    verdict is that of what ended it. `where` says where in a saved tensor the values lie.
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
@@ -57,10 +68,11 @@ def of_dump(
 ) -> tuple[Verdict, ...]:
     """As `examine`, of a dump that was opened: the first call, in order, that has a NaN, of all or
     of those named."""
-    runs = dump.runs if among is None else among
-    for run in sorted(runs, key=lambda run: (run.number, run.rank)):
-        if (origin := origin_of(run)) is not None:
-            return _Witness(dump, run, origin, where).verdicts()
+    runs = sorted(dump.runs if among is None else among, key=lambda run: (run.number, run.rank))
+    for look in (origin_of, infinite_origin_of):
+        for run in runs:
+            if (origin := look(run, dump.allowed)) is not None:
+                return _Witness(dump, run, origin, where).verdicts()
     return ()
 
 
@@ -68,11 +80,21 @@ def overflow_of(run: RunDump) -> Origin | None:
     """The origin of the first NaN of one call if that is infinities which a launch computed."""
     if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
         return None
-    origin = origin_of(run)
+    origin = origin_of(run, Allowed(run.manifest.allow))
     return None if origin is None or origin.overflow is None else origin
 
 
-def origin_of(run: RunDump) -> Origin | None:
+def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
+    """Where the first infinities of one call are that a launch computed and none absorbs."""
+    if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
+        return None
+    flow = Flow(run)
+    for node in infinities.remaining(flow, len(run.steps), allowed):
+        return Origin("infinite", node, infinities.held(flow, node, allowed))
+    return None
+
+
+def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
     """Where the first NaN of one call is, `None` if it has none."""
     # Most files have none, and they may be long.
     if not _ANY_NAN.search((run.path / EVENTS).read_bytes()):
@@ -80,16 +102,35 @@ def origin_of(run: RunDump) -> Origin | None:
     flow = Flow(run)
     for node in flow.nodes[: len(run.steps)]:
         rows = flow.rows(node)
-        written = _holding(dataflow.results(rows), "nan")
-        read = _holding(dataflow.reads(rows), "nan")
+        kernel = "" if node.step.launch is None else node.step.kernel
+        written = _holding(dataflow.results(rows), "nan", kernel, allowed)
+        read = _holding(dataflow.reads(rows), "nan", kernel, allowed)
         if node.step.launch is None:
             if written:
                 return Origin("given", node, written)
-        elif read:
+            continue
+        passed = [_allowed_maker(flow, node, row, allowed) for row in read]
+        if read and None in passed:
             return Origin("read", node, read)
-        elif written:
+        if written and passed:
+            return Origin("passed", node, written, allowed=passed[0])
+        if written:
             return _written(run, flow, node, rows, written)
     return None
+
+
+def _allowed_maker(flow: Flow, node: FlowNode, row: TensorRow, allowed: Allowed) -> FlowNode | None:
+    """Who made the NaN that a launch read, if they are allowed there."""
+    makers = []
+    for source in node.given.get(row.arg.partition("[")[0], node.given.get(row.arg, ())):
+        maker, made = flow.nodes[source.step], flow.origin(source)
+        if made is None or not made.nan:
+            continue
+        kernel = "" if maker.step.launch is None else maker.step.kernel
+        if not allowed.covers(kernel, made.arg):
+            return None
+        makers.append(maker)
+    return makers[0] if makers else None
 
 
 def _written(
@@ -103,11 +144,10 @@ def _written(
     known = measured or _is_known(flow, node, rows)
     known = known and not unrecorded(run, flow, node)
     origin = Origin("made" if known else "wrote", node, held)
-    maker = next(_makers(flow, node), None)
+    maker = next(infinities.makers(flow, node), None)
     if maker is None:
         return origin
-    infinite = _holding(dataflow.results(flow.rows(maker)), "inf")
-    return replace(origin, overflow=maker, overflow_rows=infinite)
+    return replace(origin, overflow=maker, overflow_rows=infinities.held(flow, maker))
 
 
 def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
@@ -120,42 +160,14 @@ def _is_known(flow: Flow, node: FlowNode, rows: Sequence[EventRow]) -> bool:
     return bool(given)
 
 
-def _makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
-    """The launches that computed the infinities which a launch read, from finite numbers."""
-    seen: set[int] = set()
-    waiting = [node]
-    while waiting:
-        for source in _infinite(flow, waiting.pop()):
-            maker = flow.nodes[source.step]
-            if source.step in seen or maker.step.launch is None:
-                continue
-            seen.add(source.step)
-            if list(_infinite(flow, maker)) or _reads_infinity(flow, maker):
-                waiting.append(maker)
-            elif dataflow.computes(flow.rows(maker)):
-                yield maker
-
-
-def _infinite(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
-    """Who wrote the infinities that a launch read."""
-    given = {row.arg: row for row in dataflow.given(flow.rows(node))}
-    for name, sources in node.given.items():
-        row = given.get(name)
-        # What it updates is only known from before it; otherwise from whoever wrote it.
-        known = row is not None and (row.phase == "before" or row.role == "in")
-        for source in sources:
-            if known and not (row and row.inf):
-                continue
-            if (written := flow.origin(source)) and written.inf:
-                yield source
-
-
-def _reads_infinity(flow: Flow, node: FlowNode) -> bool:
-    return bool(_holding(dataflow.reads(flow.rows(node)), "inf"))
-
-
-def _holding(rows: Sequence[EventRow], what: What) -> tuple[TensorRow, ...]:
-    return tuple(row for row in dataflow.tensors(rows) if row.count(what))
+def _holding(
+    rows: Sequence[EventRow], what: What, kernel: str, allowed: Allowed
+) -> tuple[TensorRow, ...]:
+    return tuple(
+        row
+        for row in dataflow.tensors(rows)
+        if row.count(what) and not allowed.covers(kernel, row.arg)
+    )
 
 
 class _Witness:
@@ -169,7 +181,10 @@ class _Witness:
 
     def verdicts(self) -> tuple[Verdict, ...]:
         origin = self._origin
-        made = self._verdict(origin.node, origin.state, origin.rows, "nan")
+        what: What = "inf" if origin.state == "infinite" else "nan"
+        made = self._verdict(origin.node, origin.state, origin.rows, what)
+        if origin.allowed is not None:
+            made = replace(made, cause=Producer.of(origin.allowed.place, None))
         if origin.overflow is None:
             return (replace(made, notes=tuple(self._notes(made))),)
         cause = Producer.of(origin.overflow.place, next(iter(origin.overflow_rows), None))
@@ -265,6 +280,14 @@ class _Witness:
                     "The call before it was not recorded (--calls, --last): the NaN may be of an "
                     "earlier one."
                 )
+        elif verdict.state == "infinite":
+            yield from _overflow(self._origin.rows)
+            yield (
+                "No later launch that was recorded makes finite numbers of them, as softmax does "
+                "of a mask: they are in what the call returns, or in what nobody reads."
+            )
+        elif verdict.state == "passed":
+            yield "They are allowed where they were made, and not here: --allow names values."
         elif verdict.state == "read":
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
         yield from _domains(verdict, read)
@@ -304,7 +327,7 @@ _DOMAINS = (
 
 def _domains(verdict: Verdict, read: Sequence[tuple[VerdictArgument, TensorRow]]) -> Iterator[str]:
     """Where the kernel computes what is NaN for some of what it read."""
-    if verdict.state not in ("made", "wrote") or verdict.cause is not None:
+    if verdict.state not in ("made", "wrote", "infinite") or verdict.cause is not None:
         return
     words = {
         word for name in (verdict.kernel, *verdict.origins) for word in re.split(r"[._]", name)

@@ -26,7 +26,21 @@ StoppedState = Literal["running", "begun", "faulted", "earlier", "after", "over"
 # `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
 # that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
 # read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
-NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given"]
+# `passed`: it passed on NaN that are allowed where they were made. `infinite`: without any NaN, it
+# made infinities that nothing absorbs.
+NonFiniteState = Literal["overflowed", "made", "wrote", "read", "given", "passed", "infinite"]
+# Where values that are not finite are from: `unknown` where what the launch was given was not
+# recorded.
+NonFiniteOrigin = Literal["made here", "passed on", "came in", "unknown"]
+_ORIGINS: dict[str, NonFiniteOrigin] = {
+    "overflowed": "made here",
+    "made": "made here",
+    "infinite": "made here",
+    "wrote": "unknown",
+    "read": "passed on",
+    "passed": "passed on",
+    "given": "came in",
+}
 VerdictState = StoppedState | NonFiniteState
 
 _LISTED = 3
@@ -215,6 +229,11 @@ class Verdict:
         )
 
     @property
+    def origin(self) -> NonFiniteOrigin | None:
+        """Where the NaN or the infinities are from: `None` of a crash."""
+        return _ORIGINS.get(self.state)
+
+    @property
     def label(self) -> str:
         if self.launch is None:
             return "the inputs of the call"
@@ -272,6 +291,11 @@ class Verdict:
                 f"{launch} makes infinities ({held}), which {self.effect.place} turns into the "
                 "first NaN"
             )
+        if self.state == "infinite":
+            return f"{launch} makes infinities that nothing absorbs: {held}"
+        if self.state == "passed":
+            assert self.cause is not None
+            return f"{launch} passes on NaN that are allowed in {self.cause.place}: {held}"
         if self.state == "given":
             return f"the first NaN is in the inputs of {self.piece or 'the call'}: {held}"
         if self.state == "read":

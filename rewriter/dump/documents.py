@@ -26,8 +26,9 @@ class FingerprintName(Struct, frozen=True, kw_only=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`manifest.json`: what the first process to write the dump was. `inputs` and `seed` are of a
-    wrapper that `rewriter run` ran by itself."""
+    """`manifest.json`: what the first process to write the dump was. `allow` names values that may
+    be NaN or infinite (`--allow`). `inputs` and `seed` are of a wrapper that `rewriter run` ran by
+    itself."""
 
     format: Literal["rewriter.dump"] | UnsetType = UNSET
     version: int | UnsetType = UNSET
@@ -35,6 +36,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str | UnsetType = UNSET
     rewriter: str | UnsetType = UNSET
     probes: tuple[str, ...] | UnsetType = UNSET
+    allow: tuple[str, ...] = ()
     torch: str | UnsetType = UNSET
     device: str | UnsetType = UNSET
     command: str | UnsetType = UNSET
@@ -132,6 +134,22 @@ class ProcessesFile(Struct, frozen=True, kw_only=True):
     format: Literal["rewriter.processes"] = "rewriter.processes"
     version: int = 1
     processes: dict[str, ProcessFacts]
+
+
+class StoppedFile(Struct, frozen=True, kw_only=True):
+    """`stopped.json`: the first NaN, at which the program was ended, as `--stop` asks for.
+
+    `run` is the call of the dump, `launch` the launch that wrote it, `null` for the inputs of the
+    call, and `arg` the value.
+    """
+
+    format: Literal["rewriter.stopped"] = "rewriter.stopped"
+    version: int = 1
+    run: str = ""
+    pid: int = 0
+    launch: Count | None = None
+    kernel: str = ""
+    arg: str = ""
 
 
 class EndedStatus(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
-from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
+from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
@@ -37,8 +37,10 @@ from rewriter.dump.rows import (
     read,
     read_row,
 )
+from rewriter.runtime.allowed import Allowed
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
+STOPPED = "stopped.json"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
@@ -255,6 +257,11 @@ class Dump:
     runs: tuple[RunDump, ...]
 
     @property
+    def allowed(self) -> Allowed:
+        """The values that may be NaN or infinite."""
+        return Allowed(self.manifest.allow)
+
+    @property
     def caveat(self) -> str:
         """What holds for all findings in this dump: that the inputs were random; else empty."""
         if self.manifest.inputs != "random":
@@ -263,6 +270,23 @@ class Dump:
             "The inputs were random, made by the wrapper's own get_args(): a program may never "
             "give it such."
         )
+
+
+def read_stopped(dump: Path) -> StoppedFile | None:
+    """The NaN at which the program of a dump was ended, as `--stop` asks for; `None` if it was not.
+
+    Of a part of a dump, that of the whole.
+    """
+    for directory in (dump, *dump.absolute().parents[:2]):
+        if (directory / MANIFEST).is_file():
+            try:
+                content = json_text.parse_object(
+                    limits.read(directory / STOPPED, limits.JSON_BYTES)
+                )
+                return read(content, StoppedFile)
+            except (OSError, ValueError):
+                return None
+    return None
 
 
 def is_recorded(dump: Path) -> bool:

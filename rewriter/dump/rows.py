@@ -93,11 +93,13 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     """A tensor. `dtype` is torch's name, such as `float32`; `stride` counts elements.
 
     The statistics are unset where it was not measured: `numel` elements, of which `nan` are NaN and
-    `inf` infinite; the others are over the finite elements, of the magnitude where `of` says so (of
-    complex numbers). `fingerprint` tells the elements from others, as the manifest names it;
-    `sha256` does so in a dump of an earlier version. `file` is the path of the saved tensor in the
-    directory of the call, which may be missing where the program was killed; `unsaved` is why there
-    is none. `unexpected` says how an input is not what the wrapper was compiled for.
+    `inf` infinite, `neginf` of them -Inf; of a type of 16 or 8 bits, `near_limit` are more than
+    half of its largest number. The others are over the finite elements, of the magnitude where `of`
+    says so (of complex numbers). `fingerprint` tells the elements from others, as the manifest
+    names it; `sha256` does so in a dump of an earlier version. `file` is the path of the saved
+    tensor in the directory of the call, which may be missing where the program was killed;
+    `unsaved` is why there is none. `unexpected` says how an input is not what the wrapper was
+    compiled for.
     """
 
     dtype: str
@@ -111,6 +113,8 @@ class TensorRow(ValueRow, frozen=True, kw_only=True, omit_defaults=True):
     std: Statistic | UnsetType = UNSET
     nan: Count | UnsetType = UNSET
     inf: Count | UnsetType = UNSET
+    neginf: Count = 0
+    near_limit: Count = 0
     of: Literal["value", "magnitude"] = "value"
     fingerprint: str = ""
     sha256: str = ""

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Literal
 
 from rewriter.core.errors import RewriterError
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, infinities
 from rewriter.dump.reading import InputRow, RunDump, RunStep, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.runtime.allowed import Allowed
 
 Kind = Literal["nan", "inf", "unexpected"]
 _KINDS: tuple[Kind, ...] = ("nan", "inf", "unexpected")
-_INPUTS = "inputs"  # where the inputs of a call are, which is no scope
 
 
 @dataclass(frozen=True)
 class Anomaly:
-    """The first value that holds a NaN, or an infinity that a launch computed, or the first input
-    that is not what its wrapper expects: the row of its event."""
+    """The first value that holds a NaN, or an infinity that a launch computed and that nothing
+    absorbed, or the first input that is not what its wrapper expects: the row of its event."""
 
     kind: Kind
     artifact: str
@@ -46,54 +46,47 @@ def summarise(dump: Path) -> DumpSummary:
     calls: Counter[str] = Counter()
     first: dict[Kind, Anomaly] = {}
     launches = 0
-    for run in sorted(open_dump(dump).runs, key=lambda run: (run.number, run.rank)):
+    recorded = open_dump(dump)
+    for run in sorted(recorded.runs, key=lambda run: (run.number, run.rank)):
         calls[run.artifact] += 1
-        floating = _Floating(run)
+        has_infinities = False
         for step, rows in _sound(run):
             launches += step.launch is not None
-            computes = floating.computes(step, rows)
-            for kind, row in _anomalies(rows, computes=computes):
+            for kind, row in _anomalies(step, rows, recorded.allowed):
                 first.setdefault(kind, Anomaly(kind, run.artifact, run.name, row))
+            has_infinities |= any(isinstance(row, TensorRow) and row.inf for row in rows)
+        if has_infinities and "inf" not in first:
+            for infinite in _infinities(run, recorded.allowed):
+                first.setdefault("inf", Anomaly("inf", run.artifact, run.name, infinite))
     return DumpSummary(calls, launches, tuple(first[kind] for kind in _KINDS if kind in first))
 
 
-class _Floating:
-    """Which memory of one call holds numbers that may be infinite, as far as it was recorded."""
-
-    def __init__(self, run: RunDump) -> None:
-        self._run = run
-        self._memory: set[tuple[str, str]] = set()
-
-    def computes(self, step: RunStep, rows: Sequence[EventRow]) -> bool:
-        """As `dataflow.computes`, also where what a launch was given was recorded when it was made,
-        and not once more where it is read."""
-        facts = self._run.launch_row(step.launch)
-
-        def place(name: str, scope: str) -> tuple[str, str]:
-            name = dataflow.variable(name)
-            return scope, facts.buffers.get(name, name)
-
-        found = dataflow.computes(rows) or any(
-            place(name, scope) in self._memory
-            for _, name, *_ in facts.reads
-            for scope in (facts.scope, _INPUTS)
-        )
-        scope = _INPUTS if step.launch is None else facts.scope
-        made = (row for row in dataflow.tensors(dataflow.results(rows)) if row.is_floating)
-        self._memory.update(place(row.arg, scope) for row in made)
-        return found
-
-
-def _anomalies(rows: Sequence[EventRow], *, computes: bool) -> Iterator[tuple[Kind, InputRow]]:
-    """What the rows of one step show. Masks are made of infinities, and come in as inputs."""
+def _anomalies(
+    step: RunStep, rows: Sequence[EventRow], allowed: Allowed
+) -> Iterator[tuple[Kind, InputRow]]:
+    """What the rows of one step show."""
+    kernel = "" if step.launch is None else step.kernel
     for row in rows:
-        if isinstance(row, TensorRow):
-            if row.nan:
-                yield "nan", row
-            if row.inf and row.is_result and computes:
-                yield "inf", row
+        if isinstance(row, TensorRow) and row.nan and not allowed.covers(kernel, row.arg):
+            yield "nan", row
         if isinstance(row, InputRow) and row.unexpected:
             yield "unexpected", row
+
+
+def _infinities(run: RunDump, allowed: Allowed) -> Iterator[TensorRow]:
+    """The first infinities that a launch computed and that nothing absorbed, or that became NaN."""
+    with suppress(RewriterError):
+        flow = dataflow.Flow(run)
+        steps = len(run.steps)
+        nan = next((x for x in flow.nodes[:steps] if _writes_nan(flow, x)), None)
+        found = [] if nan is None else list(infinities.makers(flow, nan))
+        found += infinities.remaining(flow, steps, allowed)
+        for node in sorted(found, key=lambda node: node.step.position)[:1]:
+            yield infinities.held(flow, node)[0]
+
+
+def _writes_nan(flow: dataflow.Flow, node: dataflow.FlowNode) -> bool:
+    return any(row.nan for row in dataflow.tensors(dataflow.results(flow.rows(node))))
 
 
 def _sound(run: RunDump) -> Iterator[tuple[RunStep, list[EventRow]]]:

@@ -28,7 +28,7 @@ class RunResult:
     `random_globals` were filled with random values because only Inductor's loader knows theirs.
     `inputs` says where its inputs are from, and `replayed`, of a recorded call, of each output
     whether it is `equal` to the recorded one, bit for bit, `differs`, is `unknown`, or a `value`
-    that is no tensor.
+    that is no tensor. `by_probe` is true where a probe ended it, as `--stop` asks for.
     """
 
     path: Path
@@ -42,6 +42,7 @@ class RunResult:
     ended: ExitStatus
     inputs: Inputs = "random"
     replayed: tuple[Replayed, ...] = ()
+    by_probe: bool = False
 
     @property
     def message(self) -> str:
@@ -70,8 +71,8 @@ class RunResult:
 
     @property
     def crashed(self) -> bool:
-        """Whether it did not come to its end."""
-        return self.ended.code != 0
+        """Whether it did not come to its end, and no probe ended it."""
+        return self.ended.code != 0 and not self.by_probe
 
     @property
     def unexpected(self) -> tuple[Json, ...]:

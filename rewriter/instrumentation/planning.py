@@ -294,6 +294,8 @@ def _options(record: OptionsRecord, sha256: str, located: Located, selection: Se
         "args": probes.which(selection),
         "recheck": selection.recheck,
         "max_bytes": selection.max_bytes,
+        "allow": list(selection.allow),
+        "stop": selection.stop,
         "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
     }
 

@@ -30,6 +30,8 @@ def select(
     args: Which | None = None,
     recheck: bool = False,
     max_bytes: str = "",
+    allow: str | Iterable[str] = (),
+    stop: bool = False,
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
 
@@ -40,9 +42,14 @@ def select(
     also what is known not to have been written since it was measured. `save` writes up to
     `max_bytes`, such as `"10G"`, in each process.
 
+    `allow` names values that may be NaN or infinite: `"KERNEL:BUFFER"`, both patterns, with
+    `inputs` as the kernel for the inputs of a call. With `stop`, the program ends at the first NaN
+    that is not allowed, with exit code 1. Both are of the probe `nan`, which they add.
+
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
-    names = probes.check(_listed(probe))
+    wanted = list(_listed(probe))
+    names = probes.check([*wanted, "nan"] if wanted and (allow or stop) else wanted)
     if not names:
         raise no_probes()
     return Selection(
@@ -61,7 +68,24 @@ def select(
         args,
         recheck,
         check_bytes(max_bytes),
+        check_allowed(_listed(allow)),
+        stop,
     )
+
+
+def check_allowed(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Patterns of values that may be NaN or infinite. What has not both parts is an error."""
+    result = tuple(patterns)
+    for pattern in result:
+        kernel, _, name = pattern.rpartition(":")
+        if not (kernel and name) or "; " in pattern:
+            raise RewriterError(
+                "bad-allow",
+                f"--allow {pattern!r} is no KERNEL:BUFFER",
+                hint="Write both, such as 'cpp_fused_softmax_0:buf3' or '*softmax*:*'; "
+                "'inputs:arg0_1' is an input of the call.",
+            )
+    return result
 
 
 def check_roles(names: Iterable[str]) -> tuple[Role, ...]:

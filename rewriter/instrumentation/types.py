@@ -21,7 +21,8 @@ class Selection:
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. With `recheck`, a value that is known not to have been written since it was
     measured is read again. `max_bytes` is how much `save` writes, as `rewriter/runtime/sizes.py`
-    reads it.
+    reads it. `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has
+    it; with `stop` the probe `nan` ends the program at the first NaN that is not allowed.
     """
 
     probes: tuple[str, ...]
@@ -37,6 +38,8 @@ class Selection:
     args: Which | None = None
     recheck: bool = False
     max_bytes: str = ""
+    allow: tuple[str, ...] = ()
+    stop: bool = False
 
 
 @dataclass(frozen=True)

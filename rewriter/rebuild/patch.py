@@ -286,6 +286,8 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "args": probes.which(selection),
         "recheck": selection.recheck,
         "max_bytes": selection.max_bytes,
+        "allow": list(selection.allow),
+        "stop": selection.stop,
         "chosen": chosen_text(selection),
         "models": {
             one.model.name: {

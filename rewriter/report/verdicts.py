@@ -10,7 +10,7 @@ from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
 from rewriter.diagnosis.nonfinite import Where
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.reading import Dump, RunDump, read_stopped
 from rewriter.execution.dumped_wrappers import selection_of
 from rewriter.report.types import Finding
 
@@ -25,7 +25,7 @@ def of_dump(
     conclusion = read_conclusion(dump.path)
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
-        stopped = conclusion.ended.code != 0
+        stopped = conclusion.ended.code != 0 and read_stopped(dump.path) is None
     conclusion = conclusion or _UNKNOWN
     made: tuple[Verdict, ...] = ()
     if stopped:

@@ -124,6 +124,7 @@ class DumpWriter:
             "sha256": self._options["sha256"],
             "rewriter": self._options["version"],
             "probes": self._options["probes"],
+            **({"allow": allow} if (allow := self._options.get("allow")) else {}),
             "fingerprint": {"name": NAME, "version": VERSION},
             "torch": torch.__version__,
             "device": _device(),

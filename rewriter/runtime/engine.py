@@ -19,7 +19,7 @@ from .cache_directory import cache_directory
 from .engine_library import EngineLibrary, EngineUnavailable, kernel_source, load
 from .statistics import Statistics
 
-MEASURED = struct.Struct("=4q2Q2d2Q")
+MEASURED = struct.Struct("=4q2Q2d2Qq")
 """`Measured` of `cpp/engine/measured.h`."""
 
 _LAYOUT = struct.Struct("@iiqPPi")
@@ -239,7 +239,7 @@ def measure_by_operators(tensor: Tensor) -> Measurement:
 
 def decode(row: tuple[Any, ...], dtype: torch.dtype, numel: int) -> Measurement:
     """The measurement of a tensor from its `Measured`, unpacked."""
-    finite, nan, positive, negative, low, high, mean, deviation, first, second = row
+    finite, nan, positive, negative, low, high, mean, deviation, first, second, near = row
     text = f"{first:016x}{second:016x}"
     if finite == -1:
         return Measurement(None, text)
@@ -249,7 +249,7 @@ def decode(row: tuple[Any, ...], dtype: torch.dtype, numel: int) -> Measurement:
         return Measurement(none, text)
     lowest, highest = statistics.decode_extremes(dtype, low, high)
     spread = deviation if finite > 1 else None
-    known = Statistics(numel, lowest, highest, mean, spread, nan, positive, negative, of)
+    known = Statistics(numel, lowest, highest, mean, spread, nan, positive, negative, of, near)
     return Measurement(known, text)
 
 

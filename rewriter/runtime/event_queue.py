@@ -40,6 +40,7 @@ class EventQueue:
         self._collected = function("collected", handle, handle, ctypes.POINTER(size))
         self._problem = function("problem", number, number)
         self._device_problem = function("device_problem", text)
+        self._finding = function("finding", text)
 
     def open(self, lines: int, rows: int, is_prompt: bool, start: bytes) -> int:
         """A call of a wrapper, by its descriptors; `start` begins its lines, and if it is prompt, a
@@ -70,6 +71,15 @@ class EventQueue:
             about, _, why = problem.decode("utf-8", "replace").partition("\n")
             found.append((about, why))
         return found
+
+    def finding(self) -> tuple[int, str, str] | None:
+        """The first NaN of a plan that stops, since this was called last: the launch, -1 for the
+        inputs, the value, and how many elements of it."""
+        text = self._finding()
+        if not text:
+            return None
+        launch, name, count = text.decode("utf-8", "replace").split("\n")
+        return int(launch), name, count
 
 
 def _message(number: int, more: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from .direct_names import announce
 from .event import Label, ProbedLaunch
 from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
+from .findings import Findings
 from .plans import Plans
 from .printer import Printer
 from .probe_set import ProbeSet
@@ -34,6 +35,7 @@ class FastPaths:
         launches: Mapping[int, ProbedLaunch],
         inputs: tuple[Label, ...],
         calls: Mapping[int, RunningCall],
+        findings: Findings,
         *,
         written: Set[str],
         rechecks: bool,
@@ -43,18 +45,19 @@ class FastPaths:
         self._launches = launches
         self._inputs = inputs
         self._calls = calls
+        self._findings = findings
         self._queue: EventQueue | None = None
         style = printer.style
         self._plans: dict[str, Plans] = {}
         if isinstance(style, Text) and not style.has_values and probes.can_be_queued():
             names = {phase: probes.readers_at(phase) for phase in ("inputs", "before", "after")}
             self._plans = {
-                x: Plans(x, names[x], style, written=written, rechecks=rechecks)
+                x: Plans(x, names[x], style, findings, written=written, rechecks=rechecks)
                 for x in names
                 if names[x]
             }
         # What crashes has said so, and what was measured before is written.
-        self._is_prompt = "names" in probes.names
+        self._is_prompt = "names" in probes.names or findings.stops
 
     def at(self, phase: str, otherwise: Act) -> Act:
         """What to call before or after a launch, with its index and values."""
@@ -162,6 +165,8 @@ class FastPaths:
         if self._queue is not None:
             for about, problem in self._queue.problems():
                 self._printer.warn(about, problem)
+            if (finding := self._queue.finding()) is not None:
+                self._findings.end(self._calls.get(get_ident()), *finding)
 
     def _failed(self, about: str, error: Exception) -> None:
         self._printer.warn(about, f"{type(error).__name__}: {error}")

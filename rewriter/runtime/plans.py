@@ -29,13 +29,14 @@ from .event_queue import LAUNCH, EventQueue, PackedText
 from .rows import base_row, described
 
 if TYPE_CHECKING:
+    from .findings import Findings
     from .running_call import RunningCall
     from .text import Text
 
 _MOST = 1024  # plans of one launch and phase: an argument may have another value at each call
 _TENSORS = (Tensor, torch.nn.Parameter)
 _SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device)
-_PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS = 1, 2, 4, 8
+_PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS, _HEALTH, _STOPS = 1, 2, 4, 8, 16, 32
 _WRITERS = ("triton", "extern_out")  # kinds of launches that free nothing
 _PHASES = {"inputs": 0, "before": 1, "after": 2}
 
@@ -217,7 +218,8 @@ def _fits(value: Any, form: _Form) -> bool:
 class Plans:
     """The plans of one phase of all launches of a wrapper, or of its inputs.
 
-    `probes` are the names of those that act there: `print`, `hash`, or both.
+    `probes` are the names of those that act there, of `print`, `hash` and `nan`; `findings` says
+    what `nan` makes of a value.
     """
 
     def __init__(
@@ -225,6 +227,7 @@ class Plans:
         phase: str,
         probes: Sequence[str],
         style: Text,
+        findings: Findings,
         *,
         written: Set[str] = frozenset(),
         rechecks: bool = False,
@@ -234,6 +237,9 @@ class Plans:
         self._flags = _PRINTS * ("print" in probes) | _FINGERPRINTS * ("hash" in probes)
         if self._flags == _FINGERPRINTS:
             self._flags |= _PRINTS_TENSORS
+        if "nan" in probes:
+            self._flags |= _HEALTH | _STOPS * findings.stops
+        self._findings = findings
         self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
         self._last: dict[int, Plan] = {}
         self._written = written
@@ -382,7 +388,8 @@ class Plans:
         packed.text(title, head, json.dumps(base_row(event))[:-1])
         packed.number(len(event.values))
         for value in event.values:
-            packed.number(value.is_tensor, value.label.role == "in")
+            is_allowed = self._findings.allows(event, value)
+            packed.number(value.is_tensor, value.label.role == "in", is_allowed)
             packed.text(value.label.name, self._style.described(value))
             packed.text(f", {json.dumps(described(value))[1:-1]}")
             if value.dtype is not None:

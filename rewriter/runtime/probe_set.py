@@ -65,11 +65,12 @@ class ProbeSet:
         return [_name(probe) for probe in acting if probe.reads_values]
 
     def can_be_queued(self) -> bool:
-        """Whether what is read is printed and hashed, and nothing else acts where it is."""
+        """Whether what is read is printed, hashed and counted, and nothing else acts where it
+        is."""
         phases = ("inputs", "before", "after")
         readers = {name for phase in phases for name in self.readers_at(phase)}
         return (
-            readers <= {"print", "hash"}
+            readers <= {"print", "hash", "nan"}
             and not any(
                 {_name(probe) for probe in self._acting[phase]} & {"names"}
                 for phase in ("before", "after")

@@ -26,6 +26,7 @@ from .event import Event, Label, Pending, ProbedLaunch, Value, fetch_statistics,
 from .event_queue import drain_queue
 from .expected import read_table
 from .fast_paths import FastPaths, written_names
+from .findings import Findings
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .printer import Printer
@@ -79,12 +80,14 @@ class Recorder:
         self._is_silent = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._findings = Findings(options, self._launches, self._printer)
         self._fast = FastPaths(
             self._probes,
             self._printer,
             self._launches,
             self._inputs,
             self._calls,
+            self._findings,
             written=written_names(launches),
             rechecks=bool(options.get("recheck")),
         )
@@ -134,6 +137,14 @@ class Recorder:
     def about(self, event: Event) -> str:
         """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
         return self._printer.about(event)
+
+    def allows(self, event: Event, value: Value) -> bool:
+        """Whether a value may be NaN or infinite there: the user named it in `--allow`."""
+        return self._findings.allows(event, value)
+
+    def stop_at(self, event: Event, value: Value) -> None:
+        """End the program once the event is written, if the user wants that at a NaN (`--stop`)."""
+        self._findings.stop_at(event, value)
 
     def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
         """Act when the call is over, or so much is waiting that the device is waited for."""
@@ -383,7 +394,7 @@ class Recorder:
         follows = event.launch is None or (
             event.phase == "before" and "after" in event.launch.labels
         )
-        if self._probes.is_prompt(event) or not (devices and follows):
+        if self._probes.is_prompt(event) or self._findings.stops or not (devices and follows):
             self._flush(call)
 
     def _flush(self, call: RunningCall) -> None:
@@ -406,6 +417,7 @@ class Recorder:
                 self._ask(probe.measured, event, call)
             if directory is not None:
                 directory.write(event)
+            self._findings.end_if_found(call, directory)
 
     def _ask(self, act: Hook, event: Event, call: RunningCall) -> None:
         """Let one probe act; its failure is not that of the others."""

@@ -63,7 +63,7 @@ def described(value: Value) -> dict[str, Any]:
 
 
 def _statistics(statistics: Statistics) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "numel": statistics.numel,
         "min": _finite(statistics.minimum),
         "max": _finite(statistics.maximum),
@@ -72,6 +72,10 @@ def _statistics(statistics: Statistics) -> dict[str, Any]:
         "nan": statistics.nan,
         "inf": statistics.inf,
     }
+    if statistics.negative_inf:
+        row["neginf"] = statistics.negative_inf
+    if statistics.near_limit:
+        row["near_limit"] = statistics.near_limit
     return row if statistics.of == "value" else {**row, "of": statistics.of}
 
 

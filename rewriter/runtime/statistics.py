@@ -19,7 +19,7 @@ from torch import Tensor
 BLOCK = 1 << 20
 """Most elements converted to float64 at a time; it bounds the temporaries to a few times 8 MiB."""
 
-WIDTH = 8
+WIDTH = 9
 """Numbers in the ``values`` of a Record."""
 
 _INF = math.inf
@@ -35,6 +35,8 @@ _COMPLEX = {torch.complex32, torch.complex64, torch.complex128}
 _HUGE = {torch.float64, torch.complex128}  # squares and sums can leave the range of float64
 _MEASURED = _EXACT | _WIDE | _FLOAT8 | _COMPLEX | _HUGE
 _MEASURED |= {torch.float16, torch.bfloat16, torch.float32}
+# Half of the largest finite number of a type of 16 or 8 bits.
+_HALVES = {x: torch.finfo(x).max / 2 for x in (torch.float16, torch.bfloat16, *_FLOAT8)}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class Statistics:
     ``of`` says of what: "value", or for complex dtypes "magnitude", abs(x). A complex element
     counts as NaN if either part is, else as infinite if either part is (or if its magnitude
     exceeds float64).
+
+    ``near_limit`` counts, of floating-point types of 16 and 8 bits, the finite elements of more
+    than half of the largest magnitude: doubled, they overflow. The lowest number of a type of 16
+    bits does not count: masks are made of it.
     """
 
     numel: int
@@ -60,6 +66,7 @@ class Statistics:
     positive_inf: int
     negative_inf: int
     of: str = "value"
+    near_limit: int = 0
 
     @property
     def inf(self) -> int:
@@ -71,11 +78,12 @@ class Statistics:
 class Record:
     """The statistics of one tensor, still on its device and perhaps not computed yet.
 
-    ``values`` has shape (8,) and dtype int64: the numbers of finite, NaN, positive and negative
+    ``values`` has shape (9,) and dtype int64: the numbers of finite, NaN, positive and negative
     infinite elements, then minimum, maximum, mean and population standard deviation, meaningless
-    without a finite element. The mean is relative to ``_centre`` of the extremes, so that a large
-    offset costs no precision. These last four are the bits of float64, except the extremes of
-    int64 and uint64: those are int64 keys, the value itself, or for uint64 the value - 2**63.
+    without a finite element, and the number of those near the limit. The mean is relative to
+    ``_centre`` of the extremes, so that a large offset costs no precision. Extremes and moments are
+    the bits of float64, except the extremes of int64 and uint64: those are int64 keys, the value
+    itself, or for uint64 the value - 2**63.
 
     ``numel`` is that of the tensor; ``values`` counts each element that an expanded dimension
     repeats once instead of ``repeat`` times.
@@ -215,7 +223,17 @@ def _reduce(block: Tensor) -> Tensor:
     else:
         offsets = (values - _centre(low, high)).to(torch.float64)
         moments = _moments(offsets, counts[0], finite)
-    return _row(counts, low, high, moments)
+    return _row(counts, low, high, moments, _near_limit(values, block.dtype))
+
+
+def _near_limit(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """How many elements of some are near the limit of their type."""
+    half = _HALVES.get(dtype)
+    if half is None:
+        return torch.zeros((), dtype=torch.int64, device=values.device)
+    above = (values > half) & (values <= 2 * half)
+    below = (values < -half) & (values >= -2 * half)
+    return above.sum() + (below & (values != -2 * half) if dtype.itemsize == 2 else below).sum()
 
 
 def _comparable(block: Tensor) -> Tensor:
@@ -232,18 +250,18 @@ def _comparable(block: Tensor) -> Tensor:
 
 
 def _merge(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Combine the ``values`` of several blocks, shape (blocks, 8), into one."""
+    """Combine the ``values`` of several blocks, shape (blocks, 9), into one."""
     counts = rows[:, :4].sum(0)
     extremes = rows[:, 4:6] if dtype in _WIDE else rows[:, 4:6].view(torch.float64)
     low, high = extremes[:, 0].amin(), extremes[:, 1].amax()
     scale = _scale(low, high) if dtype in _HUGE else 1
-    means, deviations = (rows[:, 6:].view(torch.float64) * scale).unbind(1)
+    means, deviations = (rows[:, 6:8].view(torch.float64) * scale).unbind(1)
     centres = _centre(extremes[:, 0] * scale, extremes[:, 1] * scale)
     shifts = (centres - _centre(low * scale, high * scale)).to(torch.float64)
     # A block without finite values has no centre; nor does it count.
     means = means + torch.nan_to_num(shifts, 0.0, 0.0, 0.0)
     moments = _moments(means, counts[0], parts=(rows[:, 0], deviations)) / scale
-    return _row(counts, low, high, moments)
+    return _row(counts, low, high, moments, rows[:, 8].sum())
 
 
 def _moments(
@@ -289,10 +307,11 @@ def _scale(low: Tensor, high: Tensor) -> Tensor:
     return ((2046 - exponent).clamp(min=1) << 52).view(torch.float64)
 
 
-def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor) -> Tensor:
+def _row(counts: Tensor, low: Tensor, high: Tensor, moments: Tensor, near: Tensor) -> Tensor:
     """The ``values`` of a Record."""
     extremes = torch.stack([low, high])
-    return torch.cat([counts, extremes.view(torch.int64), moments.view(torch.int64)])
+    moments = moments.view(torch.int64)
+    return torch.cat([counts, extremes.view(torch.int64), moments, near.unsqueeze(0)])
 
 
 def _decode(record: Record, row: list[int]) -> Statistics:
@@ -303,7 +322,7 @@ def _decode(record: Record, row: list[int]) -> Statistics:
         return Statistics(record.numel, None, None, None, None, nan, positive, negative, of)
     low: int | float
     high: int | float
-    low, high, offset, deviation = struct.unpack("4d", struct.pack("4q", *row[4:]))
+    low, high, offset, deviation = struct.unpack("4d", struct.pack("4q", *row[4:8]))
     if record.dtype in _WIDE:
         lift = 0 if record.dtype == torch.int64 else -_INT64_MIN
         low, high = row[4] + lift, row[5] + lift
@@ -315,7 +334,8 @@ def _decode(record: Record, row: list[int]) -> Statistics:
     mean = min(max(centre + offset, float(low)), float(high))  # rounding may have led outside
     # The deviation of values further apart than float64 reaches may itself be infinite.
     std = deviation * math.sqrt(count / (count - 1)) if count > 1 else None
-    return Statistics(record.numel, low, high, mean, std, nan, positive, negative, of)
+    near = row[8] * record.repeat
+    return Statistics(record.numel, low, high, mean, std, nan, positive, negative, of, near)
 
 
 def decode_extremes(dtype: torch.dtype, low: int, high: int) -> tuple[int | float, int | float]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import torch
 
     from .event import Event, Value
+    from .statistics import Statistics
 
 _INPUTS = "aoti_model_inputs"  # what the C++ printer calls them; the Python one prints none
 
@@ -36,6 +37,27 @@ def number(value: float | int | None) -> str:
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else format(value, ".4g")
+
+
+def health(statistics: Statistics) -> str:
+    """What is not well in a tensor, such as `nan 3 +inf 1 of 64; min -2 max 7`: NaN, infinities,
+    and the share of a half type's numbers that are near its limit; empty if it has none."""
+    counts = (
+        ("nan", statistics.nan),
+        ("+inf", statistics.positive_inf),
+        ("-inf", statistics.negative_inf),
+    )
+    parts = [f"{name} {count}" for name, count in counts if count]
+    if statistics.near_limit:
+        share = number(100 * statistics.near_limit / statistics.numel)
+        parts.append(f"near the limit {statistics.near_limit} ({share}%)")
+    if not parts:
+        return ""
+    text = f"{' '.join(parts)} of {statistics.numel}"
+    if statistics.minimum is None:
+        return text
+    of = "|x| " if statistics.of == "magnitude" else ""
+    return f"{text}; {of}min {number(statistics.minimum)} max {number(statistics.maximum)}"
 
 
 def start(rank: int, label: str, call: int) -> str:
@@ -78,6 +100,11 @@ class Text:
 
     def digest(self, event: Event, value: Value) -> str:
         return f"{self._about(event, value)}  {self._digest(value)}\n"
+
+    def health(self, event: Event, value: Value) -> str:
+        """The line of what is not well in a tensor; empty if nothing is."""
+        text = "" if value.statistics is None else health(value.statistics)
+        return f"{self._about(event, value)}  {text}\n" if text else ""
 
     def _digest(self, value: Value) -> str:
         return f"fingerprint={value.fingerprint}" if value.fingerprint else "not hashed"
@@ -154,6 +181,10 @@ class Upstream:
 
     def digest(self, event: Event, value: Value) -> str:
         return f"{self._title(event, value)}\n{self._digest(value)}"
+
+    def health(self, event: Event, value: Value) -> str:
+        text = "" if value.statistics is None else health(value.statistics)
+        return f"{self._title(event, value)}\nHealth:  {text}\n" if text else ""
 
     def _digest(self, value: Value) -> str:
         return f"Fingerprint:  {value.fingerprint}\n" if value.fingerprint else ""

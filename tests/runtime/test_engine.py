@@ -41,11 +41,12 @@ def check_close(found: Measurement, expected: Measurement) -> None:
     a, b = found.statistics, expected.statistics
     assert a is not None
     assert b is not None
-    assert (a.numel, a.nan, a.positive_inf, a.negative_inf) == (
+    assert (a.numel, a.nan, a.positive_inf, a.negative_inf, a.near_limit) == (
         b.numel,
         b.nan,
         b.positive_inf,
         b.negative_inf,
+        b.near_limit,
     )
     if a.mean is None or b.mean is None:
         assert (a.minimum, a.maximum, a.mean, a.std) == (b.minimum, b.maximum, b.mean, b.std)

@@ -20,13 +20,18 @@ def validator(name: str) -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
+_DOCUMENTS = {
+    *("manifest.json", "run.json", "names.json", "processes.json", "ended.json", "stopped.json")
+}
+
+
 def check(dump: Path, *, lines: int = 200) -> None:
     """Every file is as its schema says, and every row one of the types, without a further field.
 
     Of long runs the first lines are held against the schema, which takes its time.
     """
     for path in (*dump.glob("*.json"), *dump.glob("rank*/run*/run.json")):
-        if path.name in ("manifest.json", "run.json", "names.json", "processes.json", "ended.json"):
+        if path.name in _DOCUMENTS:
             validator(path.name).validate(json.loads(path.read_bytes()))
     for path in dump.glob("rank*/run*/events.jsonl"):
         for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):

@@ -102,6 +102,15 @@ def contents(tensor: torch.Tensor) -> bytes:
     return bytes(flat.view(torch.uint8).tolist())
 
 
+def is_near_limit(value: float, dtype: torch.dtype) -> bool:
+    """Whether a finite number overflows in a type of 16 or 8 bits if it is doubled."""
+    if not dtype.is_floating_point or dtype.itemsize > 2:
+        return False
+    largest = torch.finfo(dtype).max
+    is_mask = dtype.itemsize == 2 and value == -largest
+    return abs(value) > largest / 2 and not is_mask
+
+
 def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
     """Compare ``found`` with exact arithmetic on ``values``."""
     finite = [value for value in values if math.isfinite(value)]
@@ -110,6 +119,7 @@ def check(found: Statistics, values: list[Any], dtype: torch.dtype) -> None:
     assert found.positive_inf == sum(value == INF for value in values)
     assert found.negative_inf == sum(value == -INF for value in values)
     assert found.of == ("magnitude" if dtype in COMPLEX else "value")
+    assert found.near_limit == sum(is_near_limit(value, dtype) for value in finite)
     if not finite:
         assert (found.minimum, found.maximum, found.mean, found.std) == (None,) * 4
         return
@@ -190,6 +200,12 @@ def adversarial() -> dict[str, torch.Tensor]:
         "complex-infinite-part": torch.tensor([complex(1, -INF), complex(-INF, 0), 5 + 12j]),
         "complex128-huge": torch.complex(noise * 1e300, noise * 1e305),
         "complex128-small": torch.complex(noise * 1e-300, noise * 1e-305),
+        "near-limit-float16": torch.cat([noise, 6e4 + noise, -5e4 - noise]).to(torch.float16),
+        "near-limit-bfloat16": (noise * 1.5e38).to(torch.bfloat16),
+        "lowest-float16": torch.where(noise > 0, 1.0, -65504).to(torch.float16),
+        "lowest-bfloat16": torch.where(noise > 0, 1.0, torch.finfo(torch.bfloat16).min).bfloat16(),
+        "halves-float16": torch.tensor([32736, 32752, 32768, -32752, -32768] * 60).half(),
+        "saturated-float8": (noise * 400).clamp(-448, 448).to(torch.float8_e4m3fn),
         "scalar": torch.tensor(3.5),
         "nothing": torch.zeros(0, 3),
         "transposed": noise[:1225].view(35, 35).t(),

@@ -100,6 +100,8 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     yield options.get("reads_inputs", True)
     for key in ("label", "calls", "last", "args", "recheck", "max_bytes"):
         yield options[key]
+    yield "; ".join(options["allow"]) or None
+    yield options["stop"]
 
 
 def _row(row: Json) -> Iterator[str | int | None]:

@@ -311,6 +311,7 @@ class DumpWriter {
     json.open('{').key("format").string("rewriter.dump").key("version").number(int64_t{1});
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
     json.key("rewriter").string(options_.version).key("probes").list(options_.probes, ",");
+    if (options_.allow && *options_.allow) json.key("allow").list(options_.allow, "; ");
     json.key("fingerprint").open('{').key("name").string("nh128");
     json.key("version").number(int64_t{1}).close('}');
     json.key("torch").string(TORCH_VERSION).key("device").string(device_name());

@@ -108,7 +108,7 @@ class Owned {
 
 // What was in one tensor, over its finite elements; `rewriter/runtime/statistics.py` says it all.
 struct Statistics {
-  int64_t numel = 0, finite = 0, nan = 0, inf = 0;
+  int64_t numel = 0, finite = 0, nan = 0, inf = 0, negative_inf = 0, near_limit = 0;
   double low = 0, high = 0, mean = 0, std = 0;
   std::string low_text, high_text;  // of integers, which float64 may not hold
   bool magnitude = false;
@@ -184,7 +184,8 @@ struct Item {
     for (int64_t size : tensor.shape) add(size);
     for (int64_t stride : tensor.stride) add(stride);
     if (measured) {
-      for (int64_t count : {statistics.numel, statistics.finite, statistics.nan, statistics.inf}) {
+      for (int64_t count : {statistics.numel, statistics.finite, statistics.nan, statistics.inf,
+                            statistics.negative_inf, statistics.near_limit}) {
         add(count);
       }
       for (double one : {statistics.low, statistics.high, statistics.mean, statistics.std}) {

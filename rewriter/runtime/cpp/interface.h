@@ -38,6 +38,8 @@ struct Options {
   const char* args;   // which arguments probes show that leave it to the user: written or all
   bool recheck;       // read again what is known not to have been written since it was measured
   const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
+  const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
+  bool stop;          // end the program at the first NaN that is not allowed
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is

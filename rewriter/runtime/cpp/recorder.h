@@ -14,6 +14,7 @@
 
 #include "calls.h"
 #include "device.h"
+#include "findings.h"
 #include "printer.h"
 #include "probe.h"
 #include "running_call.h"
@@ -71,7 +72,7 @@ class Recorder : public Printer, private Output {
     }
     Writers::add(writer_);
     // Where a crash is hunted all that is known is out before the launch runs.
-    prompt = upstream || has("sync") || (has("names") && probes_.size() > 1);
+    prompt = upstream || options_.stop || has("sync") || (has("names") && probes_.size() > 1);
   }
 
   const bool heads;
@@ -84,6 +85,27 @@ class Recorder : public Printer, private Output {
   const char* expected() const { return options_.expected ? options_.expected : ""; }
   const char* max_bytes() const { return options_.max_bytes; }
   bool rechecks() const { return options_.recheck; }
+
+  // Whether the user named a value in `--allow`.
+  bool allows(const Event& event, const Item& item) const {
+    if (!options_.allow) return false;
+    return is_allowed(
+        options_.allow, event.launch ? event.launch->row->kernel : "inputs", item.label->name);
+  }
+
+  bool stops() const { return options_.stop; }
+
+  // End the program at this NaN once the event is written.
+  void stop_at(const Event& event, const Item& item) {
+    std::lock_guard<std::mutex> guard(finding_);
+    if (finding_name_.empty()) {
+      finding_name_ = item.label->name;
+      finding_count_ = std::to_string(item.statistics.nan) + " of " +
+          std::to_string(item.statistics.numel);
+      finding_launch_ = event.launch;
+      has_finding_ = true;
+    }
+  }
 
   // Whether a launch writes what has this name or memory, or launches are not known that may.
   bool may_be_written(const Label& label) const {
@@ -211,6 +233,7 @@ class Recorder : public Printer, private Output {
     if (job) {
       job->event.unexpected = unexpected;
       put(job);
+      if (has_finding_) end_program(call);
     }
     for (const auto& [name, problem] : rest) note_unexpected(call, event, name, problem);
   }
@@ -232,6 +255,7 @@ class Recorder : public Printer, private Output {
     }
     EventJob* job = report(call, event, moment, contents);
     if (job) put(job);
+    if (has_finding_) end_program(call);
     if (!before || !event.error.empty()) return;
     for (Probe* probe : probes) {
       act(event, [&] { probe->start(event, call, *this); });
@@ -419,6 +443,21 @@ class Recorder : public Printer, private Output {
     });
   }
 
+  // All that was recorded is written: what is waited for at the end of the call, too.
+  [[noreturn]] void end_program(RunningCall& call) {
+    const Row* row = finding_launch_ ? finding_launch_->row : nullptr;
+    const std::string kernel = row ? row->kernel : "";
+    const std::string where = row ? "#" + std::to_string(row->launch) + " " + kernel : "the inputs";
+    const std::string text = start(call.number) + " stopped at " + where + ": " + finding_count_ +
+        " elements of " + finding_name_ + " are NaN (--stop)\n";
+    const std::string run = call.directory ? call.directory->path : "";
+    if (!run.empty()) write_stopped(run, row ? row->launch : -1, kernel, finding_name_);
+    call.catch_up();
+    put(new EndJob(*this, call));
+    drain();
+    end_process(text);
+  }
+
   // The device is faulty: nothing can be read from it any more, so report it and stop.
   void stop(const Event& event, RunningCall& call) {
     if (!event.launch) return;  // the first launch meets it, too
@@ -476,6 +515,11 @@ class Recorder : public Printer, private Output {
   bool on_cpu_ = false;
   std::atomic<int64_t> number_{0};  // of the next call
   std::atomic<bool> faulty_{false};
+  // The NaN that ends the program.
+  std::mutex finding_;
+  std::atomic<bool> has_finding_{false};
+  const ProbedLaunch* finding_launch_ = nullptr;
+  std::string finding_name_, finding_count_;
   std::unique_ptr<DumpWriter> dump_;
   std::atomic<int> fork_{0};
   // What is emitted and not flushed.

@@ -18,6 +18,8 @@ inline Statistics statistics_of(const Measured& measured, const Tensor& tensor) 
   result.finite = measured.finite;
   result.nan = measured.nan;
   result.inf = measured.positive_infinite + measured.negative_infinite;
+  result.negative_inf = measured.negative_infinite;
+  result.near_limit = measured.near_limit;
   if (!result.finite) return result;
   result.mean = measured.mean;
   result.std = measured.deviation;

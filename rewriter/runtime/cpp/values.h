@@ -149,6 +149,8 @@ class Reading : public Values {
       if (statistics.finite > 1) json.key("std").number(statistics.std);
       else json.key("std").put("null");
       json.key("nan").number(statistics.nan).key("inf").number(statistics.inf);
+      if (statistics.negative_inf) json.key("neginf").number(statistics.negative_inf);
+      if (statistics.near_limit) json.key("near_limit").number(statistics.near_limit);
       if (statistics.magnitude) json.key("of").string("magnitude");
     }
     if (!item.fingerprint.empty()) json.key("fingerprint").string(item.fingerprint);

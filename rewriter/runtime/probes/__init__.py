@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
-    from ..event import Event
+    from ..event import Event, Value
     from ..expected import ExpectedInput
     from ..running_call import RunningCall
     from ..text import Text, Upstream
@@ -46,6 +46,12 @@ class ProbeRecorder(Protocol):
 
     def about(self, event: Event) -> str:
         """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
+
+    def allows(self, event: Event, value: Value) -> bool:
+        """Whether a value may be NaN or infinite there: the user named it in `--allow`."""
+
+    def stop_at(self, event: Event, value: Value) -> None:
+        """End the program once the event is written, if the user wants that at a NaN (`--stop`)."""
 
     def later(self, event: Event, call: RunningCall, act: Callable[[], None]) -> None:
         """Act when the call is over, or so much is waiting that the device is waited for."""

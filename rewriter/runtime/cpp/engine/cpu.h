@@ -728,6 +728,38 @@ inline void finish(
   }
 }
 
+// How many finite elements are near the limit of their type: another pass, where the extremes say that
+// there may be some.
+inline int64_t count_near_limit(
+    const Layout& layout, const Dimensions& dims, const char* data, const Measured& of) {
+  const int32_t dtype = layout.dtype;
+  const double half = elements::half_of_largest(dtype);
+  if (half == 0 || of.finite <= 0) return 0;
+  const double low = double_of(of.low), high = double_of(of.high);
+  if (high <= half && low >= -half) return 0;
+  const int size = elements::size(dtype);
+  alignas(64) double values[block_elements];
+  alignas(64) char room[block_elements * 2];
+  Gather gather(dims, data, size);
+  if (layout.numel) gather.seek(0);
+  int64_t count = 0;
+  for (int64_t done = 0; done < layout.numel; done += block_elements) {
+    const int64_t left = layout.numel - done;
+    const int some = left < block_elements ? static_cast<int>(left) : block_elements;
+    gather.next(some, room);
+    if (size == 1) {
+      const double* table = table_of(dtype).values;
+      for (int i = 0; i < some; ++i) values[i] = table[static_cast<unsigned char>(room[i])];
+    } else {
+      convert(dtype, room, some, values);
+    }
+    for (int i = 0; i < some; ++i) {
+      count += is_finite(values[i]) && elements::is_near_limit(values[i], half, dtype);
+    }
+  }
+  return count;
+}
+
 // Does `work(0)` to `work(count - 1)` in threads of the OpenMP that torch has in this process, whatever
 // this is compiled with. False, and nothing done, where there is none.
 template <class Work>
@@ -772,11 +804,13 @@ inline bool measure_on_cpu(const Layout& layout, const void* data, int threads, 
     if (cpu::share(chunks, threads, [&](int64_t i) { parts[static_cast<std::size_t>(i)] = measure(i); })) {
       for (const cpu::Part& part : parts) all.merge(part);
       cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
+      to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
       return true;
     }
   }
   for (int64_t i = 0; i < chunks; ++i) all.merge(measure(i));
   cpu::finish(all, pass.origin(), layout.dtype, bytes, to);
+  to.near_limit = cpu::count_near_limit(layout, dims, static_cast<const char*>(data), to);
   return true;
 }
 

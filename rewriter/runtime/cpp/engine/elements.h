@@ -46,6 +46,27 @@ INDUCTOR_REWRITER_SHARED constexpr bool is_huge(int32_t dtype) {
   return dtype == dtypes::float64 || dtype == dtypes::complex128;
 }
 
+// Half of the largest finite number of a floating-point type of 16 or 8 bits, 0 of other dtypes: what
+// is beyond overflows if it is doubled.
+INDUCTOR_REWRITER_SHARED constexpr double half_of_largest(int32_t dtype) {
+  switch (dtype) {
+    case dtypes::float16: return 32752;
+    case dtypes::bfloat16: return 0x1.fep126;
+    case dtypes::float8_e5m2: case dtypes::float8_e5m2fnuz: return 28672;
+    case dtypes::float8_e4m3fn: return 224;
+    case dtypes::float8_e4m3fnuz: return 120;
+    case dtypes::float8_e8m0fnu: return 0x1p126;
+    default: return 0;
+  }
+}
+
+// Whether a finite element is near the limit of its type, of which `half` is half of the largest. The
+// lowest number of a type of 16 bits is none: masks are made of it (`torch.finfo(dtype).min`).
+INDUCTOR_REWRITER_SHARED constexpr bool is_near_limit(double value, double half, int32_t dtype) {
+  if (value > half) return half != 0;
+  return half != 0 && value < -half && (size(dtype) != 2 || value != -2 * half);
+}
+
 }  // namespace elements
 
 }  // namespace inductor_rewriter

@@ -60,7 +60,25 @@ class EventOutput : public Output {
     device_failed = true;
   }
 
-  bool has_problem() const { return lines_problem || rows_problem || device_failed; }
+  // The first NaN that is to end the program: the launch, the value, how many elements of it; each
+  // on a line of its own. Empty after it was taken.
+  std::string take_finding() {
+    const std::lock_guard<std::mutex> guard(device_);
+    std::string finding;
+    finding.swap(finding_);
+    has_finding_ = false;
+    return finding;
+  }
+
+  void find(const Plan& plan, const PlannedValue& value, const Measured& measured) {
+    const std::lock_guard<std::mutex> guard(device_);
+    if (has_finding_) return;
+    finding_ = std::to_string(plan.launch) + "\n" + value.name + "\n" + decimal(measured.nan) +
+        " of " + decimal(value.layout.numel);
+    has_finding_ = true;
+  }
+
+  bool has_problem() const { return lines_problem || rows_problem || device_failed || has_finding_; }
 
   void add_line(EventCall& call, const std::string& line) {
     if (call.lines == EventCall::collects) {
@@ -99,7 +117,8 @@ class EventOutput : public Output {
   }
 
   std::mutex device_;
-  std::string device_problem_;
+  std::string device_problem_, finding_;
+  std::atomic<bool> has_finding_{false};
   std::string lines_;
   int lines_to_ = -1;
   std::vector<EventCall*> dirty_;
@@ -174,8 +193,10 @@ class MeasuredLaunch : public Job {
       plan.last = measured;
       keep_texts_of(again);
     }
+    // The lines of print say of all values what is not well.
+    const bool has_health = plan.has(Plan::health) && !plan.has(Plan::prints);
     const bool has_lines = call_.lines != EventCall::prints_nothing &&
-        (plan.has(Plan::prints) || plan.has(Plan::prints_tensors));
+        (plan.has(Plan::prints) || plan.has(Plan::prints_tensors) || has_health);
     const std::string again = iteration_ ? "." + std::to_string(iteration_) : "";
     std::size_t tensor = 0;
     for (const PlannedValue& value : plan.values) {
@@ -184,7 +205,13 @@ class MeasuredLaunch : public Job {
       const bool is_kept = is_inputs && its;
       if (call_.rows.is_open()) add_row(value, its, is_kept ? &plan.last_rows[place] : nullptr);
       if (has_lines && (its || plan.has(Plan::prints)) && is_fresh(value, its)) {
-        add_line(value, its, again, is_kept ? &plan.last_lines[place] : nullptr);
+        if (plan.has(Plan::prints) || plan.has(Plan::prints_tensors)) {
+          add_line(value, its, again, is_kept ? &plan.last_lines[place] : nullptr);
+        }
+        if (has_health && !value.is_allowed) add_health(value, *its, again);
+      }
+      if (its && its->nan && !value.is_allowed && plan.has(Plan::stops)) {
+        output_.find(plan, value, *its);
       }
     }
     if (has_lines && plan.phase == Plan::before) {
@@ -256,6 +283,15 @@ class MeasuredLaunch : public Job {
     }
     text_ += '\n';
     if (kept) *kept = text_.substr(call_.start.size());
+    output_.add_line(call_, text_);
+  }
+
+  void add_health(const PlannedValue& value, const Measured& its, const std::string& again) {
+    text_ = call_.start + plan_->title + again + plan_->head + value.line + "  ";
+    const std::size_t before = text_.size();
+    MeasuredText(its, value.layout).add_health(text_);
+    if (text_.size() == before) return;
+    text_ += '\n';
     output_.add_line(call_, text_);
   }
 

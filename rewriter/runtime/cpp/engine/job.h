@@ -27,8 +27,9 @@ struct Sum {
   double sum, squares;
   uint64_t first, second;  // of the fingerprint
   uint64_t scale;          // 0, 1, 2: for small values, plain, for large ones
+  uint64_t near_limit;     // elements (elements.h)
 };
-struct alignas(16) Part {
+struct alignas(16) Part {  // the scale and the number of those near the limit share a word
   uint64_t words[12];
 };
 
@@ -113,9 +114,9 @@ INDUCTOR_REWRITER_SHARED constexpr uint32_t part_mark(uint64_t sequence) {
   return static_cast<uint32_t>(sequence) | 0x80000000u;  // memory is zeros at first
 }
 
-// A row: what Sum has, then the number of elements, the dtype, the sequence number, a word that is
-// not used, and what says that the row is whole: the sum of this over its other words.
-constexpr int numel_word = 11, dtype_word = 12, sequence_word = 13, checksum_word = 15;
+// A row: what Sum has, then the number of elements, the dtype, the sequence number, and what says
+// that the row is whole: the sum of this over its other words.
+constexpr int numel_word = 12, dtype_word = 13, sequence_word = 14, checksum_word = 15;
 
 INDUCTOR_REWRITER_SHARED constexpr uint64_t checked(uint64_t word, int place) {
   return (word ^ word >> 32 ^ fingerprint::golden) * (fingerprint::golden * (2 * place + 1));

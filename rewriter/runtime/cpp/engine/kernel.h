@@ -300,7 +300,7 @@ struct Shared {
   uint64_t low[2][warps], high[2][warps];
   double sum[warps], squares[warps];
   int64_t least[warps], greatest[warps];
-  uint32_t nan, positive, negative;
+  uint32_t nan, positive, negative, near_limit;
   int scale;
   bool is_last;
   Part parts[warps];
@@ -389,7 +389,7 @@ struct Extremes<Two<Type>> {
   }
 };
 
-// An element by itself: what is not finite is counted.
+// An element by itself: what is not finite is counted, and what is near the limit of its type.
 template <class Kind>
 INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
     Sums<typename Kind::Extreme> sums, double value, Origin origin, Shared& shared) {
@@ -397,6 +397,9 @@ INDUCTOR_REWRITER_RARE Sums<typename Kind::Extreme> add_value(
   if (size >= infinity << 1) {
     atomicAdd(size > infinity << 1 ? &shared.nan : bits >> 63 ? &shared.negative : &shared.positive, 1u);
     return sums;
+  }
+  if (elements::is_near_limit(value, elements::half_of_largest(origin.dtype), origin.dtype)) {
+    atomicAdd(&shared.near_limit, 1u);
   }
   Extremes<typename Kind::Extreme>::take(sums.low, sums.high, value);
   double by = 1;
@@ -434,7 +437,8 @@ INDUCTOR_REWRITER_DEVICE void add_apart(Sums<Extreme>& sums, Extreme extreme, do
 }
 
 // Floats of 16 and 32 bits: each is converted. What is not finite shows in the extremes of many, since
-// those of these operations keep what is not a number. Extremes of 16 bits are found two at a time.
+// those of these operations keep what is not a number. Extremes of 16 bits are found two at a time;
+// what is near the limit there is taken by itself, too: `step` carries from the exponents of both.
 template <class Type>
 struct Narrow {
   using Extreme = typename Type::Extreme;
@@ -493,7 +497,7 @@ struct Two {
 struct BFloat16 {
   using Extreme = Two<BFloat16>;
   static constexpr bool pairs = true;
-  static constexpr uint32_t step = 0x00800080u, exponents = 0x7f807f80u, carries = 0x80008000u;
+  static constexpr uint32_t step = 0x01000100u, exponents = 0x7f807f80u, carries = 0x80008000u;
   static constexpr uint32_t most = 0x7f7f7f7fu, least = 0xff7fff7fu;
   INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
   INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
@@ -524,7 +528,7 @@ struct BFloat16 {
 struct Float16 {
   using Extreme = Two<Float16>;
   static constexpr bool pairs = true;
-  static constexpr uint32_t step = 0x04000400u, exponents = 0x7c007c00u, carries = 0x80008000u;
+  static constexpr uint32_t step = 0x08000800u, exponents = 0x7c007c00u, carries = 0x80008000u;
   static constexpr uint32_t most = 0x7bff7bffu, least = 0xfbfffbffu;
   INDUCTOR_REWRITER_DEVICE uint32_t bits(Extreme two) { return two.bits; }
   INDUCTOR_REWRITER_DEVICE Extreme of_bits(uint32_t bits) { return {bits}; }
@@ -576,12 +580,16 @@ struct Float8 {
       const Sums<float>&, const Vector& vector, const Origin& origin) {
     const bool is_fnuz = origin.dtype == dtypes::float8_e5m2fnuz ||
         origin.dtype == dtypes::float8_e4m3fnuz;
-    const uint32_t step = origin.dtype == dtypes::float8_e5m2 ? 0x04040404u : 0x01010101u;
+    // From what is more than half of the largest on, there is a carry.
+    const uint32_t step = origin.dtype == dtypes::float8_e4m3fn ? 0x09090909u
+        : origin.dtype == dtypes::float8_e5m2fnuz               ? 0x04040404u
+                                                                : 0x08080808u;
     uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t word = word_of(vector, i), flipped = word ^ 0x80808080u;
-      any |= is_fnuz ? (flipped - 0x01010101u) & ~flipped : (word & 0x7f7f7f7fu) + step;
+      any |= (word & 0x7f7f7f7fu) + step;
+      if (is_fnuz) any |= (flipped - 0x01010101u) & ~flipped;
     }
     return !(any & 0x80808080u) && origin.dtype != dtypes::float8_e8m0fnu;
   }
@@ -774,9 +782,11 @@ struct Look {
 };
 template <class Type>
 struct Look<Narrow<Type>> {
+  // Of these vectors alone: what others had near the limit does not keep them from passing.
   uint32_t low, high;
-  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>& sums)
-      : low(Type::bits(sums.low)), high(Type::bits(sums.high)) {}
+  INDUCTOR_REWRITER_MEMBER Look(const Sums<typename Type::Extreme>&)
+      : low(Type::bits(Extremes<typename Type::Extreme>::most())),
+        high(Type::bits(Extremes<typename Type::Extreme>::fewest())) {}
   INDUCTOR_REWRITER_MEMBER void see(
       const Sums<typename Type::Extreme>&, const Vector& vector, const Origin&) {
 #pragma unroll
@@ -785,13 +795,13 @@ struct Look<Narrow<Type>> {
       high = Type::larger(high, word_of(vector, i));
     }
   }
-  // A carry out of the exponent says that one is not finite.
+  // A carry out of the exponent says that one is not finite, or near the limit.
   INDUCTOR_REWRITER_MEMBER bool keep(Sums<typename Type::Extreme>& sums) const {
     const uint32_t any =
         ((low & Type::exponents) + Type::step) | ((high & Type::exponents) + Type::step);
     if (any & Type::carries) return false;
-    sums.low = Type::of_bits(low);
-    sums.high = Type::of_bits(high);
+    sums.low = Type::of_bits(Type::smaller(low, Type::bits(sums.low)));
+    sums.high = Type::of_bits(Type::larger(high, Type::bits(sums.high)));
     return true;
   }
 };
@@ -923,7 +933,7 @@ INDUCTOR_REWRITER_DEVICE void write_part(Part* part, const Sum& sum, uint64_t fi
   const uint64_t words[12] = {
       finite, sum.shift, bits_of(sum.sum), bits_of(sum.squares), static_cast<uint64_t>(sum.low),
       static_cast<uint64_t>(sum.high), sum.first, sum.second, sum.nan, sum.positive, sum.negative,
-      sum.scale};
+      sum.scale | sum.near_limit << 2};
   const uint64_t word = pick(words, lane);
   if (lane < 12) part->words[lane] = word;
 }
@@ -967,7 +977,7 @@ template <class Read>
 INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
     const Read& read, int start, int count, bool split, bool is_wide, bool is_huge, Sum& total) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  total.nan = total.positive = total.negative = 0;
+  total.nan = total.positive = total.negative = total.near_limit = 0;
   total.low = greatest_key;
   total.high = ~greatest_key;
   total.shift = total.first = total.second = 0;
@@ -989,7 +999,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
     double sum = from_bits(words[1].first), squares = from_bits(words[1].second);
     double by = 1;
     if (is_huge) {
-      const int own = static_cast<int>(words[5].second), before = static_cast<int>(total.scale);
+      const int own = static_cast<int>(words[5].second & 3), before = static_cast<int>(total.scale);
       const bool has_large = vote(words[0].first && own == 2);
       const int wanted = has_large ? 2 : vote(words[0].first && own == 1) ? 1 : 0;
       const int number = wanted > before ? wanted : before;
@@ -1016,6 +1026,7 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
     total.nan += words[4].first;
     total.positive += words[4].second;
     total.negative += words[5].first;
+    total.near_limit += words[5].second >> 2;
     uint64_t first = words[3].first, second = words[3].second;
     if (split) {
       // Quarters of a tile are with neighbours.
@@ -1035,7 +1046,8 @@ INDUCTOR_REWRITER_DEVICE uint64_t merge_parts(
   total.high = greatest_of(total.high);
   total.first = sum_of(total.first);
   total.second = sum_of(total.second);
-  if (vote((total.nan | total.positive | total.negative) != 0)) {
+  if (vote((total.nan | total.positive | total.negative | total.near_limit) != 0)) {
+    total.near_limit = sum_of(total.near_limit);
     total.nan = sum_of(total.nan);
     total.positive = sum_of(total.positive);
     total.negative = sum_of(total.negative);
@@ -1050,8 +1062,8 @@ INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, 
   const uint64_t words[row_words] = {
       sum.nan, sum.positive, sum.negative, static_cast<uint64_t>(sum.low),
       static_cast<uint64_t>(sum.high), sum.shift, bits_of(sum.sum), bits_of(sum.squares),
-      sum.first, sum.second, sum.scale, static_cast<uint64_t>(task.numel),
-      static_cast<uint64_t>(task.dtype), sequence, 0, 0};
+      sum.first, sum.second, sum.scale, sum.near_limit, static_cast<uint64_t>(task.numel),
+      static_cast<uint64_t>(task.dtype), sequence, 0};
   uint64_t word = pick(words, lane);
   const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
   if (lane == checksum_word) word = whole;
@@ -1221,7 +1233,7 @@ INDUCTOR_REWRITER_DEVICE void measure_share(
   share.a1 = own.second;
   if (thread < 64) shared.keys[thread] = key_table.b[thread];
   if (thread == 64) {
-    shared.nan = shared.positive = shared.negative = 0;
+    shared.nan = shared.positive = shared.negative = shared.near_limit = 0;
     shared.scale = 0;
   }
   origin = {0, 0, dtype};
@@ -1289,6 +1301,7 @@ INDUCTOR_REWRITER_DEVICE void sum_block(
   total.nan = shared.nan;
   total.positive = shared.positive;
   total.negative = shared.negative;
+  total.near_limit = shared.near_limit;
   total.sum = sum_of(shared.sum[other], warps);
   total.squares = sum_of(shared.squares[other], warps);
   total.low = least_of(shared.least[other], warps);
@@ -1445,7 +1458,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   Origin origin = {sample(sampled / 2), 0, task.dtype};
   const Vector own = key_table.a[thread % 64];
   if (thread < 64) shared.keys[thread] = key_table.b[thread];
-  if (thread == 64) counts.nan = counts.positive = counts.negative = 0;
+  if (thread == 64) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
   if (!is_finite(origin.shift)) {
     // Others then, one for each lane.
     const double value =
@@ -1535,7 +1548,7 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
       counts.negative, __float_as_uint(float_of(total.least)),
       __float_as_uint(float_of(total.greatest)), half(sum, 0), half(sum, 1), half(squares, 0),
       half(squares, 1), half(pair.low, 0), half(pair.low, 1), half(pair.high, 0),
-      half(pair.high, 1), 0};
+      half(pair.high, 1), counts.near_limit};
 #pragma unroll
   for (int j = 0; j < quick_vectors; ++j) {
     task.parts[static_cast<uint32_t>(j) * task.blocks + block] = {
@@ -1583,7 +1596,7 @@ struct QuickPartsRead {
         static_cast<uint64_t>(key_of(value(words[4]))), static_cast<uint64_t>(key_of(value(words[5])))};
     to[3] = {pair_of(words[10], words[11]), pair_of(words[12], words[13])};
     to[4] = {words[1], words[2]};
-    to[5] = {words[3], 1};
+    to[5] = {words[3], 1 | static_cast<uint64_t>(words[14]) << 2};
   }
 };
 

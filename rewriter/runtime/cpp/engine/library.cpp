@@ -216,6 +216,14 @@ EXPORTED const char* inductor_rewriter_device_problem() {
   return problem.empty() ? nullptr : problem.c_str();
 }
 
+// The first NaN that ends the program, since it was asked last: the launch, the value and how many
+// elements, on three lines; or null.
+EXPORTED const char* inductor_rewriter_finding() {
+  static thread_local std::string finding;
+  finding = Events::get().output.take_finding();
+  return finding.empty() ? nullptr : finding.c_str();
+}
+
 // Why lines, or rows, could not be written since it was asked last: of errno, or 0.
 EXPORTED int32_t inductor_rewriter_problem(int32_t of_rows) {
   auto& output = Events::get().output;

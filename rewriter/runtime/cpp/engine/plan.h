@@ -18,6 +18,7 @@ namespace inductor_rewriter {
 struct PlannedValue {
   bool is_tensor = false;
   bool is_read = false;  // the launch does nothing else with it
+  bool is_allowed = false;  // to hold NaN and infinities
   std::string name, line, row;
   Layout layout{};
   std::vector<int64_t> shape, stride;
@@ -27,7 +28,8 @@ struct PlannedValue {
 // of the iteration if it is not the first one, and `head`; a row with `base`.
 struct Plan {
   static constexpr uint32_t before = 1, after = 2;  // phases
-  static constexpr uint32_t prints = 1, prints_tensors = 2, fingerprints = 4, repeats = 8;
+  static constexpr uint32_t prints = 1, prints_tensors = 2, fingerprints = 4, repeats = 8,
+                            health = 16, stops = 32;
 
   int32_t launch = -1;
   uint32_t phase = 0, flags = 0;
@@ -63,6 +65,7 @@ class PlanReader {
     for (PlannedValue& value : plan->values) {
       value.is_tensor = number();
       value.is_read = number();
+      value.is_allowed = number();
       value.name = text();
       value.line = text();
       value.row = text();
@@ -141,7 +144,37 @@ class MeasuredText {
     row += ", \"std\": ";
     json_number(row, measured_.deviation, measured_.finite > 1);
     row += ", \"nan\": " + decimal(measured_.nan) + ", \"inf\": " + decimal(infinite());
+    if (measured_.negative_infinite) row += ", \"neginf\": " + decimal(measured_.negative_infinite);
+    if (measured_.near_limit) row += ", \"near_limit\": " + decimal(measured_.near_limit);
     if (elements::is_complex(layout_.dtype)) row += ", \"of\": \"magnitude\"";
+  }
+
+  // What is not well in it (`health` in text.py); nothing where all is.
+  void add_health(std::string& line) const {
+    const std::size_t start = line.size();
+    auto add = [&](const char* name, int64_t count) {
+      if (!count) return;
+      if (line.size() != start) line += ' ';
+      line += name + decimal(count);
+    };
+    if (measured_.finite < 0) return;
+    add("nan ", measured_.nan);
+    add("+inf ", measured_.positive_infinite);
+    add("-inf ", measured_.negative_infinite);
+    add("near the limit ", measured_.near_limit);
+    if (line.size() == start) return;
+    if (measured_.near_limit) {
+      const double share = 100 * static_cast<double>(measured_.near_limit);
+      line += " (" + python_general(share / static_cast<double>(layout_.numel)) + "%)";
+    }
+    line += " of " + decimal(layout_.numel);
+    if (!measured_.finite) return;
+    line += "; ";
+    if (elements::is_complex(layout_.dtype)) line += "|x| ";
+    line += "min ";
+    extreme(line, measured_.low, false);
+    line += " max ";
+    extreme(line, measured_.high, false);
   }
 
   // Nothing is known of what a faulty device did not measure.

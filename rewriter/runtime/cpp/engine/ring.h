@@ -46,6 +46,7 @@ inline Measured finish_row(const uint64_t* words) {
   origin.key = static_cast<int64_t>(sums.shift);
   Measured measured;
   cpu::finish(part, origin, dtype, numel * elements::size(dtype), measured);
+  measured.near_limit = static_cast<int64_t>(sums.near_limit);
   return measured;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "../health.h"
 #include "../line.h"
 #include "../values.h"
 
@@ -65,6 +66,11 @@ inline std::string value_text(const Event& event, const Item& item, const Record
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder& recorder) {
   return about_value(event, item, recorder) + "  " + fingerprint_text(item) + "\n";
+}
+
+inline std::string health_text(const Event& event, const Item& item, const Recorder& recorder) {
+  const std::string text = health_of(item);
+  return text.empty() ? text : about_value(event, item, recorder) + "  " + text + "\n";
 }
 
 }  // namespace inductor_rewriter

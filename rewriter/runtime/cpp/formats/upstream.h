@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../health.h"
 #include "../values.h"
 
 namespace {
@@ -153,6 +154,11 @@ inline std::string fingerprint_text(const Item& item) {
 
 inline std::string digest_text(const Event& event, const Item& item, const Recorder&) {
   return title_text(event, item) + "  ]:\n" + fingerprint_text(item) + "\n";
+}
+
+inline std::string health_text(const Event& event, const Item& item, const Recorder&) {
+  const std::string text = health_of(item);
+  return text.empty() ? text : title_text(event, item) + "  ]:\nHealth: " + text + "\n\n";
 }
 
 inline std::string value_text(const Event& event, const Item& item, const Recorder&) {

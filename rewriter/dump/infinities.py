@@ -1,0 +1,119 @@
+"""Infinities that a launch computed from finite numbers, and what became of them.
+
+An infinity by itself is no fault: attention masks with it, and softmax makes zeros of that. It is
+one where nothing absorbs it, or where it becomes NaN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rewriter.core.dtypes import LARGEST
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
+from rewriter.dump.rows import TensorRow
+from rewriter.runtime.allowed import Allowed
+
+NEAR = 100  # that part of the largest number is a sign of an overflow
+_WORD = re.compile(r"[a-z0-9]+")
+NOTHING_ALLOWED = Allowed(())
+
+
+def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tuple[TensorRow, ...]:
+    """The results of a launch that hold infinities, less those that are allowed to."""
+    rows = dataflow.tensors(dataflow.results(flow.rows(node)))
+    kernel = node.step.kernel if node.step.launch is not None else ""
+    return tuple(row for row in rows if row.inf and not allowed.covers(kernel, row.arg))
+
+
+def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
+    """The launches that computed the infinities which a launch read, from finite numbers."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        for source in _read(flow, waiting.pop()):
+            maker = flow.nodes[source.step]
+            if source.step in seen or maker.step.launch is None:
+                continue
+            seen.add(source.step)
+            if _is_given(flow, maker):
+                waiting.append(maker)
+            elif dataflow.computes(flow.rows(maker)):
+                yield maker
+
+
+def remaining(flow: Flow, steps: int, allowed: Allowed) -> Iterator[FlowNode]:
+    """The launches that computed infinities which no later launch absorbs, of the first so many
+    nodes, in order. Those of masks are none: of one sign, computed by no overflow."""
+    readers: dict[ValueOrigin, list[FlowNode]] = defaultdict(list)
+    for node in flow.nodes:
+        for source in set(node.origins):
+            readers[source].append(node)
+    for node in flow.nodes[:steps]:
+        rows = () if node.step.launch is None else held(flow, node, allowed)
+        if not rows or _is_given(flow, node) or not dataflow.computes(flow.rows(node)):
+            continue
+        if all(is_mask(node, row) for row in rows):
+            continue
+        slots = [ValueOrigin(node.step.position, node.slots[row.arg]) for row in rows]
+        if _remain(flow, slots, readers):
+            yield node
+
+
+def is_mask(node: FlowNode, row: TensorRow) -> bool:
+    """Whether infinities look as if they were written on purpose: all -Inf, beside numbers far from
+    the limit of their type, by a kernel that computes no logarithm."""
+    if row.neginf != row.inf:
+        return False
+    words = set(_WORD.findall(" ".join((node.place.kernel, *node.place.origins)).replace("_", " ")))
+    if "log" in words and "softmax" not in words:
+        return False
+    largest, size = LARGEST.get(row.dtype), row.magnitude
+    return not (largest and size is not None and size >= largest / NEAR)
+
+
+def _remain(
+    flow: Flow, slots: Sequence[ValueOrigin], readers: dict[ValueOrigin, list[FlowNode]]
+) -> bool:
+    """Whether infinities get to where nobody reads them any more, or out of the call."""
+    waiting, seen = list(slots), set(slots)
+    while waiting:
+        source = waiting.pop()
+        following = readers[source]
+        launches = [node for node in following if not node.returned]
+        if not launches:
+            return True
+        absorbed = [node for node in launches if not held(flow, node)]
+        row = flow.origin(source)
+        if len(launches) < len(following) and not (absorbed and row and row.neginf == row.inf):
+            return True  # returned, and no mask that was kept for a backward
+        for node in launches:
+            for result in held(flow, node):
+                origin = ValueOrigin(node.step.position, node.slots[result.arg])
+                if origin not in seen:
+                    seen.add(origin)
+                    waiting.append(origin)
+    return False
+
+
+def _read(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
+    """Who wrote the infinities that a launch read."""
+    given = {row.arg: row for row in dataflow.given(flow.rows(node))}
+    for name, sources in node.given.items():
+        row = given.get(name)
+        # What it updates is only known from before it; otherwise from whoever wrote it.
+        known = row is not None and (row.phase == "before" or row.role == "in")
+        for source in sources:
+            if known and not (row and row.inf):
+                continue
+            if (written := flow.origin(source)) and written.inf:
+                yield source
+
+
+def _is_given(flow: Flow, node: FlowNode) -> bool:
+    """Whether a launch was given infinities."""
+    if next(_read(flow, node), None) is not None:
+        return True
+    return any(row.inf for row in dataflow.tensors(dataflow.reads(flow.rows(node))))

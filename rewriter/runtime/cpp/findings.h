@@ -1,0 +1,80 @@
+// What the probe `nan` makes of a NaN: `rewriter/runtime/findings.py`.
+#pragma once
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "json.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// Whether a value is one of those that may be NaN or infinite: `Allowed` in
+// rewriter/runtime/allowed.py.
+inline bool is_allowed(const char* patterns, const std::string& kernel, const std::string& name) {
+  const std::string all = patterns ? patterns : "";
+  auto fits = [](const std::string& pattern, const std::string& text) {
+    return !fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE);
+  };
+  for (std::size_t start = 0; start < all.size();) {
+    const std::size_t end = std::min(all.find("; ", start), all.size());
+    const std::string pattern = all.substr(start, end - start);
+    const std::size_t colon = pattern.rfind(':');
+    start = end + 2;
+    if (colon == std::string::npos || !fits(pattern.substr(0, colon), kernel)) continue;
+    const std::string value = pattern.substr(colon + 1);
+    if (fits(value, name) || fits(value, name.substr(0, name.find('[')))) return true;
+  }
+  return false;
+}
+
+// Say in the dump that the program did not end by itself. The first process has it. `run` is the
+// directory of the call.
+inline void write_stopped(
+    const std::string& run, int launch, const std::string& kernel, const std::string& name) {
+  const std::size_t last = run.rfind('/');
+  const std::size_t before = last == 0 ? last : run.rfind('/', last - 1);
+  if (last == std::string::npos || before == std::string::npos) return;
+  Json json(true);
+  json.open('{').key("format").string("rewriter.stopped").key("version").number(int64_t{1});
+  json.key("run").string(run.substr(before + 1)).key("pid").number(static_cast<int64_t>(getpid()));
+  json.key("launch");
+  if (launch < 0) json.put("null");
+  else json.number(static_cast<int64_t>(launch));
+  json.key("kernel").string(kernel).key("arg").string(name).close('}');
+  const std::string path = run.substr(0, before) + "/stopped.json", text = json.text + "\n";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t some = ::write(file, text.data() + done, text.size() - done);
+    if (some <= 0) break;
+    done += static_cast<std::size_t>(some);
+  }
+  ::close(file);
+}
+
+// End the process: not by an exception, which nobody expects of a kernel. What the program has
+// printed is out before, that of Python, too.
+[[noreturn]] inline void end_process(const std::string& message) {
+  const auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
+  const auto ensure = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
+  const auto run = reinterpret_cast<int (*)(const char*)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
+  if (initialized && ensure && run && initialized()) {
+    ensure();
+    run("import sys\nfor _ in (sys.stdout, sys.stderr):\n  try: _.flush()\n  except Exception: 0\n");
+  }
+  std::fflush(nullptr);
+  std::fwrite(message.data(), 1, message.size(), stderr);
+  std::fflush(stderr);
+  _exit(1);
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,31 @@
+// Counts what is not finite, and half-precision numbers near their limit: prints what has any.
+#pragma once
+
+#include "../formats/text.h"
+#include "../shown.h"
+#include "../values.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Nan : public Probe {
+ public:
+  void measured(Event& event, RunningCall& call, Recorder& recorder) override {
+    const bool prints = !recorder.has("print");  // the lines of print say it of all values
+    std::string text;
+    Shown shown(event, call, recorder);
+    const Item* found = nullptr;
+    for (const Item& item : event.items) {
+      if (!item.is_tensor() || !item.measured) continue;
+      const bool is_fresh = shown.is_fresh(item);
+      if (recorder.allows(event, item)) continue;
+      if (prints && is_fresh) text += health_text(event, item, recorder);
+      if (item.statistics.nan && !found) found = &item;
+    }
+    recorder.write(text);
+    if (found && recorder.stops()) recorder.stop_at(event, *found);
+  }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,38 @@
+"""Counts what is not finite, and half-precision numbers near their limit: prints what has any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe, ProbeRecorder
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..running_call import RunningCall
+
+
+class NanProbe(Probe):
+    summary = "count NaN, infinities, and numbers near the limit of half types; print what has any"
+    of_results = True
+    reads_values = True
+    idle = True
+    measures = True
+
+    def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        values = [
+            value
+            for value in event.tensors
+            if value.statistics is not None and not recorder.allows(event, value)
+        ]
+        # The lines of print say it of all values.
+        if "print" not in recorder.probes:
+            shown = values if recorder.is_upstream else call.fresh(event, values)
+            lines = (recorder.style.health(event, value) for value in shown)
+            recorder.write([line for line in lines if line])
+        for value in values:
+            if value.statistics is not None and value.statistics.nan:
+                recorder.stop_at(event, value)
+                return
+
+
+PROBE = NanProbe

@@ -42,9 +42,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         torch._dynamo.reset()
         function = torch.compile(product, fullgraph=True)
         function.aot_compile((tuple(INPUTS), {})).save_compiled_function(str(folder / "function"))
+        torch._dynamo.reset()
+        with torch.no_grad():
+            compiled = torch.compile(product, fullgraph=True).aot_compile((tuple(INPUTS), {}))
+            compiled.save_compiled_function(str(folder / "function-without-gradients"))
     torch.save(INPUTS, folder / "args.pt")
     torch.save({"x": INPUTS[0], "w": INPUTS[1]}, folder / "named.pt")
     torch.save(INPUTS[:1], folder / "few.pt")
+    torch.save([INPUTS[0], torch.ones(4, 5)], folder / "wide.pt")
     yield folder
     torch._dynamo.reset()
 
@@ -73,7 +78,9 @@ def call(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return of
 
 
-@pytest.mark.parametrize("name", ["unpacked", "binary", "aot", "function"])
+@pytest.mark.parametrize(
+    "name", ["unpacked", "binary", "aot", "function", "function-without-gradients"]
+)
 def test_it_is_called_with_probes(
     name: str, call: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +94,13 @@ def test_a_function_takes_inputs_by_name(call: Callable[..., Any]) -> None:
     assert output["sha256"] == digest(product(*INPUTS))
     with pytest.raises(wrapper.ProblemError, match="expected a list"):
         call("binary", "named.pt")
+
+
+def test_inputs_that_a_function_was_not_compiled_for(call: Callable[..., Any]) -> None:
+    with pytest.raises(wrapper.ProblemError) as caught:
+        call("function", "wide.pt")
+    assert caught.value.slug == "bad-args-file"
+    assert "size mismatch at index 1. expected 2, actual 5" in str(caught.value)
 
 
 def test_too_few_inputs(call: Callable[..., Any]) -> None:

@@ -158,7 +158,13 @@ def run_saved(spec: dict[str, Any]) -> dict[str, Any]:
             "not-loaded", f"torch {torch.__version__} cannot load it{what}"
         ) from error
     torch.manual_seed(spec["seed"])
-    outputs = _call(function, inputs, keywords, spec)
+    try:
+        outputs = _call(function, inputs, keywords, spec)
+    except saved.GuardsError as error:
+        raise ProblemError(
+            "bad-args-file",
+            f"{spec['args']}: the function was not compiled for these inputs: {error}",
+        ) from error
     leaves = torch.utils._pytree.tree_leaves(outputs)
     return {"outputs": [describe(output) for output in leaves], "random_globals": []}
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from rewriter.artifact.naming.graph import FxGraph, FxNode
+from rewriter.artifact.naming.graph import ATTRIBUTE, FxGraph, FxNode
 from rewriter.dump.rows import TensorRow
 from rewriter.verification.bounded import Bounded, UncheckedError, in_short
-from rewriter.verification.operators import rules
+from rewriter.verification.operators import random, rules
 
 _DTYPES = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
@@ -81,7 +81,7 @@ class Evaluator:
         """The nodes that the known values suffice for, less those of the operators forbidden."""
         found = set(self._values)
         for node in self._graph.nodes.values():
-            if node.operator not in forbidden and all(
+            if node.operator not in (ATTRIBUTE, *forbidden) and all(
                 name in found or name in self._sizes for name in node.reads
             ):
                 found.add(node.name)
@@ -117,6 +117,8 @@ class Evaluator:
             return items[node.item] if isinstance(items, (tuple, list)) else items
         if node.operator == "alias" and not node.call:
             return self._values[node.reads[0]]
+        if node.operator == ATTRIBUTE:
+            raise UncheckedError(f"{node.name} was not recorded")
         kind = self.type_of(node.name)
         if kind is not None and (kind.numel or 0) > _MOST:
             raise UncheckedError(f"{node.name} is too large to be computed here")
@@ -130,6 +132,11 @@ class Evaluator:
         operator = _operator(call.func)
         args = tuple(map(literals.of, call.args))
         kwargs = {one.arg: literals.of(one.value) for one in call.keywords if one.arg}
+        if node.operator in random.NAMES:
+            is_on_gpu = bool(node.type) and not node.type.endswith("cpu")
+            return attempt(
+                operator, lambda: random.drawn(node.operator, args, kwargs, on_gpu=is_on_gpu)
+            )
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
 
 
@@ -139,9 +146,14 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any
         tensor, index = args
         return int(tensor.value.shape[index])
     args, kwargs = _by_position(operator, args, kwargs)
+    return attempt(operator, lambda: rules.apply(operator, args, kwargs, dtype))
+
+
+def attempt(operator: Any, compute: Callable[[], Any]) -> Any:
+    """What a function computes. Raises `UncheckedError`, whatever the function raises."""
     try:
         with torch.no_grad():
-            return rules.apply(operator, args, kwargs, dtype)
+            return compute()
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         problem = f"{operator} could not be evaluated on the CPU: {in_short(error)}"
         raise UncheckedError(problem) from error
@@ -164,6 +176,8 @@ def operator_named(names: Iterable[str]) -> Any:
     names = list(names)
     if names[:2] == ["torch", "ops"]:
         names = names[2:]
+    if len(names) > 1 and names[1].endswith("_") and names[0] == "aten":
+        names[1] = names[1].rstrip("_")  # what it writes in place is its result
     path = ".".join(names)
     if path.endswith(("sym_size.int", "sym_size.default")):
         return "size"

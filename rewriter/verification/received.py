@@ -15,6 +15,12 @@ from rewriter.runtime.text import short_dtype
 from rewriter.verification.bounded import UncheckedError
 from rewriter.verification.evaluate import TensorType
 
+_DTYPES = {
+    str(one).removeprefix("torch."): one
+    for one in vars(torch).values()
+    if isinstance(one, torch.dtype)
+}
+
 
 def given(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
     """The tensors that a launch was handed, as they were before it, by name."""
@@ -30,6 +36,8 @@ def written(rows: Sequence[EventRow]) -> dict[str, TensorRow]:
 def load(run: RunDump, row: TensorRow) -> torch.Tensor:
     """The saved tensor of a row. Raises `UncheckedError` where there is none."""
     path = run.path / row.file
+    if not row.size and row.dtype in _DTYPES:
+        return torch.empty(row.shape, dtype=_DTYPES[row.dtype])
     if not row.file or not saved.is_file_of(run.path, path):
         why = f": {row.unsaved}" if row.unsaved else ""
         raise UncheckedError(f"{row.arg} was not saved{why}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from rewriter.artifact.naming.attribution import held_inside, held_values
+from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
 from rewriter.artifact.naming.graph import FxGraph, parse, subgraphs
 from rewriter.core.errors import RewriterError
@@ -68,9 +69,17 @@ class _Call:
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = parse(text) if text else None
-        self._graphs = {} if graph is None else self._whole(graph, text)
+        self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope, and its call
+        self._makers = {} if graph is None else self._whole(graph, text)
 
-    def _whole(self, graph: FxGraph, text: str) -> dict[str, WholeGraph]:
+    def _graph(self, scope: str, iteration: int) -> WholeGraph | None:
+        """What is followed through one call of a function of the wrapper."""
+        maker = self._makers.get(scope)
+        if maker is not None and (scope, iteration) not in self._graphs:
+            self._graphs[scope, iteration] = maker()
+        return self._graphs.get((scope, iteration))
+
+    def _whole(self, graph: FxGraph, text: str) -> dict[str, Callable[[], WholeGraph]]:
         """What is followed through the functions of the wrapper, by their names: its entry, and
         those of the graphs inside of its graph."""
         if self._wrapper is None or not self._wrapper.located.entries:
@@ -82,11 +91,14 @@ class _Call:
         located, sizes = self._wrapper.located, _sizes(graph, rows)
         entry = located.entries[0]
         claims = held_values(located.launches, entry, graph)
-        found = {entry.name: WholeGraph(graph, claims, self._run, tensors, sizes)}
+        found: dict[str, Callable[[], WholeGraph]] = {}
+        found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
         for name, inner in subgraphs(text).items():
             for scope in {x.scope for x in located.launches if x.scope.endswith(name)}:
-                claims = held_inside(located.launches, scope, inner)
-                found[scope] = WholeGraph(inner, claims, self._run, {}, sizes)
+                inside = [x for x in located.launches if x.scope == scope]
+                claims = held_inside(inside, scope, inner)
+                names = inner_names(inside, inner)
+                found[scope] = partial(WholeGraph, inner, claims, self._run, {}, sizes, names)
         return found
 
     def checks(self) -> Iterator[LaunchCheck]:
@@ -124,11 +136,13 @@ class _Call:
         given, written = received.given(rows), received.written(rows)
         if not written:
             return replace(base, reason="it wrote nothing that was saved")
+        if not any(row.size for row in written.values()):
+            return replace(base, outcome="agrees", reason="what it writes has no elements")
         by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
         if launch.kind in _CALLED and self._wrapper is not None:
             by_call = self._by_call(launch, given, written)
         outcome, problem = None, ""
-        if (graph := self._graphs.get(launch.scope)) is not None:
+        if (graph := self._graph(launch.scope, step.iteration)) is not None:
             try:
                 outcome = graph.check(launch, given, written)
             except UncheckedError as error:
@@ -201,7 +215,7 @@ class _Call:
                     known[argument.expr] = exact(received.load(self._run, row))
             value = calls.evaluate(text, known) if is_python else calls.evaluate_shim(launch, known)
             values = calls.outputs(value)
-            results = [x for x in launch.args if x.role == "out" and x.name in written]
+            results = [x for x in launch.args if x.role != "in" and x.name in written]
             results = list({x.name: x for x in results}.values())
             if not results:
                 return UncheckedError("what it wrote was not saved")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from rewriter.artifact.naming.attribution import called
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
-from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, Launch
 from rewriter.verification import received
 from rewriter.verification.bounded import Bounded, UncheckedError, exact
@@ -70,15 +70,18 @@ class WholeGraph:
         run: RunDump,
         inputs: Mapping[str, TensorRow],
         sizes: Mapping[str, int],
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._graph, self._run, self._inputs = graph, run, inputs
+        self._names = names or {}
         self._sizes = sizes
-        self._claims = claims
+        self._claims, self._attributes = claims, graph.attributes
         self._copied = {
             node.reads[0]: node.reads[1]
             for node in graph.nodes.values()
             if node.operator == "copy_" and len(node.reads) == 2
         }
+        self._operators = {node.operator for node in graph.nodes.values()}
         self._held: dict[str, _Held] = {}
         self._taken: set[str] = set()
         self._types = Evaluator(graph, {}, sizes)
@@ -97,18 +100,35 @@ class WholeGraph:
         forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
+        problem: UncheckedError | None = None
         for name, argument, row in self._results(launch, written):
-            got = received.load(self._run, row)
             claim = self._claim(argument, launch)
             candidates = self._candidates(launch, row, computable, known, is_call=is_call)
-            nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+            checked: Checked | None = None
+            try:
+                got = received.load(self._run, row)
+                nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+            except UncheckedError as error:
+                problem, nodes = problem or error, (claim,) if claim else ()
+            if not nodes and is_call:
+                nodes = self._called(argument, candidates)
             found[name] = nodes
             if checked is not None:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
         self._remember(launch, written, found, known, group)
+        if problem is not None and not outcome.results:
+            raise problem
         return outcome
+
+    def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
+        """What a call left that could not be judged: what it updates keeps its name in the graph,
+        and calls of one operator come in the order of the graph."""
+        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        if argument.role == "inout":
+            return held.nodes if held is not None else ()
+        return tuple(candidates[:1])
 
     def _known(
         self, launch: Launch, given: Mapping[str, TensorRow]
@@ -120,10 +140,10 @@ class WholeGraph:
             row = given.get(argument.name)
             if argument.type != "tensor" or argument.role == "out" or row is None:
                 continue
-            variable = _variable(argument)
-            held = self._held.get(variable) or self._held.get(argument.buffer)
+            variable = self._names.get(_variable(argument), _variable(argument))
+            held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
             if held is None:
-                if variable in self._graph.types:
+                if variable in self._graph.types or variable in self._attributes:
                     self._add(known, (variable,), argument, row, self._inputs.get(variable))
             elif held.nodes:
                 self._add(known, held.nodes, argument, row, held.row)
@@ -172,7 +192,7 @@ class WholeGraph:
             return self._graph.base(self._copied[argument.buffer])
         claim = self._claims.get((argument.buffer, launch.index), "")
         is_fused = launch.kind in ("cpp", "triton")
-        return claim if is_fused or self._calls(claim, canonical(launch.kernel)) else ""
+        return claim if is_fused or self._calls(claim, called(launch, self._operators)) else ""
 
     def _calls(self, name: str, operator: str) -> bool:
         """Whether a node is a result of the operator that a launch calls."""
@@ -194,7 +214,7 @@ class WholeGraph:
         is_call: bool,
     ) -> list[str]:
         """The nodes that a buffer may hold, the likeliest first."""
-        operator = canonical(launch.kernel)
+        operator = called(launch, self._operators)
         found = []
         for node in self._graph.nodes.values():
             if node.name not in computable or node.name in known or node.is_view:

@@ -8,7 +8,7 @@ writes. Where these do not agree, a launch gets no nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
@@ -17,6 +17,7 @@ from rewriter.locate.types import EntryPoint, Launch
 
 _FUSED = frozenset({"cpp", "triton"})  # kernels that Inductor made of several nodes
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
+SEEDS = "inductor_seeds"
 _LOOKED_AT = 100  # nodes of an operator, for one call of it
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
@@ -41,7 +42,17 @@ def held_inside(
 ) -> Mapping[tuple[str, int], str]:
     """The same of a graph inside of another, and of the launches of its function."""
     inside = [replace(one, repeats=False) for one in launches if one.scope == scope]
-    return _Attribution(inside, EntryPoint(scope, 0, b"", tuple(graph.inputs)), graph).held
+    entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
+    return _Attribution(inside, entry, graph, inner_names(inside, graph)).held
+
+
+def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]:
+    """The inputs of a graph inside of another by the variables of its function, which have the name
+    of the graph in front."""
+    names = sorted(graph.inputs, key=len, reverse=True)
+    buffers = {x.buffer for one in launches for x in one.args if x.type == "tensor"}
+    pairs = ((x, next((y for y in names if x.endswith(f"_{y}")), "")) for x in buffers)
+    return {variable: name for variable, name in pairs if name and variable not in graph.inputs}
 
 
 def attribute_inside(
@@ -75,14 +86,31 @@ def left_over(
     return {left[0].index: names} if names else {}
 
 
+def called(launch: Launch, known: Container[str]) -> str:
+    """The operator of the graph that a launch calls, of those that the graph has."""
+    operator = canonical(launch.kernel)
+    # Seeds are drawn as integers.
+    if operator.startswith("randint") and SEEDS in known and operator not in known:
+        return SEEDS
+    return operator
+
+
 class _Attribution:
-    def __init__(self, launches: Sequence[Launch], entry: EntryPoint, graph: FxGraph) -> None:
+    def __init__(
+        self,
+        launches: Sequence[Launch],
+        entry: EntryPoint,
+        graph: FxGraph,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self._graph = graph
         self._launches = launches
         self._order = {name: number for number, name in enumerate(graph.nodes)}
         self._reads: dict[int, list[_Value]] = {}
         self._writes: dict[int, list[_Value]] = {}
-        self._held: dict[_Value, str] = {(name, -1): name for name in graph.inputs}
+        given = (*graph.inputs, *graph.attributes)
+        self._held: dict[_Value, str] = {(name, -1): name for name in given}
+        self._held |= {(variable, -1): name for variable, name in (names or {}).items()}
         last: dict[str, int] = {}
         for launch in self._launches:
             tensors = [one for one in launch.args if one.type == "tensor"]
@@ -120,7 +148,7 @@ class _Attribution:
         calls: dict[int, str] = {}
         taken: set[str] = set()
         for launch in self._launches:
-            operator = canonical(launch.kernel)
+            operator = called(launch, candidates)
             nodes = candidates.get(operator, [])
             while nodes and heads[operator] < len(nodes) and nodes[heads[operator]].name in taken:
                 heads[operator] += 1

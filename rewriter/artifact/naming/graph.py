@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
+ATTRIBUTE = "get_attr"  # the operator of a node that is a tensor of the model
 MOST_BYTES = 32 << 20  # of a text that is read at all
 
 _FIRST_LINES = 5_000  # of a graph, before which a line of the model stands: inputs come first
@@ -20,6 +21,9 @@ _INPUT = re.compile(r"(\w+): ?\"([^\"]*)\"")
 _DESCRIBED = re.compile(r"^\s*(\w+): ?\"[^\"]*\",?\s*# (\w+)\((.*)\)$")
 _PLACE = re.compile(r"^\s*# File: (.+):(\d+) in ([^,]*), code: (.*)$")
 _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
+# How an exported program begins: its inputs stand in a line of the body.
+_DECLARED = re.compile(r"^\s+(?:\w+: ?\"[^\"]*\"; *)+$")
+_ATTRIBUTE = re.compile(r"self(?:\.\w+)+")
 _NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -71,6 +75,11 @@ class FxGraph:
     nodes: Mapping[str, FxNode]
     outputs: tuple[str, ...]
     types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The nodes that are weights and constants of the model, not inputs."""
+        return frozenset(x.name for x in self.nodes.values() if x.operator == ATTRIBUTE)
 
     def base(self, name: str) -> str:
         """The node or input whose memory a node shows."""
@@ -151,12 +160,19 @@ def parse(text: str) -> FxGraph | None:
             place = ModelLine(*key, match[4], turns[key], match[3])
         elif _UNKNOWN.match(line):
             place = None
+        elif _DECLARED.match(line):
+            declared = dict(_INPUT.findall(line))
+            types |= declared
+            inputs |= dict.fromkeys(declared, "")
         elif match := _NODE.match(line):
             name, value = match[1], match[3].partition(";  ")[0]
             if value in inputs or value in nodes:
                 if value in inputs:
                     inputs[name] = inputs[value]
                 nodes[name] = FxNode(name, "alias", (value,), place)
+                continue
+            if match[2] and _ATTRIBUTE.fullmatch(value):
+                nodes[name] = FxNode(name, ATTRIBUTE, (), place, call=value, type=match[2])
                 continue
             node = _node(name, value, place, inputs, nodes)
             nodes[name] = replace(node, type=match[2] or "")

@@ -15,12 +15,11 @@ def names(text: str) -> frozenset[str]:
 
 
 Given = list[Bounded]
+Call = Callable[[Callable[[Bounded], Any]], Any]
 TYPES = {"dtype", "layout", "device", "pin_memory", "requires_grad", "non_blocking"}
 
 
-def caller(
-    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[[Callable[[Bounded], Any]], Any]:
+def caller(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """Calls the operator with something in the places of its values, and no narrower type."""
     keywords = {name: value for name, value in kwargs.items() if name not in TYPES}
     asked = kwargs.get("dtype")
@@ -31,7 +30,31 @@ def caller(
     def call(change: Callable[[Bounded], Any]) -> Any:
         return operator(*mapped(args, change), **mapped(keywords, change))
 
+    return updating(operator, args, keywords) if operator._schema.is_mutable else call
+
+
+def updating(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """The same of an operator that writes into its arguments: it is called on copies. What it gives
+    are those that it wrote, then its own results."""
+    arguments, returns = operator._schema.arguments, operator._schema.returns
+
+    def call(change: Callable[[Bounded], Any]) -> Any:
+        def copied(one: Bounded) -> Any:
+            return change(one).clone()
+
+        handed, named = mapped(args, copied), mapped(kwargs, copied)
+        results = operator(*handed, **named)
+        results = results if isinstance(results, tuple) else (results,)
+        by_name = {**dict(zip((x.name for x in arguments), handed, strict=False)), **named}
+        written = [by_name.get(x.name) for x in arguments if _writes(x)]
+        new = [x for x, about in zip(results, returns, strict=False) if not _writes(about)]
+        return tuple(x for x in (*written, *new) if isinstance(x, torch.Tensor))
+
     return call
+
+
+def _writes(about: Any) -> bool:
+    return about.alias_info is not None and about.alias_info.is_write
 
 
 def result_type(name: str, args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter.cache import location
 from rewriter.cache.run import Request
@@ -27,6 +28,9 @@ from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 from rewriter.verification import text
 from rewriter.verification.types import Verification
+
+if TYPE_CHECKING:
+    from rewriter.verification.given_graphs import GivenGraphs
 
 _QUIET = {"REWRITER_QUIET": "1"}
 
@@ -126,10 +130,13 @@ def _nothing(dump: Path | None) -> RewriterError:
 def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     from rewriter.verification.verify import verify
 
+    graphs = _graphs(arguments)
     register_operators(getattr(arguments, "imports", ()))
     with progress_bar() as bar:
         verification = verify(
-            dump, progress=None if bar is None else lambda done, total: bar(done, total)
+            dump,
+            graphs=graphs,
+            progress=None if bar is None else lambda done, total: bar(done, total),
         )
     if arguments.json:
         emit(verify_document(str(dump), verification))
@@ -137,6 +144,12 @@ def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
         _show(verification)
         message(f"dump: {from_here(dump)}")
     return DIFFERS if verification.finding is not None else code
+
+
+def _graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
+    from rewriter.verification.given_graphs import GivenGraphs
+
+    return GivenGraphs(Path(arguments.graph)) if arguments.graph else None
 
 
 def register_operators(modules: Sequence[str]) -> None:

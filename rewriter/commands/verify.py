@@ -60,6 +60,12 @@ def _add_choice(parser: Parser) -> None:
     group.add_argument(
         "--max-bytes", metavar="SIZE", default="", help="save no more than this, such as 10G"
     )
+    against = parser.group("what launches are checked against")
+    against.add_argument(
+        "--graph",
+        metavar="PATH",
+        help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
+    )
 
 
 def act(arguments: argparse.Namespace) -> int:

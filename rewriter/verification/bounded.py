@@ -15,7 +15,15 @@ import torch
 
 from rewriter.core.exit_status import first_line
 
-HALF = (torch.float16, torch.bfloat16)
+# Types that values are converted to, and that nothing is computed in.
+NARROW = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+)
 _LONGEST = 160  # characters of what torch says
 _FEW = 64  # terms up to which each rounding of a sum may have the same sign
 _LIKELY, _WALK = 8.0, 4.0  # standard deviations
@@ -36,7 +44,7 @@ class Bounded:
 
     `value` is of float64, complex128, or of the integer type that it has in the program. `dtype` is
     the program's. `terms` is the length of the longest sum in it, `steps` the number of operations
-    that round, `through` the half types that it was converted to.
+    that round, `through` the narrow types that it was converted to.
     """
 
     value: torch.Tensor

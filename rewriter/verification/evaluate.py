@@ -19,6 +19,8 @@ from rewriter.verification.operators import random, rules
 _DTYPES = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
     "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
+    "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
+    "f8e4m3fnuz": torch.float8_e4m3fnuz, "f8e5m2fnuz": torch.float8_e5m2fnuz,
     "u8": torch.uint8, "b8": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
 _TYPE = re.compile(r"^(\w+)\[([^\]]*)\](?:\[([^\]]*)\])?")
@@ -38,6 +40,12 @@ class TensorType:
     def numel(self) -> int | None:
         known = [one for one in self.shape if one is not None]
         return math.prod(known) if len(known) == len(self.shape) else None
+
+    def contiguous(self) -> TensorType:
+        """The same, as a tensor lies that nothing else is known of; its sizes have to be known."""
+        known = [1 if one is None else one for one in self.shape]
+        strides = tuple(math.prod(known[place + 1 :]) for place in range(len(known)))
+        return TensorType(self.dtype, self.shape, strides)
 
     def fits(self, row: TensorRow) -> bool:
         """Whether a recorded tensor has this type, and as many elements where that is known."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
-from rewriter.artifact.naming.graph import FxGraph, parse, subgraphs
+from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
 from rewriter.core.errors import RewriterError
-from rewriter.dump import graphs
+from rewriter.dump import graphs as dumped_graphs
 from rewriter.dump.reading import RunDump, RunStep, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -21,6 +21,7 @@ from rewriter.verification import calls, received
 from rewriter.verification.bounded import UncheckedError, exact, in_short
 from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
+from rewriter.verification.given_graphs import GivenGraphs
 from rewriter.verification.judge import compare
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Verification
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
@@ -29,13 +30,19 @@ _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 _NO_GRAPH = (
     "a C++ kernel says nothing of what it computes, and neither an entry of Inductor's cache nor a "
-    "debug directory is there that does"
+    "debug directory is there that does; --graph names one"
 )
 
 
-def verify(dump: Path, *, progress: Callable[[int, int], None] | None = None) -> Verification:
+def verify(
+    dump: Path,
+    *,
+    graphs: GivenGraphs | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
     """Judge every launch of a dump by what it claims to compute, on the values that it received.
 
+    `graphs` are those of wrappers of which the dump does not know from what they were compiled.
     Raises `RewriterError` where there is no dump, or none that has values.
     """
     opened = open_dump(dump)
@@ -48,7 +55,7 @@ def verify(dump: Path, *, progress: Callable[[int, int], None] | None = None) ->
     checks: list[LaunchCheck] = []
     total = sum(len(run.steps) for run in opened.runs) if progress is not None else 0
     for run in opened.runs:
-        for check in _Call(run, graphs.read(run.path.parent.parent, run.sha256)).checks():
+        for check in _Call(run, graphs).checks():
             checks.append(check)
             if progress is not None:
                 progress(len(checks), total)
@@ -58,9 +65,12 @@ def verify(dump: Path, *, progress: Callable[[int, int], None] | None = None) ->
 class _Call:
     """One call of one wrapper."""
 
-    def __init__(self, run: RunDump, text: str) -> None:
+    def __init__(self, run: RunDump, given: GivenGraphs | None) -> None:
         self._run = run
         self._wrapper = wrapper_of(run)
+        text = dumped_graphs.read(run.path.parent.parent, run.sha256)
+        if given is not None and self._wrapper is not None and not text:
+            text = given.of(self._wrapper.plain.data)
         self._launches: Mapping[int, Launch] = {}
         self._source = b""
         self._fragments: Mapping[str, FxGraph] = {}
@@ -69,6 +79,7 @@ class _Call:
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = parse(text) if text else None
+        graph = None if graph is None else inlined(graph, subgraphs(text))
         self._graphs: dict[tuple[str, int], WholeGraph] = {}  # by scope, and its call
         self._makers = {} if graph is None else self._whole(graph, text)
 

@@ -81,7 +81,7 @@ class WholeGraph:
             for node in graph.nodes.values()
             if node.operator == "copy_" and len(node.reads) == 2
         }
-        self._operators = {node.operator for node in graph.nodes.values()}
+        self._order = [name for name in graph.nodes if name in graph.updates]
         self._held: dict[str, _Held] = {}
         self._taken: set[str] = set()
         self._types = Evaluator(graph, {}, sizes)
@@ -101,13 +101,20 @@ class WholeGraph:
         computable = evaluator.computable(frozenset() if is_call else forbidden)
         found: dict[str, tuple[str, ...]] = {}
         problem: UncheckedError | None = None
+        updated: list[str] = []
         for name, argument, row in self._results(launch, written):
             claim = self._claim(argument, launch)
             candidates = self._candidates(launch, row, computable, known, is_call=is_call)
             checked: Checked | None = None
+            update = self._update(launch, argument) if is_call else ""
             try:
                 got = received.load(self._run, row)
-                nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
+                if update:
+                    nodes, place = self._called(argument, []), len(updated)
+                    updated.append(name)
+                    checked = self._judge_update(evaluator, update, place, got, row)
+                else:
+                    nodes, checked = self._judge(evaluator, claim, candidates, got, row, computable)
             except UncheckedError as error:
                 problem, nodes = problem or error, (claim,) if claim else ()
             if not nodes and is_call:
@@ -117,10 +124,31 @@ class WholeGraph:
                 outcome.results.append(checked)
             else:
                 outcome.unknown.append(name)
+            self._taken.update((update,) if update else ())
         self._remember(launch, written, found, known, group)
         if problem is not None and not outcome.results:
             raise problem
         return outcome
+
+    def _update(self, launch: Launch, argument: Argument) -> str:
+        """The node of a call that writes into this argument, and has no value."""
+        held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
+        if argument.role != "inout" or held is None:
+            return ""
+        operators, read = called(launch), set(held.nodes)
+        nodes = (self._graph.nodes[name] for name in self._order if name not in self._taken)
+        fitting = (x for x in nodes if x.operator in operators and read.intersection(x.reads))
+        return next((x.name for x in fitting), "")
+
+    def _judge_update(
+        self, evaluator: Evaluator, node: str, place: int, got: torch.Tensor, row: TensorRow
+    ) -> Checked:
+        """What a call wrote into one of its arguments, which are its results in their order."""
+        values = evaluator.value(node)
+        value = values[place] if isinstance(values, (tuple, list)) else None
+        if not isinstance(value, Bounded) or value.value.numel() != got.numel():
+            raise UncheckedError(f"{row.arg} is no argument that {node} writes")
+        return Checked(row.arg, self._text(node), compare(got.reshape(value.value.shape), value))
 
     def _called(self, argument: Argument, candidates: list[str]) -> tuple[str, ...]:
         """What a call left that could not be judged: what it updates keeps its name in the graph,
@@ -174,6 +202,10 @@ class WholeGraph:
             viewed = source is row and not argument.expr.isidentifier()
             if viewed and kind and whole and whole.stride and tuple(whole.shape) == kind.shape:
                 kind = replace(kind, stride=tuple(whole.stride))  # as it is, whatever was planned
+            elif viewed and kind is not None and not kind.stride and kind.shape:
+                if node not in self._attributes:
+                    continue  # the graph of a package does not say how its values lie
+                kind = kind.contiguous()
             known[node] = exact(received.layouts(tensor, source, kind, viewed=viewed)[0])
 
     def _results(
@@ -192,9 +224,9 @@ class WholeGraph:
             return self._graph.base(self._copied[argument.buffer])
         claim = self._claims.get((argument.buffer, launch.index), "")
         is_fused = launch.kind in ("cpp", "triton")
-        return claim if is_fused or self._calls(claim, called(launch, self._operators)) else ""
+        return claim if is_fused or self._calls(claim, called(launch)) else ""
 
-    def _calls(self, name: str, operator: str) -> bool:
+    def _calls(self, name: str, operators: frozenset[str]) -> bool:
         """Whether a node is a result of the operator that a launch calls."""
         node = self._graph.nodes.get(name)
         if node is not None and node.item is not None:
@@ -202,7 +234,7 @@ class WholeGraph:
         if node is None:
             return False
         # `scatter_reduce.two` is `scatter_reduce_two` in the C shim.
-        return operator.startswith(node.operator.rstrip("_"))
+        return any(one.startswith(node.operator.rstrip("_")) for one in operators)
 
     def _candidates(
         self,
@@ -214,7 +246,7 @@ class WholeGraph:
         is_call: bool,
     ) -> list[str]:
         """The nodes that a buffer may hold, the likeliest first."""
-        operator = called(launch, self._operators)
+        operators = called(launch)
         found = []
         for node in self._graph.nodes.values():
             if node.name not in computable or node.name in known or node.is_view:
@@ -222,7 +254,7 @@ class WholeGraph:
             source = self._graph.nodes.get(node.reads[0]) if node.item is not None else node
             if source is None or node.operator == "copy_":
                 continue
-            if is_call and operator not in (source.operator, source.operator.rstrip("_")):
+            if is_call and not operators & {source.operator, source.operator.rstrip("_")}:
                 continue
             if is_call and node.name in self._taken:
                 continue

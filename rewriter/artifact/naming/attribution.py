@@ -8,16 +8,20 @@ writes. Where these do not agree, a launch gets no nodes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
-from rewriter.locate.types import EntryPoint, Launch
+from rewriter.locate.types import Argument, EntryPoint, Launch
 
 _FUSED = frozenset({"cpp", "triton"})  # kernels that Inductor made of several nodes
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
-SEEDS = "inductor_seeds"
+_OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})
+# What is called for an operator of the graph.
+_INSTEAD = {"scatter_reduce": "scatter_add", "randint": "inductor_seeds"}
 _LOOKED_AT = 100  # nodes of an operator, for one call of it
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
@@ -42,16 +46,24 @@ def held_inside(
 ) -> Mapping[tuple[str, int], str]:
     """The same of a graph inside of another, and of the launches of its function."""
     inside = [replace(one, repeats=False) for one in launches if one.scope == scope]
+    names = inner_names(inside, graph)
+    own = [replace(x, args=tuple(_by_variable(y, names) for y in x.args)) for x in inside]
     entry = EntryPoint(scope, 0, b"", tuple(graph.inputs))
-    return _Attribution(inside, entry, graph, inner_names(inside, graph)).held
+    return _Attribution(own, entry, graph, names).held
+
+
+def _by_variable(argument: Argument, names: Container[str]) -> Argument:
+    """An argument as the function knows it, not whoever calls it."""
+    return replace(argument, buffer=argument.expr) if argument.expr in names else argument
 
 
 def inner_names(launches: Sequence[Launch], graph: FxGraph) -> Mapping[str, str]:
     """The inputs of a graph inside of another by the variables of its function, which have the name
     of the graph in front."""
     names = sorted(graph.inputs, key=len, reverse=True)
-    buffers = {x.buffer for one in launches for x in one.args if x.type == "tensor"}
-    pairs = ((x, next((y for y in names if x.endswith(f"_{y}")), "")) for x in buffers)
+    tensors = [x for one in launches for x in one.args if x.type == "tensor"]
+    variables = {x.expr for x in tensors if x.expr.isidentifier()} | {x.buffer for x in tensors}
+    pairs = ((x, next((y for y in names if x.endswith(f"_{y}")), "")) for x in variables)
     return {variable: name for variable, name in pairs if name and variable not in graph.inputs}
 
 
@@ -86,13 +98,24 @@ def left_over(
     return {left[0].index: names} if names else {}
 
 
-def called(launch: Launch, known: Container[str]) -> str:
-    """The operator of the graph that a launch calls, of those that the graph has."""
+def called(launch: Launch) -> frozenset[str]:
+    """The operators of a graph that a launch may be the call of, by its name."""
     operator = canonical(launch.kernel)
-    # Seeds are drawn as integers.
-    if operator.startswith("randint") and SEEDS in known and operator not in known:
-        return SEEDS
-    return operator
+    names = {operator}
+    if launch.kernel.startswith("torch.ops."):
+        names.update(launch.kernel.split(".")[3:4])
+    base, _, overload = operator.rpartition("_")  # the C shim's names have it, too
+    if overload in _OVERLOADS:
+        names.add(base)
+    names |= {other for name, other in _INSTEAD.items() if f"{operator}_".startswith(f"{name}_")}
+    return frozenset(names)
+
+
+def _untaken(nodes: deque[FxNode], taken: set[str]) -> list[FxNode]:
+    """The next nodes of an operator that no call was yet; those at its head are forgotten."""
+    while nodes and nodes[0].name in taken:
+        nodes.popleft()
+    return [one for one in islice(nodes, _LOOKED_AT) if one.name not in taken]
 
 
 class _Attribution:
@@ -140,23 +163,17 @@ class _Attribution:
 
     def _calls(self) -> dict[int, str]:
         """The node of each call of an operator; what it reads and writes is known then."""
-        candidates: dict[str, list[FxNode]] = {}
+        candidates: dict[str, deque[FxNode]] = {}
         for node in self._graph.nodes.values():
             for operator in {node.operator, node.operator.rstrip("_")}:
-                candidates.setdefault(operator, []).append(node)
-        heads = dict.fromkeys(candidates, 0)  # all before are taken
+                candidates.setdefault(operator, deque()).append(node)
         calls: dict[int, str] = {}
         taken: set[str] = set()
         for launch in self._launches:
-            operator = called(launch, candidates)
-            nodes = candidates.get(operator, [])
-            while nodes and heads[operator] < len(nodes) and nodes[heads[operator]].name in taken:
-                heads[operator] += 1
-            head = heads.get(operator, 0)
+            names = sorted(called(launch) & set(candidates))
+            nodes = {x.name: x for name in names for x in _untaken(candidates[name], taken)}
             # They come in the order of the graph, or nearly so.
-            for node in nodes[head : head + _LOOKED_AT]:
-                if node.name in taken:
-                    continue
+            for node in sorted(nodes.values(), key=lambda one: self._order[one.name]):
                 bases = {self._graph.base(name) for name in node.reads}
                 known = {self._held.get(value) for value in self._reads[launch.index]}
                 if not known - {None} <= bases:
@@ -192,6 +209,10 @@ class _Attribution:
         items = self._graph.items(node)
         for number, value in enumerate(written):
             name = items.get(number) if items else node if len(written) == 1 else None
+            if node in self._graph.updates:  # what it updates in place keeps its name
+                read = [self._held[x] for x in self._reads[launch] if x[0] == value[0]
+                        and x in self._held]  # fmt: skip
+                name = read[0] if read else None
             if name is not None:
                 self._held[value] = name
 

@@ -24,6 +24,7 @@ _UNKNOWN = re.compile(r"^\s*# No stacktrace found")
 # How an exported program begins: its inputs stand in a line of the body.
 _DECLARED = re.compile(r"^\s+(?:\w+: ?\"[^\"]*\"; *)+$")
 _ATTRIBUTE = re.compile(r"self(?:\.\w+)+")
+_CONTROLLED = re.compile(r"higher_order\.control_deps\(\([^()]*\), (\w+)((?:, \w+)*)\)")
 _NODE = re.compile(r"^\s+(\w+)(?:: ?\"([^\"]*)\")? = (.*)$")
 _ITEM = re.compile(r"\w+\[(\d+)\]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -81,6 +82,16 @@ class FxGraph:
         """The nodes that are weights and constants of the model, not inputs."""
         return frozenset(x.name for x in self.nodes.values() if x.operator == ATTRIBUTE)
 
+    @cached_property
+    def updates(self) -> frozenset[str]:
+        """The calls that have no value, in a graph that says of values what they are: they write
+        into their arguments."""
+        if not any(node.type for node in self.nodes.values()):
+            return frozenset()
+        read = {name for node in self.nodes.values() for name in node.reads}
+        bare = (x.name for x in self.nodes.values() if not x.type and x.operator and x.item is None)
+        return frozenset(bare) - read - {*self.outputs, *self.attributes}
+
     def base(self, name: str) -> str:
         """The node or input whose memory a node shows."""
         return self._bases.get(name, name)
@@ -125,6 +136,24 @@ def first_place(text: str) -> ModelLine | None:
         if match := _PLACE.match(line):
             return ModelLine(match[1], int(match[2]), match[4], 0, match[3])
     return None
+
+
+def inlined(graph: FxGraph, inner: Mapping[str, FxGraph]) -> FxGraph:
+    """The graph with the operator in the place of each node that only says what has to run before
+    it (`control_deps`), and has it in a graph of its own."""
+    return replace(graph, nodes={name: _inlined(node, inner) for name, node in graph.nodes.items()})
+
+
+def _inlined(node: FxNode, inner: Mapping[str, FxGraph]) -> FxNode:
+    match = _CONTROLLED.fullmatch(node.call)
+    body = inner.get(match[1]) if match else None
+    if match is None or body is None or len(body.nodes) != 1:
+        return node
+    (own,) = body.nodes.values()
+    given = dict(zip(body.inputs, (x.strip() for x in match[2].split(",") if x), strict=False))
+    call = _WORD.sub(lambda word: given.get(word[0], word[0]), own.call)
+    reads = tuple(given.get(name, name) for name in own.reads)
+    return replace(node, operator=own.operator, call=call, reads=reads)
 
 
 def subgraphs(text: str) -> dict[str, FxGraph]:

@@ -21,7 +21,7 @@ from rewriter.core.errors import RewriterError
 
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
 # as Inductor lowered it.
-_GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
+GRAPHS = ("fx_graph_transformed.py", "fx_graph_readable.py")
 _MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 
 
@@ -165,7 +165,7 @@ def _group(wrapper: OpenWrapper) -> str:
 def _beside(wrapper: OpenWrapper) -> CompilationTrace | None:
     """What lies beside a wrapper in a debug directory."""
     folder = wrapper.path.parent
-    text = next(filter(None, (_text(folder / name) for name in _GRAPHS)), "")
+    text = next(filter(None, (_text(folder / name) for name in GRAPHS)), "")
     if not text:
         return None
     return CompilationTrace(lowered=text, mappings=trace.mappings(_text(folder / _MAPPINGS)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rewriter.verification.bounded import HALF, Bounded, flat, precision, rounded, wide_type
+from rewriter.verification.bounded import NARROW, Bounded, flat, precision, rounded, wide_type
 from rewriter.verification.operators.operands import (
     apart,
     caller,
@@ -92,7 +92,7 @@ def converted(x: Bounded, kind: torch.dtype) -> Bounded:
         ends = [apart(value, end.to(kind)) for end in ends_of(x)]
         return rounded(value, torch.stack(ends).amax(0) if ends else None, kind, [x])
     value = x.value.to(wide_type(kind))
-    if kind in HALF and x.dtype != kind:
+    if kind in NARROW and x.dtype != kind:
         facts = torch.finfo(kind)
         error = x.bound() + value.abs() * facts.eps + facts.smallest_normal * facts.eps
         error = torch.where(value.abs() > facts.max, torch.inf, error)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rewriter.verification.bounded import HALF, Bounded, of_sum, precision, rounded
+from rewriter.verification.bounded import NARROW, Bounded, of_sum, precision, rounded
 from rewriter.verification.operators.operands import Given, magnitude_of, names, value_of
 
 PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution matmul linear")
@@ -24,7 +24,7 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
     narrow = torch.finfo(precision([kind])).eps
     squares = call(_only(factors, torch.square))
     error = of_sum(max(1, terms), call(magnitude_of), value, squares) * narrow
-    if kind in HALF:  # libraries add parts of a sum in the type of the result
+    if kind in NARROW:  # libraries add parts of a sum in the type of the result
         error = error + (value.abs() + 4 * squares.sqrt()) * torch.finfo(kind).eps
     for uncertain in given:
         if uncertain.error is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rewriter.verification.bounded import (
-    HALF,
+    NARROW,
     Bounded,
     UncheckedError,
     in_short,
@@ -32,7 +32,7 @@ def sampled(call: Any, given: Given, kind: torch.dtype) -> Any:
         return value  # a number, such as that of `item`
     narrow = precision([x.dtype for x in given if x.is_real] or [kind])
     # Libraries keep what lies between in the type of the operands.
-    half = [torch.finfo(x.dtype).eps for x in given if x.dtype in HALF]
+    half = [torch.finfo(x.dtype).eps for x in given if x.dtype in NARROW]
     eps = max([torch.finfo(narrow).eps, *half])
     generator = torch.Generator().manual_seed(0)
 

@@ -1,0 +1,66 @@
+"""Graphs that the user names, for wrappers of which nothing else says what they were compiled from:
+those of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.artifact.naming.graph import parse
+from rewriter.artifact.naming.known import GRAPHS
+from rewriter.core import limits
+from rewriter.core.errors import RewriterError
+
+_CODE = ("output_code.py", "output_code.cpp")
+_COMMANDS = "// Compile cmd"  # which torch adds to what it keeps of a package
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The text of a graph, and of the code that was generated for it, empty if not there."""
+
+    text: str
+    code: str = ""
+
+
+class GivenGraphs:
+    """A file that holds a graph, or the directories in which TORCH_COMPILE_DEBUG left some."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `RewriterError` where the path holds no graph."""
+        folders = sorted({x.parent for name in GRAPHS for x in path.rglob(name)})
+        given = list(_of_folders(folders)) if path.is_dir() else [_Given(_read(path))]
+        self._given = [one for one in given if parse(one.text) is not None]
+        if not self._given:
+            raise RewriterError(
+                "no-graph",
+                f"{path} holds no graph that a wrapper was compiled from",
+                hint=f"Name a {GRAPHS[0]}, or the directory that TORCH_COMPILE_DEBUG=1 left.",
+            )
+
+    def of(self, source: bytes) -> str:
+        """The graph of a wrapper: the one whose code it is, or else the only one that there is."""
+        code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
+        same = [one for one in self._given if code and one.code.startswith(code)]
+        alone = self._given if len(self._given) == 1 and not self._given[0].code else []
+        return next((one.text for one in (*same, *alone)), "")
+
+
+def _of_folders(folders: list[Path]) -> Iterator[_Given]:
+    for folder in folders:
+        graph = next(x for name in GRAPHS if (x := folder / name).is_file())
+        codes = (folder / name for name in _CODE)
+        code = next((_read(one) for one in codes if one.is_file()), "")
+        yield _Given(_read(graph), code)
+
+
+def _read(path: Path) -> str:
+    try:
+        return limits.read(path, limits.ENTRY_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise RewriterError(
+            "no-graph",
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="Name a file that is there, or the directory that TORCH_COMPILE_DEBUG=1 left.",
+        ) from error

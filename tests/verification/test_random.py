@@ -1,0 +1,54 @@
+"""The random numbers of Inductor's kernels: Philox, by its known answers and by its range."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rewriter.artifact.naming.graph import FxGraph, parse  # noqa: E402
+from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
+from rewriter.verification.evaluate import Evaluator  # noqa: E402
+from rewriter.verification.operators.random import _philox  # noqa: E402
+
+GRAPH = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4]{device}"):
+        seeds: "i64[2][1]{device}" = torch.ops.prims.inductor_seeds.default(2, device(type='cpu'))
+        seed: "i64[][]{device}" = torch.ops.prims.inductor_lookup_seed.default(seeds, 1)
+        rand: "f32[64, 8][8, 1]{device}" = torch.ops.prims.inductor_random.default([64, 8], seed, 'rand')
+        normal: "f32[64, 8][8, 1]{device}" = torch.ops.prims.inductor_random.default([64, 8], seed, 'randn')
+        number: "i64[512][1]{device}" = torch.ops.prims.inductor_randint.default(3, 9, [512], seed)
+        return (rand, normal, number)
+"""  # noqa: E501
+
+
+def _graph(device: str) -> FxGraph:
+    graph = parse(GRAPH.replace("{device}", device))
+    assert graph is not None
+    return graph
+
+
+def test_philox_gives_its_known_answers() -> None:
+    words = _philox(0, torch.tensor([0]), on_gpu=True)
+    assert [int(word) for word in words] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_numbers_follow_from_the_seeds_that_a_kernel_read(device: str) -> None:
+    seeds = exact(torch.tensor([5, -(2**62) + 12345]))
+    evaluator = Evaluator(_graph(device), {"seeds": seeds})
+    rand, normal, number = (evaluator.value(x).value for x in ("rand", "normal", "number"))
+    assert 0 <= rand.min() < 0.02
+    assert 0.98 < rand.max() < 1
+    assert abs(rand.mean() - 0.5) < 0.05
+    assert abs(normal.mean()) < 0.2
+    assert 0.8 < normal.std() < 1.2
+    assert sorted(number.unique().tolist()) == [3, 4, 5, 6, 7, 8]
+    # The bits are those of float32.
+    assert torch.equal(rand, rand.float().double())
+
+
+def test_seeds_themselves_are_not_known() -> None:
+    with pytest.raises(UncheckedError, match="draws random numbers"):
+        Evaluator(_graph("cpu"), {}).value("rand")

@@ -34,6 +34,15 @@ def add(parser: Parser) -> None:
         help="have the script import a module, such as one that registers operators "
         "(may be repeated)",
     )
+    group.add_argument(
+        "--library",
+        dest="libraries",
+        metavar="FILE.so",
+        action="append",
+        default=[],
+        help="put a shared library beside the script, which loads it: one that registers operators "
+        "(may be repeated)",
+    )
     output = parser.group("output")
     output.add_argument(
         "-o",
@@ -72,6 +81,7 @@ def act(arguments: argparse.Namespace) -> int:
         run=arguments.run,
         iteration=iteration,
         imports=arguments.imports,
+        libraries=arguments.libraries,
         overwrite=arguments.overwrite,
     )
     if arguments.json:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rewriter.artifact.naming.names import of_artifact
 from rewriter.artifact.naming.trace import digest
 from rewriter.artifact.opening import open_artifact
 from rewriter.artifact.types import Artifact, OpenWrapper
+from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import names as dumped
@@ -27,6 +28,7 @@ from rewriter.execution.saved_artifact import Loader, loader_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.instrument import instrument
 from rewriter.instrumentation.types import Selection
+from rewriter.locate.languages import language
 from rewriter.runtime.calls import Calls
 
 # What to do about a problem that the host reports.
@@ -257,8 +259,23 @@ def _prepare(request: RunRequest, scratch: Path) -> _Prepared:
     name = request.artifact.path if is_whole else wrapper.path
     dump = dump_directory(name, request.dump, overwrite=request.overwrite)
     (dump / wrapper.path.name).write_bytes(source)
+    _write_sources(request, dump)
     _write_names(request, dump)
     return _Prepared(file, dump)
+
+
+def _write_sources(request: RunRequest, dump: Path) -> None:
+    """Put beside the wrapper of a package what its text refers to: kernels and operators."""
+    package, wrapper = request.artifact.package, request.wrapper
+    if package is None:
+        return
+    model = next((x for x in package.models if x.wrapper == wrapper.name), None)
+    for name, data in ({} if model is None else model.kernels).items():
+        (dump / PurePath(name).name).write_bytes(data)
+    operators = language(wrapper.language).operators_file(wrapper.path.name)
+    if operators and wrapper.operators:
+        text = json_text.encode({"nodes": list(wrapper.operators)})
+        (dump / operators).write_text(text, encoding="utf-8")
 
 
 def _write_names(request: RunRequest, dump: Path) -> None:

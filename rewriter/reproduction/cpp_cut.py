@@ -1,7 +1,7 @@
-"""Cuts a kernel for the CPU out of a C++ wrapper, to be called from Python.
+"""Cuts one launch out of a C++ wrapper, as Python that runs the same.
 
-Its arguments are tensors and numbers in the order of its parameters, as in a Python wrapper, whose
-way of compiling such kernels the script takes.
+A kernel for the CPU is compiled as those of Python wrappers are; its arguments are tensors and
+numbers in the order of its parameters. Whatever calls an operator of torch calls it from Python.
 """
 
 from __future__ import annotations
@@ -9,53 +9,104 @@ from __future__ import annotations
 import re
 
 from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.locate.types import KernelSource
+from rewriter.reproduction import cpp_calls
+from rewriter.reproduction.cpp_text import CppNames, UnreadError, split, unwrapped
 from rewriter.reproduction.refusal import refusal
-from rewriter.reproduction.types import Cut, Recorded
+from rewriter.reproduction.types import CppKernel, Cut, Recorded
 
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)
 _DEFAULT_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
-_NUMBER = re.compile(r"(-?[\d.]+(?:e[-+]?\d+)?)(?:LL|L|f)?", re.IGNORECASE)
-_HEADER = """import torch
-from torch._inductor.async_compile import AsyncCompile
-"""
+_CALLS = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
+_HEADER = "import torch\n"
+_COMPILER = "from torch._inductor.async_compile import AsyncCompile\n"
+_VIEWS = "\nreinterpret_tensor = torch.ops.inductor._reinterpret_tensor\n"
+_CALLED = '''def called(operator, *values):
+    """The result of an operator, for which C++ hands over truth values as 0 and 1."""
+    kinds = [str(one.type) for one in operator._schema.arguments]
+    pairs = zip(values, kinds)
+    return operator(*(bool(x) if "bool" in kind and x is not None else x for x, kind in pairs))
+'''
 
 
 def cut(recorded: Recorded) -> Cut:
-    """Cut out a launch. Raises `RewriterError` for what is no kernel in C++ with its source."""
+    """Cut out a launch. Raises `RewriterError` for what Python cannot run, and says why."""
+    kind = recorded.launch.kind
+    try:
+        if kind == "cpp":
+            return _kernel(recorded)
+        if kind in _CALLS:
+            return _operator(recorded)
+    except UnreadError as error:
+        raise refusal(recorded, str(error)) from error
+    raise refusal(recorded, f"of C++ wrappers it does not do so with launches of kind {kind}")
+
+
+def names_above(recorded: Recorded) -> CppNames:
+    """The variables of the function that a launch stands in, and the sizes of what it is given."""
+    text = recorded.wrapper.plain.data[: recorded.launch.insertion_point.start]
+    known = {**recorded.inputs, **recorded.given}
+
+    def shape(name: str, what: str, dimension: int) -> int | None:
+        tensor = known.get(name)
+        if tensor is None:
+            return None
+        sizes = tensor.shape if what == "size" else tensor.stride
+        return sizes[dimension] if dimension < len(sizes) else None
+
+    return CppNames(text.decode("utf-8", "replace"), recorded.numbers, shape)
+
+
+def _operator(recorded: Recorded) -> Cut:
+    call = cpp_calls.call_of(recorded, names_above(recorded))
+    body = "\n".join(call.statements)
+    header = _HEADER
+    if "reinterpret_tensor(" in body:
+        header += _VIEWS
+    kernels = _CALLED if "called(" in body else ""
+    return Cut(header, kernels, body, call.variables, call.results, is_random=call.is_random)
+
+
+def _kernel(recorded: Recorded) -> Cut:
     launch = recorded.launch
-    if launch.kind != "cpp":
-        raise refusal(
-            recorded, f"of C++ wrappers it does so with kernels in C++, not with {launch.kind}"
-        )
-    kernel = next((x for x in find_kernels(recorded.wrapper) if x.name == launch.kernel), None)
-    signature = None if kernel is None else _SIGNATURE.search(kernel.text)
-    if kernel is None or signature is None:
-        raise refusal(recorded, "the source of its kernel is not in the dump")
-    variables: dict[str, str] = {}
+    kernel = kernel_of(recorded)
+    names = names_above(recorded)
+    views = cpp_calls.Handed(recorded, names)
     handed: list[str] = []
     for argument in launch.args:
         if argument.name in recorded.given:
-            variables.setdefault(argument.name, f"given_{len(variables)}")
-            handed.append(variables[argument.name])
-        elif number := _NUMBER.fullmatch(argument.expr):
-            handed.append(number[1])
-        elif argument.expr in recorded.numbers:
-            handed.append(recorded.numbers[argument.expr])
+            handed.append(views.handed(argument))
         else:
-            raise refusal(recorded, f"the value of {argument.expr} is not in the dump")
-    types = [parameter.rpartition(" ")[0].strip() for parameter in signature[2].split(",")]
-    renamed = kernel.text.replace(signature[0], f'extern "C"  void  kernel({signature[2]})', 1)
-    source = recorded.wrapper.plain.data.decode()
-    prefix = _PREFIX.search(source)
-    text = f"{prefix[0] if prefix else _DEFAULT_PREFIX}\n{renamed}"
+            handed.append(names.number(unwrapped(argument.expr)))
+    text = f"{kernel.prefix}\n{kernel.source}"
     if "'''" in text:
         raise refusal(recorded, "its source has ''' in it")
     kernels = (
         "async_compile = AsyncCompile()\n"
-        f"{launch.kernel} = async_compile.cpp_pybinding({types!r}, r'''\n{text}\n''')\n\n"
-        "async_compile.wait(globals())\ndel async_compile\n"
+        f"{launch.kernel} = async_compile.cpp_pybinding({list(kernel.types)!r}, r'''\n{text}\n'''"
+        ")\n\nasync_compile.wait(globals())\ndel async_compile\n"
     )
-    results = {name: variables[name] for name in recorded.written if name in variables}
     call = f"{launch.kernel}({', '.join(handed)})"
-    return Cut(_HEADER, kernels, call, variables, results)
+    results = {name: views.variables[name] for name in recorded.written if name in views.variables}
+    header = _HEADER + _COMPILER + (_VIEWS if "reinterpret_tensor(" in call else "")
+    return Cut(header, kernels, call, views.variables, results, cpp=kernel, handed=tuple(handed))
+
+
+def kernel_of(recorded: Recorded) -> CppKernel:
+    """The C++ kernel of a launch, under the name `kernel`. Raises `RewriterError`."""
+    found = _source(recorded)
+    signature = None if found is None else _SIGNATURE.search(found.text)
+    if found is None or signature is None:
+        raise refusal(recorded, "the source of its kernel is not in the dump")
+    parameters = tuple(split(signature[2]))
+    types = tuple(parameter.rpartition(" ")[0].strip() for parameter in parameters)
+    names = tuple(parameter.rpartition(" ")[2].lstrip("*&") for parameter in parameters)
+    renamed = found.text.replace(signature[0], f'extern "C"  void  kernel({signature[2]})', 1)
+    prefix = _PREFIX.search(recorded.wrapper.plain.data.decode("utf-8", "replace"))
+    return CppKernel(renamed, prefix[0] if prefix else _DEFAULT_PREFIX, types, names)
+
+
+def _source(recorded: Recorded) -> KernelSource | None:
+    kernels = find_kernels(recorded.wrapper, recorded.sources)
+    return next((x for x in kernels if x.name == recorded.launch.kernel), None)

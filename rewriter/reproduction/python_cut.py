@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rewriter.core import python_syntax
+from rewriter.reproduction import schemas
 from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import Cut, Recorded
 
 _COMPILER = "async_compile"
+_OPERATOR = re.compile(r"\b(?:torch\.ops\.(?=\w+\.\w+\.)|(?=aten\.))(\w+)\.(\w+(?:\.\w+)?)\(")
 _BUILTIN = frozenset(dir(builtins)) | {"__file__", "__name__"}
 
 
@@ -34,7 +37,17 @@ def cut(recorded: Recorded) -> Cut:
     texts = [*call, *results.values()]
     local = _locals(scope, recorded, bound, texts, _module_names(module))
     header, kernels = _of_module(module, lines, [*local, *texts])
-    return Cut(header, kernels, "\n".join([*local, *call]), substitution.variables, results)
+    text = "\n".join([*local, *call])
+    return Cut(
+        header, kernels, text, substitution.variables, results, is_random=_is_random(call[0])
+    )
+
+
+def _is_random(call: str) -> bool:
+    """Whether the operator of a statement draws from torch's generator."""
+    called = _OPERATOR.search(call)
+    known = schemas.of_name(f"{called[1]}::{called[2]}") if called else None
+    return known is not None and known.is_random
 
 
 def _statement(module: ast.Module, recorded: Recorded) -> tuple[ast.stmt, ast.AST]:

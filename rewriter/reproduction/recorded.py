@@ -7,10 +7,12 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from rewriter.artifact.recognise import read
+from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode
-from rewriter.dump.reading import RunDump, label, open_dump
+from rewriter.dump.reading import RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import ScalarRow, TensorRow
 from rewriter.dump.saved import is_file_of
 from rewriter.execution.dumped_wrappers import plain_wrapper_of
@@ -19,7 +21,7 @@ from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.types import Recorded, Tensor
 
 _LISTED = 8
-_NUMBERS = ("int", "float", "bool")
+_NUMBERS = ("int", "float", "bool", "int64_t", "double", "int32_t")
 
 
 def recorded_launch(
@@ -79,7 +81,9 @@ def _of_run(run: RunDump, index: int, iteration: int) -> Recorded:
                 name, "out", tensor.dtype, tensor.shape, tensor.stride, tensor.device, None
             )
     _require_saved(run, launch, given, written, in_parts)
-    return Recorded(run, wrapper, launch, node, given, written, _numbers(run))
+    inputs = {row.arg: _tensor(run, row) for row in dataflow.tensors(run.inputs)}
+    numbers = _numbers(run, node.step)
+    return Recorded(run, wrapper, launch, node, given, written, numbers, inputs, _sources(run))
 
 
 def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[tuple[str, Tensor]]:
@@ -118,10 +122,17 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _numbers(run: RunDump) -> dict[str, str]:
-    """The numbers that the call was given, such as sizes: by name, as Python writes them."""
-    rows = (row for row in run.rows(run.steps[0]) if isinstance(row, ScalarRow))
+def _numbers(run: RunDump, step: RunStep) -> dict[str, str]:
+    """The numbers of the call and of the launch, such as sizes: by name, as Python writes them."""
+    rows = (row for row in (*run.inputs, *run.rows(step)) if isinstance(row, ScalarRow))
     return {row.arg: str(row.value) for row in rows if row.type in _NUMBERS}
+
+
+def _sources(run: RunDump) -> dict[str, bytes]:
+    """The C++ files with kernels that lie beside the wrapper in the dump, as those of a package."""
+    folder = run.path.absolute().parents[1]
+    files = sorted(folder.glob("*.kernel.cpp"))
+    return {file.name: read(file, limits.WRAPPER_BYTES) for file in files}
 
 
 def _require_saved(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewriter.core.errors import RewriterError
 from rewriter.core.transaction import Transaction
-from rewriter.reproduction import cpp_cut, python_cut
+from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.script import README, SCRIPT, readme, script
@@ -33,28 +33,31 @@ def reproduce(
     run: str | None = None,
     iteration: int = 0,
     imports: Sequence[str] = (),
+    libraries: Sequence[str | Path] = (),
     overwrite: bool = False,
 ) -> Reproduction:
     """Write the launch of this index, of the first call that recorded it, into a directory.
 
     `run` names another call (`rank0/run3`), `iteration` the run of a launch in a loop, `imports`
-    modules that the script has to import, such as those that register operators. Nothing of the
-    dump is executed. Raises `RewriterError` where the dump does not hold what it takes, and where
-    the directory exists.
+    modules that the script has to import, such as those that register operators, `libraries` shared
+    libraries that do so, which are copied. Nothing of the dump is executed. Raises `RewriterError`
+    where the dump does not hold what it takes, and where the directory exists.
     """
     recorded = recorded_launch(dump, launch, run=run, iteration=iteration)
-    cut = (cpp_cut if recorded.wrapper.language == "cpp" else python_cut).cut(recorded)
+    cut = cut_out(recorded)
     given = _files("given", {name: recorded.given[name] for name in cut.variables})
     expected = _files("written", {name: recorded.written[name] for name in cut.results})
     if not expected:
         problem = f"{recorded.run.path}: nothing that {recorded.title} wrote was saved"
         raise not_saved(problem, launch)
+    loaded = _libraries(libraries)
     text = script(
         recorded,
         cut,
         {name: file for name, (file, _) in given.items()},
         {name: file for name, (file, _) in expected.items()},
         tuple(imports),
+        tuple(loaded),
     )
     target = Path(directory)
     if target.exists() and not overwrite:
@@ -63,7 +66,7 @@ def reproduce(
             f"{target} exists",
             hint="Name another directory with -o, or pass --overwrite.",
         )
-    copies = dict([*given.values(), *expected.values()])
+    copies = dict([*given.values(), *expected.values(), *loaded.items()])
     with Transaction(target) as changes:
         if target.exists():
             for old in sorted(x for x in target.iterdir() if _is_ours(x)):
@@ -75,6 +78,20 @@ def reproduce(
         page = readme(recorded, cut, tuple(imports))
         changes.write(target / README, page.encode(), 0o644)
     return Reproduction(target, recorded, (SCRIPT, README, *copies))
+
+
+def _libraries(paths: Sequence[str | Path]) -> dict[str, Path]:
+    """By their names in the directory: the libraries."""
+    found: dict[str, Path] = {}
+    for path in map(Path, paths):
+        if not path.is_file():
+            raise RewriterError(
+                "unreadable",
+                f"cannot read {path}: no such file",
+                hint="--library takes a shared library that registers operators.",
+            )
+        found[f"library_{len(found)}_{_plain(path.stem)}.so"] = path
+    return found
 
 
 def _files(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, tuple[str, Path]]:
@@ -91,4 +108,5 @@ def _plain(name: str) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.suffix == ".pt" and path.name.startswith(("given_", "written_"))
+    named = {".pt": ("given_", "written_"), ".so": ("library_",)}
+    return path.name.startswith(named.get(path.suffix, ("/",)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
@@ -35,7 +35,8 @@ class Tensor:
 @dataclass(frozen=True)
 class Recorded:
     """One launch of one call. `given` are tensors by name, what it only writes among them without
-    a file; `written` what it left behind; `numbers` are scalars of the call, as Python literals."""
+    a file; `written` what it left behind; `inputs` are those of the call; `numbers` are scalars of
+    the launch and of the call, as Python literals; `sources` are further C++ files of a package."""
 
     run: RunDump
     wrapper: OpenWrapper
@@ -44,10 +45,26 @@ class Recorded:
     given: Mapping[str, Tensor]
     written: Mapping[str, Tensor]
     numbers: Mapping[str, str]
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    sources: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return f"#{self.launch.index} {self.launch.kernel}"
+
+
+@dataclass(frozen=True)
+class CppKernel:
+    """A kernel in C++ for the CPU, named `kernel` in `source`.
+
+    `prefix` is the line that includes what such kernels need; `types` and `parameters` are the
+    types and names of what it takes, in order.
+    """
+
+    source: str
+    prefix: str
+    types: tuple[str, ...]
+    parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,8 @@ class Cut:
     `header` are imports and short names, `kernels` the definitions of what is launched. `call` are
     the statements of the launch, in which a tensor has the variable that `variables` give it (by
     its name in the dump); `results` are expressions after the call, by the name of what was
-    written.
+    written. `is_random` says that it draws from torch's generator, whose state no dump has. Of a
+    C++ kernel, `cpp` is the kernel, and `handed` are the values of its parameters, as Python.
     """
 
     header: str
@@ -65,3 +83,20 @@ class Cut:
     call: str
     variables: Mapping[str, str]
     results: Mapping[str, str]
+    is_random: bool = False
+    cpp: CppKernel | None = None
+    handed: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> str:
+        """The function `launch` in Python: see `source`."""
+        results = "\n".join(f"        {name!r}: {text}," for name, text in self.results.items())
+        call = "\n".join(f"    {line}" for line in self.call.splitlines())
+        parameters = ", ".join(dict.fromkeys(self.variables.values()))
+        return f"def launch({parameters}):\n{call}\n    return {{\n{results}\n    }}\n"
+
+    @property
+    def source(self) -> str:
+        """Python with the function `launch`, which takes tensors by the names of `variables`, runs
+        the kernel once, and returns what it wrote, by name."""
+        return f"{self.header}\n\n{self.kernels}\n\n{self.function}"

@@ -1,0 +1,199 @@
+"""Launches of C++ wrappers as Python, from the text alone: nothing is compiled or run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rewriter.artifact.opening import open_artifact
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.locate.types import Launch
+from rewriter.reproduction.cpp_text import CppNames, UnreadError, elements, split, unwrapped
+from rewriter.reproduction.cutting import cut_out
+from rewriter.reproduction.types import Recorded, Tensor
+
+ARTIFACTS = Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13"
+SIZES = {"s77": "4", "s40": "4", "s27": "8", "u0": "3", "u1": "3", "u3": "3", "zuf0": "0.5"}
+
+
+def recorded(wrapper: OpenWrapper, launch: Launch, *, carried: bool = False) -> Recorded:
+    """As if the launch had been recorded; `carried` as if only what it views had been."""
+    tensors = [x for x in launch.args if x.type == "tensor"]
+    given = {
+        x.name: Tensor(
+            x.name, x.role, "float32", (4, 8), (8, 1), "cpu", Path("x.pt"), carried=carried
+        )
+        for x in tensors
+        if x.role != "out" or "&" not in x.expr
+    }
+    written = {x.name: given[x.name] for x in tensors if x.role != "in"}
+    sources = {x.name: x.read_bytes() for x in wrapper.path.parent.glob("kernel*.cpp")}
+    run = cast(Any, SimpleNamespace(path=Path("x.dump/rank0/run0")))
+    return Recorded(run, wrapper, launch, cast(Any, None), given, written, SIZES, sources=sources)
+
+
+def opened(name: str) -> OpenWrapper:
+    return open_artifact(ARTIFACTS / name).only
+
+
+@pytest.mark.parametrize(
+    ("artifact", "kernel", "statement"),
+    [
+        ("mlp/aoti/wrapper.cpp", "topk", "torch.ops.aten.topk.default(given_0, 3, -1, True, True)"),
+        (
+            "conv/cpp_wrapper/output_code.py",
+            "convolution",
+            "torch.ops.aten.convolution.default(given_0, given_1, given_2, [1, 1], [1, 1], [1, 1], "
+            "False, [0, 0], 1)",
+        ),
+        (
+            "conv_train/cpp_wrapper/output_code1.py",
+            "convolution_backward",
+            "torch.ops.aten.convolution_backward.default(given_0, given_1, given_2, [4], [1, 1], "
+            "[0, 0], [1, 1], False, [0, 0], 1, [False, True, True])",
+        ),
+        (
+            "scatter/aoti/wrapper.cpp",
+            "scatter_reduce_two_out",
+            "torch.ops.aten.scatter_reduce.two_out(given_0, 0, given_1, given_2, 'sum', "
+            "include_self=True, out=given_0)",
+        ),
+        (
+            "frozen/aoti/wrapper.cpp",
+            "mkldnn__convolution_pointwise",
+            "torch.ops.mkldnn._convolution_pointwise.default(",
+        ),
+        (
+            "complex_numbers/aoti/wrapper.cpp",
+            "fft_r2c",
+            "torch.ops.aten._fft_r2c.default(given_0, [1], 0, False)",
+        ),
+        (
+            "decompositions/aoti/wrapper.cpp",
+            "_embedding_bag_forward_only",
+            "(given_0, given_1, given_2, False, 0, False, None, False, -1)",
+        ),
+        (
+            "decompositions/aoti/wrapper.cpp",
+            "_linalg_svd",
+            "torch.ops.aten._linalg_svd.default(given_0, True, True)",
+        ),
+        ("random/aoti/wrapper.cpp", "randint_low", "torch.ops.aten.randint.low("),
+        (
+            "mixed_arguments/aoti/wrapper.cpp",
+            "mixed",
+            "called(torch.ops.rewriter_demo.mixed.default, given_0, None, [given_1, given_2], "
+            "[2, 8], True, 'first')",
+        ),
+        (
+            "mixed_arguments/cpp_wrapper/output_code.py",
+            "mixed",
+            "called(torch.ops.rewriter_demo.mixed.default, given_0, None, [given_1, given_2], "
+            "[2, 8], True, 'first')",
+        ),
+        (
+            "customop/cpp_wrapper/output_code.py",
+            "scale",
+            "called(torch.ops.rewriter_demo.scale.default, given_0, 2.5, 3)",
+        ),
+        (
+            "customop/cpp_wrapper/output_code.py",
+            "split",
+            "called(torch.ops.rewriter_demo.split.default, given_0)",
+        ),
+        ("mlp/aoti/wrapper.cpp", "cpp_fused", "cpp_fused_gelu_0(given_0)"),
+    ],
+    ids=lambda value: value if "/" in value or value.isidentifier() else "",
+)  # fmt: skip
+def test_a_launch_calls_the_operator_that_it_is(artifact: str, kernel: str, statement: str) -> None:
+    wrapper = opened(artifact)
+    wanted = kernel.startswith("cpp_fused")
+    launch = next(
+        x for x in wrapper.located.launches if kernel in x.kernel and (x.kind == "cpp") == wanted
+    )
+    found = cut_out(recorded(wrapper, launch))
+    assert statement in found.source
+    ast.parse(found.source)
+
+
+def test_every_launch_of_the_artifacts_is_cut_out() -> None:
+    """Of those compiled by torch 2.13, each stands alone, or says why not."""
+    refused: dict[str, str] = {}
+    count = 0
+    for path in sorted(ARTIFACTS.glob("*/*/*")):
+        if path.name != "wrapper.cpp" and not path.match("cpp_wrapper/*.py"):
+            continue
+        wrapper = open_artifact(path).only
+        for launch in wrapper.located.launches:
+            count += 1
+            try:
+                ast.parse(cut_out(recorded(wrapper, launch)).source)
+            except RewriterError as error:
+                refused[f"{path.relative_to(ARTIFACTS)} {launch.kernel}"] = str(error)
+    assert count > 150
+    assert refused == {}
+
+
+def test_a_view_is_made_where_only_its_buffer_was_recorded() -> None:
+    wrapper = opened("mlp/aoti/wrapper.cpp")
+    launch = next(x for x in wrapper.located.launches if "addmm_out" in x.kernel)
+    text = cut_out(recorded(wrapper, launch, carried=True)).source
+    assert "reinterpret_tensor(given_3, (32, 64,), (1, 32,), 0)" in text
+    assert "reinterpret_tensor = torch.ops.inductor._reinterpret_tensor" in text
+
+
+def test_random_numbers_are_not_held_to_recorded_ones() -> None:
+    wrapper = opened("random/aoti/wrapper.cpp")
+    launch = next(x for x in wrapper.located.launches if "randperm" in x.kernel)
+    assert cut_out(recorded(wrapper, launch)).is_random
+
+
+def test_an_operator_of_a_package_without_its_file_is_refused() -> None:
+    wrapper = replace(opened("customop/aoti/wrapper.cpp"), operators=())
+    launch = next(x for x in wrapper.located.launches if x.kind == "custom_op")
+    with pytest.raises(RewriterError, match="of its package, is not in the dump"):
+        cut_out(recorded(wrapper, launch))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x + 1", None),
+        ("__import__", None),
+        ("f(2L)", None),
+        ("1L << 3", None),
+        ("s77 / 0L", None),
+        ("3L", "3"),
+        ("-0.5f", "-0.5"),
+        ("1e-05", "1e-05"),
+        ("true", "True"),
+        ("std::numeric_limits<double>::infinity()", 'float("inf")'),
+        ("-std::numeric_limits<float>::infinity()", 'float("-inf")'),
+        ("static_cast<int64_t>(8L*s77)", "32"),
+        ("c10::div_floor_integer(static_cast<int64_t>(s77 + 1L), static_cast<int64_t>(2L))", "2"),
+        ("s99", "7"),
+        ("c10::complex<double>{ 1.0, -2.0 }", "complex(1.0, -2.0)"),
+    ],
+)
+def test_numbers(text: str, value: str | None) -> None:
+    names = CppNames("    int64_t s99 = arg0_1_size[1];\n", SIZES, lambda *where: (4, 7)[where[2]])
+    if value is None:
+        with pytest.raises(UnreadError):
+            names.number(text)
+    else:
+        assert names.number(text) == value
+
+
+def test_lists() -> None:
+    assert list(split('a, f(b, c), std::array<int, 2>{1, 2}.cbegin(), "x, y"')) == [
+        "a", "f(b, c)", "std::array<int, 2>{1, 2}.cbegin()", '"x, y"',
+    ]  # fmt: skip
+    assert elements("std::array<int64_t, 2>{1L, s77}.cbegin()") == ["1L", "s77"]
+    assert elements("int_array_0") is None
+    assert unwrapped("&temporary_reference(buf2.get())") == "buf2"

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests that compile, need a device or a browser, or go over all real artifacts.
 NOT_UNIT := real gpu browser bench
 
-.PHONY: help setup format layers check unit test exhaustive fuzz bench gpu docs
+.PHONY: help setup format layers check unit slow test exhaustive fuzz bench gpu docs
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ layers:  ## the rooms and the arrows between them
 
 unit:  ## tests of single modules: about a minute on 2 cores
 	.ci/test $(NOT_UNIT:%=--ignore=tests/%) -m "not properties and not exhaustive and not benchmark and not fuzz"
+
+slow:  ## `test`, and the CPU seconds of each file beside those of tests/times.json
+	.ci/test --times show
 
 test:  ## all tests but the exhaustive ones, fuzzers' long runs and benchmarks
 	.ci/test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from compilations import Compilations
     from harness import Apart
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+TESTS = Path(__file__).parent
 # As it is before torch is imported, which sets it to its default.
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
 
@@ -57,13 +58,21 @@ def kept(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_caches(
+    kept: Path, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """What tests build is nothing for who runs them; the engine is that of all runs."""
+    cache = getattr(pytestconfig, "cache", None)
+    engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REWRITER_CACHE_DIR", str(kept))
+        patch.setenv("REWRITER_ENGINE_DIR", str(engine))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _clean_environment(
-    kept: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that people set in their shells do not change the tests."""
     for name in (
         "REWRITER_DUMP",
@@ -77,11 +86,6 @@ def _clean_environment(
         "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
     ):
         monkeypatch.delenv(name, raising=False)
-    # What tests build is nothing for who runs them; the engine is that of all runs.
-    monkeypatch.setenv("REWRITER_CACHE_DIR", str(kept))
-    cache = getattr(pytestconfig, "cache", None)
-    engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
-    monkeypatch.setenv("REWRITER_ENGINE_DIR", str(engine))
 
 
 @pytest.fixture(scope="session")
@@ -191,7 +195,8 @@ def apart() -> Iterator[Apart]:
 
 
 @pytest.fixture(scope="session")
-def _warm_python() -> Iterator[str]:
+def warm_executable() -> Iterator[str]:
+    """For fixtures of a module; tests use `warm_python`."""
     from warm import Warm
 
     warm = Warm()
@@ -200,9 +205,9 @@ def _warm_python() -> Iterator[str]:
 
 
 @pytest.fixture
-def warm_python(_warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_python(warm_executable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that this process starts with its own Python need not import torch first."""
-    monkeypatch.setattr("sys.executable", _warm_python)
+    monkeypatch.setattr("sys.executable", warm_executable)
 
 
 @pytest.fixture(scope="session")
@@ -219,26 +224,6 @@ def mlp_wrapper(
     return folder / "output_code.py"
 
 
-# The files that take longest; they come first, so that workers end together.
-LONGEST = (
-    "real/test_packages.py",
-    "real/test_cpp_compiled.py",
-    "real/test_cpp_runtime.py",
-    "real/test_package_torch.py",
-    "real/test_triage_crashes.py",
-    "real/test_compare_references.py",
-    "real/test_run.py",
-    "real/test_compiled.py",
-    "real/test_cache_programs.py",
-    "real/test_compare_cases.py",
-    "real/",
-    "browser/",
-    "comparison/",
-    "instrumentation/",
-    "locate/",
-)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -246,16 +231,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="the Python of another torch, for tests/real/test_torch_forms.py",
     )
+    parser.addoption(
+        "--times",
+        choices=("show", "write"),
+        help="CPU seconds of each file beside those of tests/times.json, or into it",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--times"):
+        from file_times import FileTimes
+
+        config.pluginmanager.register(FileTimes(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest first, and skip what needs a GPU where there is none."""
-
-    def rank(item: pytest.Item) -> int:
-        path = item.path.as_posix()
-        return next((n for n, part in enumerate(LONGEST) if f"/tests/{part}" in path), len(LONGEST))
-
-    items.sort(key=rank)
+    """Put the files that take longest first, so that workers end together; skip what needs a GPU
+    where there is none.
+    """
+    seconds = json.loads((TESTS / "times.json").read_text(encoding="utf-8"))
+    by_file = {TESTS / name: -value for name, value in seconds.items()}
+    items.sort(key=lambda item: by_file.get(item.path, 0))
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -18,6 +18,8 @@ from harness import events
 from rewriter.cache.slots import scan
 from rewriter.dump import reading
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # Forward and backward, and the same again with dynamic shapes.
 TRAIN = """
 import os, sys
@@ -67,12 +69,12 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory, warm_executable: str) -> Trained:
     folder = tmp_path_factory.mktemp("trained")
     program = folder / "train.py"
     program.write_text(TRAIN)
     directory = folder / "cache"
-    words = ["--", sys.executable, program]
+    words = ["--", warm_executable, program]
     done = cache("run", "--dir", directory, "-d", folder / "dump", *words)
     assert done.returncode == 0, done.stderr
     return Trained(program, directory, folder / "dump", done)

@@ -22,6 +22,8 @@ from rewriter.artifact import saved_layers
 from rewriter.cache.slots import scan
 from rewriter.dump import reading
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ENGINE = ROOT / "tests/support/engine.py"
 CACHE = "torch_compile_cache/0123456789"
 # Where a piece of the model ends at attention, the next one begins in the same layer.
@@ -30,13 +32,7 @@ LAYER_2 = "layers.2 (submod_6, sizes 1 to 64)"
 
 
 def start(root: Path, *words: object, before: Any = (), **added: str) -> Any:
-    environment = {
-        **os.environ,
-        "TORCHINDUCTOR_CACHE_DIR": str(root.parent / "given"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        **added,
-    }
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(root.parent / "given"), **added}
     command = [*map(str, before), sys.executable, str(ENGINE), str(root), *map(str, words)]
     return subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False

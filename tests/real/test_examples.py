@@ -17,6 +17,8 @@ import transcripts
 from artifacts import get
 from pages import PAGES, ROOT, Block, page
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 NOTHING: Mapping[str, str] = {}
 
 

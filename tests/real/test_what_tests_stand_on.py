@@ -79,7 +79,13 @@ def test_a_program_that_starts_warm_is_like_any_other(warm_python: None, tmp_pat
         )
         return done.returncode, done.stdout, done.stderr.splitlines()[-1] if done.stderr else ""
 
+    script = "import sys, __main__; print(__name__, __file__, __main__.x, sys.path, sys.argv)"
+    (tmp_path / "show.py").write_text(f"x = 1; {script}")
+    (tmp_path / "link.py").symlink_to("show.py")
     for words in (
+        ["show.py", "a", "--b"],
+        [str(tmp_path / "link.py")],
+        ["none.py"],
         ["-c", SHOW, "a", "--b"],
         ["-c", "import sys; sys.exit(3)"],
         ["-c", "import sys; sys.exit('said')"],
@@ -101,6 +107,27 @@ def test_what_torch_reads_when_imported_is_read_anew(warm_python: None) -> None:
         check=True,
     )
     assert done.stdout == "False\n"
+
+
+def test_what_is_on_the_path_of_a_program_that_starts_warm(
+    warm_python: None, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = __file__")
+    code = "import sys; print(sys.path, sys.mine, 'torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:nothing"}
+    warm, cold = (
+        subprocess.run(
+            [python, "-c", code],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for python in (sys.executable, PYTHON)
+    )
+    assert warm == [*cold[:-1], "True"]
+    assert cold[-1] == "False"
 
 
 def test_a_program_that_starts_warm_ends_with_who_asked(warm_python: None) -> None:

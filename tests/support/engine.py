@@ -29,8 +29,10 @@ def core(number: int, root: Path, poisoned: tuple[int, int] | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor_cache")
     import torch
+    import torch._inductor.config as config
 
     torch.set_num_threads(1)
+    config.compile_threads = 1
     torch.manual_seed(0)
     model = _model()
     if poisoned and poisoned[0] == number:

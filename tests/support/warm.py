@@ -1,21 +1,25 @@
 """A Python that has imported torch already, for tests of what programs do, not of how they start.
 
-`Warm.executable` is a program that takes what `python -c PROGRAM …` takes. It hands its command
-line, environment, directory and open files to a server, which forks: the program runs in a process
-of its own, in a session of its own, with torch and Inductor imported and nothing done with them.
+`Warm.executable` is a program that takes what `python -c PROGRAM …` and `python FILE …` take. It
+hands its command line, environment, directory and open files to a server, which forks: the program
+runs in a process of its own, in a session of its own, with torch and Inductor imported and nothing
+done with them. It may compile a model: of Inductor's settings, those that its environment decides
+are the server's.
 The executable ends as the program does, by the same signal if it was one, hands signals on, and
 takes the program with it when it is killed.
 
-A request that a fork could not do as a new process would is a new process: another command line
-than `-c`, or another environment where it is read at import. `-m rewriter …` is a new process, too,
-and its children are programs of the server's.
+A request that a fork could not do as a new process would is a new process: another command line,
+or another environment where it is read at import. `-m rewriter …` is a new process, too, and its
+children are programs of the server's.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
+import importlib
 import json
 import os
 import select
@@ -27,18 +31,28 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 # Variables that are read when Python starts or when torch is imported.
 _READ_AT_START = ("PYTHON", "TORCH", "AOT", "OMP", "MKL", "KMP", "LD_", "CUDA", "ATEN", "GOMP")
-# Torch minds these where it compiles a model, which no program here does; the rewriter does, too.
+# Torch minds the first two where it compiles a model with C++ wrappers, which no program here does;
+# the rewriter does, too. The others are minded whenever they are needed, or by `_begin`.
 _NOT_READ = (
     "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
     "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS",
+    "TORCHINDUCTOR_VEC_ISA_OK",
+    "PYTHONPATH",
 )
-_IMPORTED = ("torch._inductor.async_compile", "torch._inductor.select_algorithm")
+_IMPORTED = (
+    "torch._inductor.async_compile",
+    "torch._inductor.select_algorithm",
+    "torch._inductor.compile_fx",
+)
 
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -48,7 +62,7 @@ environment = dict(os.environ)
 decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST) and k not in NOT}}
 if sys.argv[1:3] == ["-m", "rewriter"]:
     os.execv(PYTHON, [PYTHON, "-c", {module!r}, __file__, *sys.argv[2:]])
-if sys.argv[1:2] != ["-c"] or decisive != SURE:
+if not sys.argv[1:] or sys.argv[1].startswith("-") and sys.argv[1] != "-c" or decisive != SURE:
     os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect(SOCKET)
@@ -134,10 +148,11 @@ class Warm:
         self._folder.cleanup()
 
 
-def _serve(path: str) -> str:
-    """Fork for each request; in the forked process, return its program."""
-    import importlib
+Program = Callable[[dict[str, Any]], None]
 
+
+def _serve(path: str) -> Program:
+    """Fork for each request; in the forked process, return its program."""
     for name in _IMPORTED:
         importlib.import_module(name)
     gc.collect()
@@ -190,7 +205,7 @@ def _serve(path: str) -> str:
                     os.killpg(process, signal.SIGKILL)
 
 
-def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> str:
+def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Program:
     """Become the process that was asked for, and return its program."""
     os.setsid()
     arguments, directory, environment, ignored = json.loads(request)
@@ -205,13 +220,44 @@ def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> str
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _reopen(number, name)
     os.chdir(directory)
+    folders = _folders(environment)
+    sys.path[1 : 1 + len(_folders(os.environ))] = folders
+    own = folders != _folders(os.environ)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # it may be another one in this environment
-    sys.path[0] = ""
-    sys.argv[:] = ["-c", *arguments[2:]]
-    program: str = arguments[1]
-    return program
+    sys.path[0] = "" if arguments[0] == "-c" else str(Path(arguments[0]).resolve().parent)
+    config: Any = sys.modules["torch._inductor.config"]
+    config.cpp_cache_precompile_headers = (
+        environment.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "1") == "1"
+    )
+    config.cpp.vec_isa_ok = config.get_tristate_env("TORCHINDUCTOR_VEC_ISA_OK")
+    if own:
+        # As `site` does, which the server has done for its own path.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("sitecustomize")
+    if arguments[0] == "-c":
+        sys.argv[:] = ["-c", *arguments[2:]]
+        return lambda names: exec(compile(arguments[1], "<string>", "exec"), names)
+    sys.argv[:] = arguments
+    return functools.partial(_run_file, os.path.abspath(arguments[0]))
+
+
+def _folders(environment: Mapping[str, str]) -> list[str]:
+    """What an environment adds to the search path."""
+    text = environment.get("PYTHONPATH", "")
+    return list(map(os.path.abspath, text.split(os.pathsep))) if text else []
+
+
+def _run_file(path: str, names: dict[str, Any]) -> None:
+    names["__file__"] = path
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        text = f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}"
+        print(text, file=sys.stderr)
+        raise SystemExit(2) from None
+    exec(compile(source, path, "exec"), names)
 
 
 def _reopen(number: int, name: str) -> None:
@@ -229,7 +275,7 @@ def _reopen(number: int, name: str) -> None:
     setattr(sys, f"__{name}__", stream)
 
 
-def _run(program: str) -> int:
+def _run(program: Program) -> int:
     """Run a program and all that it leaves for its end; its exit code.
 
     The modules of torch are not taken apart one by one, which takes as long as importing them.
@@ -237,7 +283,7 @@ def _run(program: str) -> int:
     main = sys.modules["__main__"] = ModuleType("__main__")
     code = 0
     try:
-        exec(compile(program, "<string>", "exec"), main.__dict__)
+        program(main.__dict__)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

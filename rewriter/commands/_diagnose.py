@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
 from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._output import emit, from_here, progress_bar
@@ -18,12 +19,17 @@ from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
 from rewriter.diagnosis import diagnosis_text, ruling, values_needed
+from rewriter.diagnosis.corruption import examine_corruption
 from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
+from rewriter.diagnosis.lifetimes import examine_lifetimes
 from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.unlaunched import examine_kernels
+from rewriter.dump import dataflow
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import open_dump
 from rewriter.execution import program
+from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
@@ -58,7 +64,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     first = runs.run(
         "values", everything, "does it end, are its numbers finite, and what does each launch do"
     )
-    return _conclude(arguments, runs, first, first, everything)
+    return _conclude(arguments, runs, first, first, everything, artifact)
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -149,6 +155,7 @@ def _conclude(
     first: ProbedRun,
     values: ProbedRun | None,
     selection: Selection,
+    artifact: Artifact | None = None,
 ) -> int:
     """Run what else is needed, and print what came of all runs."""
     if first.ended.interrupted:
@@ -161,7 +168,7 @@ def _conclude(
         waited = runs.run("crash", waiting, why, blocking=True)
         if waited.ended.code != 0:
             first = waited
-    examined = _examined(arguments, first, values, selection)
+    examined = _examined(arguments, first, values, selection, artifact)
     return _report(arguments, examined, runs.done, runs.folder)
 
 
@@ -170,6 +177,7 @@ def _examined(
     first: ProbedRun,
     values: ProbedRun | None,
     selection: Selection,
+    artifact: Artifact | None = None,
 ) -> Iterator[Examined]:
     """All that is looked into."""
     crashes = first.crashes
@@ -186,8 +194,36 @@ def _examined(
             is_random=first.is_random,
             following=first.following(verdicts, selection),
         )
-    if verification is not None and values is not None and values.dump is not None:
-        yield ruling.of_verification(verification, _evidence(values.dump, verification))
+    dump = first.dump if values is None or values.dump is None else values.dump
+    yield from _structure(dump, artifact)
+    if verification is not None and dump is not None:
+        yield examine_corruption(open_dump(dump))
+        ended = first.ended.code == 0  # of what was cut short, nothing is suspect but that
+        yield ruling.of_verification(verification, _evidence(dump, verification), whole=ended)
+
+
+def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examined]:
+    """What the texts of the wrappers say, of those that were called, or else of the artifact's."""
+    runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
+    known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
+    if not known and artifact is not None:
+        for wrapper in artifact.wrappers:
+            yield (lifetimes := examine_lifetimes(wrapper))
+            yield examine_kernels(wrapper, readers=_readers(lifetimes))
+    for wrapper, run in known:
+        empty = {
+            dataflow.variable(row.arg)
+            for step in run.steps
+            for row in dataflow.tensors(run.rows(step))
+            if not row.size
+        }
+        lines = run.names.lines
+        yield (lifetimes := examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines))
+        yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
+
+
+def _readers(examined: Examined) -> tuple[int, ...]:
+    return tuple(one.launch for one in examined.findings if one.launch is not None)
 
 
 def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:

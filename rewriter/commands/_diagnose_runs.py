@@ -12,6 +12,7 @@ from typing import Protocol
 from rewriter.artifact.types import Artifact
 from rewriter.cache import location
 from rewriter.cache.run import Request
+from rewriter.cache.usage import Usage
 from rewriter.commands import _cache_run, _program
 from rewriter.commands._output import steps
 from rewriter.commands._run import again, request_of
@@ -127,6 +128,7 @@ class ProgramSubject:
     arguments: argparse.Namespace
     command: Sequence[str]
     stdin: StandardInput = field(default_factory=StandardInput)
+    used: Usage = field(default_factory=Usage)  # by the run before: caches that it moved to
 
     def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
         arguments = self.arguments
@@ -145,10 +147,12 @@ class ProgramSubject:
             redirected=arguments.json,
             command=arguments.command_line,
             stdin=self.stdin,
+            used=self.used,
         )
         started = time.perf_counter()
         probed = _program.run_probed(request)
         run = probed.run
+        self.used = run.used
         _cache_run.warn(run)
         recorded = run.dump if run.dump is not None and is_recorded(run.dump) else None
         seconds = time.perf_counter() - started

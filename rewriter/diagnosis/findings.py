@@ -5,11 +5,13 @@ No I/O. `ruling.py` makes them of what was observed, `diagnosis_text.py` puts th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rewriter.core.labels import short
+from rewriter.core.text import counted
 from rewriter.dump.names import SourceLine
 from rewriter.dump.reading import label
 
@@ -133,9 +135,15 @@ class Diagnosis:
     def headline(self) -> str:
         if self.finding is not None:
             return self.finding.headline
-        return "nothing wrong was found" + (
-            f"; {len(self.suspects)} launches could not be checked" if self.suspects else ""
-        )
+        unchecked = f"; {counted(len(self.suspects), 'launch')} could not be checked"
+        return "nothing wrong was found" + unchecked * bool(self.suspects)
+
+
+def _position(finding: Finding) -> int:
+    """Where in its call: the inputs before all launches, the outputs behind them."""
+    if finding.launch is not None:
+        return finding.launch
+    return -1 if finding.kind in ("inputs", "nan") else sys.maxsize
 
 
 # Which of two findings about the same launch says more: what it does to memory before what it
@@ -157,7 +165,7 @@ def ranked(findings: Sequence[Finding], order: Sequence[str]) -> tuple[Finding, 
             finding.symptom,
             sure.index(finding.certainty) == 2,
             calls.get(finding.run, -1),
-            -1 if finding.launch is None else finding.launch,
+            _position(finding),
             _ORDER.index(finding.kind),
             sure.index(finding.certainty),
         )

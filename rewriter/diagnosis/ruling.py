@@ -61,13 +61,14 @@ def rule(
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
-    """A launch that reads what memory lost is not wrong by itself; nor are outputs where a launch
-    is named."""
+    """Outputs are wrong where a launch is, and a process dies at what its text already shows."""
     named = any(one.launch is not None and one.certainty != "possible" for one in findings)
-    return [
-        replace(one, symptom=True) if one.kind in ("outputs", "inputs") and named else one
-        for one in findings
-    ]
+    by_text = any(one.kind in ("freed", "order", "missing", "unwritten") for one in findings)
+
+    def is_symptom(one: Finding) -> bool:
+        return (one.kind in ("outputs", "inputs") and named) or (one.kind == "crash" and by_text)
+
+    return [replace(one, symptom=True) if is_symptom(one) else one for one in findings]
 
 
 def of_end(
@@ -171,8 +172,11 @@ def _of_verdict(
 def of_verification(
     verification: Verification,
     evidence: Mapping[tuple[str, int, int], Sequence[str]] = {},
+    *,
+    whole: bool = True,
 ) -> Examined:
-    """Launches that do not compute what they claim, and those that could not be checked."""
+    """Launches that do not compute what they claim, and those that could not be checked: of a run
+    that came to its end, which is `whole`."""
     checks = verification.checks
     findings = tuple(_of_check(check, evidence) for check in checks if check.outcome == "differs")
     suspects = tuple(
@@ -181,7 +185,7 @@ def of_verification(
             lines=one.lines,
         )
         for one in checks
-        if one.outcome == "unchecked"
+        if one.outcome == "unchecked" and whole
     )  # fmt: skip
     agree = verification.count("agrees")
     ruled_out = ""

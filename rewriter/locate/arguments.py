@@ -53,6 +53,12 @@ def unify_roles(arguments: list[Argument], flow: Flow) -> list[Argument]:
             return "out" if argument.role == "in" else argument.role
         return "inout" if argument.buffer in updated & read else argument.role
 
+    # What the kernel writes itself, it may read.
+    made = {a.buffer for a in tensors if a.role != "in" and a.hazard in ("", "updated")}
+    arguments = [
+        replace(a, hazard="") if a.hazard in ("unwritten", "taken") and a.buffer in made else a
+        for a in arguments
+    ]
     return [
         replace(a, role=agreed) if a.type == "tensor" and (agreed := role(a)) != a.role else a
         for a in arguments

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from rewriter.core.types import Role, Type
+from rewriter.locate.types import Hazard
 
 # Symbolic sizes: s0, u1, ks0, ps0; and what launches compute from them.
 _SYMBOL = re.compile(r"(s|u|ks|ps|zuf|i)\d+$|.*_[xyzr]\d*_?numel$")
@@ -45,9 +46,19 @@ class Flow:
     tensors: frozenset[str]
     scalars: frozenset[str]
     variables: dict[str, Variable] = field(default_factory=dict)
+    # What was deleted, and not bound again, and what it held.
+    gone: dict[str, Content] = field(default_factory=dict)
+    # Whose memory another buffer has taken over as a whole.
+    lost: set[str] = field(default_factory=set)
 
     def branch(self) -> Flow:
-        return Flow(self.tensors, self.scalars, dict(self.variables))
+        return Flow(
+            self.tensors,
+            self.scalars,
+            dict(self.variables),
+            dict(self.gone),
+            set(self.lost),
+        )
 
     def join(self, other: Flow) -> None:
         """Control flow comes here from `other`, too: what either has written may hold a value."""
@@ -58,12 +69,34 @@ class Flow:
 
     def only(self, names: Iterable[str]) -> Flow:
         """A copy that knows `names` alone: a copy of everything per launch would be quadratic."""
+        names = set(names)
         known = {name: self.variables[name] for name in names if name in self.variables}
-        return Flow(self.tensors, self.scalars, known)
+        gone = {name: self.gone[name] for name in names if name in self.gone}
+        return Flow(self.tensors, self.scalars, known, gone, self.lost & names)
 
     def forget(self, name: str) -> None:
         """`name` was deleted."""
-        self.variables.pop(name, None)
+        if (variable := self.variables.pop(name, None)) is not None:
+            self.gone[name] = variable.content
+
+    def hazard(self, name: str, declared: Role | None) -> Hazard:
+        """What is wrong with memory that a kernel reads, by the text."""
+        if name in self.gone:
+            return "freed"
+        if (known := self.variables.get(name)) is None or declared in ("out", None):
+            return ""
+        if name in self.lost:
+            return "stale"
+        if declared == "inout":
+            return "updated" if known.content is Content.NOTHING else ""
+        if known.content is Content.NOTHING:
+            return "unwritten"
+        return "taken" if known.content is Content.STALE else ""
+
+    def _bind(self, name: str, variable: Variable) -> None:
+        self.variables[name] = variable
+        self.gone.pop(name, None)
+        self.lost.discard(name)
 
     def outdate(self, name: str) -> None:
         """What `name` holds is no value of its own: it was that of a buffer that is gone."""
@@ -80,19 +113,22 @@ class Flow:
 
     def receive(self, name: str) -> None:
         """`name` is an input of the scope."""
-        self.variables[name] = Variable(name, Content.WRITTEN, self._outside(name))
+        self._bind(name, Variable(name, Content.WRITTEN, self._outside(name)))
 
     def allocate(self, name: str) -> None:
-        self.variables[name] = Variable(name, Content.NOTHING, "tensor")
+        self._bind(name, Variable(name, Content.NOTHING, "tensor"))
 
     def compute(self, name: str, kind: Type | None) -> None:
         """`name` holds a new value of its own."""
-        self.variables[name] = Variable(name, Content.WRITTEN, kind)
+        self._bind(name, Variable(name, Content.WRITTEN, kind))
 
-    def alias(self, name: str, base: str, *, reuse: bool, fresh: bool = False) -> None:
+    def alias(
+        self, name: str, base: str, *, reuse: bool, fresh: bool = False, whole: bool = False
+    ) -> None:
         """`name` is `base`, or a view of it; with `reuse`, `base` is dead.
 
-        With `fresh`, `name` is a part of `base` that nothing has written yet.
+        With `fresh`, `name` is a part of `base` that nothing has written yet. With `whole`, it is
+        the same tensor under another name: Inductor goes on with that one alone.
         """
         old = self.get(base)
         content = old.content
@@ -105,7 +141,9 @@ class Flow:
             # `s77 = arg2_1` at the top of a scope says that the input is a size.
             kind = "scalar"
             self.variables[base] = replace(old, type=kind)
-        self.variables[name] = Variable(old.root, content, kind)
+        self._bind(name, Variable(old.root, content, kind))
+        if reuse or whole:
+            self.lost.add(base)
 
     def write(self, name: str, view: str = "") -> None:
         """Something wrote `name`, or only what `view`, an expression over it, shows of it.

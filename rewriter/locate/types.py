@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rewriter.core.types import Language, Role, Type
+
+# What is wrong, by the text alone, with memory that is read: nothing has written it, also not since
+# it was `taken` over from another buffer; it is `stale`, since another buffer took it over; or it
+# was deleted. Inductor writes nothing of the kind. `updated` memory was not written either, and is
+# only wrong if the kernel reads it before it writes it.
+Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +21,7 @@ class Argument:
     `expr` is its source text, `name` the short name that prints and file names use, `buffer` the
     variable that owns the memory once views and reuse are resolved. `later` is the text that gives
     the value once the launch ran, where that is another than `expr`; empty if nothing does, because
-    the launch takes what it is given.
+    the launch takes what it is given. `hazard` says what is wrong with the memory that it reads.
     """
 
     name: str
@@ -23,6 +30,7 @@ class Argument:
     role: Role
     type: Type
     later: str | None = None
+    hazard: Hazard = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,8 @@ class EntryPoint:
     `start` is the offset of its body's first line, `inputs` the names it gives to its inputs, and
     `inputs_at` the offset of a line where all of them have values, if there is one. `outputs` are
     the buffers that it returns, in order; an empty text where an output is no buffer. `returned`
-    are the names that it returns them under. `input_specs` say what is known of each input, in the
-    order of `inputs`.
+    are the names that it returns them under, `hazards` what is wrong with their memory.
+    `input_specs` say what is known of each input, in the order of `inputs`.
     """
 
     name: str
@@ -110,6 +118,7 @@ class EntryPoint:
     outputs: tuple[str, ...] = ()
     input_specs: tuple[InputSpec, ...] = ()
     returned: tuple[str, ...] = ()
+    hazards: tuple[Hazard, ...] = ()
 
 
 @dataclass(frozen=True)

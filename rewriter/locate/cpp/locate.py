@@ -25,7 +25,15 @@ from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
 from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
 from rewriter.locate.python import outline as python
-from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located, Unrecognised
+from rewriter.locate.types import (
+    Argument,
+    EntryPoint,
+    Hazard,
+    InputSpec,
+    Launch,
+    Located,
+    Unrecognised,
+)
 
 # Names that Inductor gives to what only hands a buffer on.
 _TEMPORARY = re.compile(r"(?:tmp|var)_\w+$|\w+_as_strided$|\w+_handle$")
@@ -114,6 +122,9 @@ class _Builder:
         arguments += [Argument(text, text, "", "in", "scalar") for text in called.literals]
         made = (*candidate.outputs.values(), *candidate.assigned)
         arguments += [Argument(name, name, name, "out", "tensor") for name in made]
+        if called.kernel.startswith("torch.ops."):
+            # What it is handed over in a list, it may write: nothing says so.
+            arguments = [replace(one, hazard="") for one in arguments]
         settled = unify_roles(arguments, flow)
         for name, view in used:
             # Whatever was handed to a launch holds values now: it did before, or was written.
@@ -162,7 +173,8 @@ class _Builder:
             return Argument(value.expr, value.expr, "", "in", "scalar")
         known = flow.variables.get(name)
         if value.kind == "other" or known is None or known.type == "other":
-            return Argument(value.expr, value.expr, "", "in", "other")
+            freed: Hazard = "freed" if name in flow.gone else ""
+            return Argument(value.expr, value.expr, "", "in", "other", hazard=freed)
         if value.address and (
             name in candidate.outputs or (name.endswith("_handle") and known.root == name)
         ):
@@ -177,6 +189,7 @@ class _Builder:
         role: Role = "in" if value.const else flow.role(name, declared.role, view)
         if value.const and known.content is Content.NOTHING:
             role = "out"
+        hazard = flow.hazard(name, "in" if value.const else declared.role)
         shown = self._lasting(name, candidate)
         if name in candidate.local:
             # Around its block there is only what it was made from.
@@ -185,11 +198,11 @@ class _Builder:
             expr = self.context.finder.names.made.get(name, shown)
             if not candidate.local.isdisjoint(_WORD.findall(expr)):
                 expr = shown
-            return Argument(shown, expr, known.root, role, "tensor")
+            return Argument(shown, expr, known.root, role, "tensor", hazard=hazard)
         later = None
         if value.taken:
             later = self.context.finder.names.made.get(name, "")
-        return Argument(shown, value.expr, known.root, role, "tensor", later)
+        return Argument(shown, value.expr, known.root, role, "tensor", later, hazard)
 
     def _lasting(self, name: str, candidate: CppLaunch) -> str:
         """The variable behind a name that only hands it on, or that ends with its block."""
@@ -221,8 +234,10 @@ def _entry(
         inputs_at = source.line_start(source.line_of(outline.position(finder.inputs_end)))
         if outline.is_continued(inputs_at):
             inputs_at = None
-    inputs, outputs = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
-    return EntryPoint(body.name, start, indent, inputs, inputs_at, outputs)
+    inputs, returned = tuple(finder.names.inputs), _outputs(outline, finder, body, flow)
+    outputs = tuple(buffer for buffer, _ in returned)
+    hazards = tuple(hazard for _, hazard in returned)
+    return EntryPoint(body.name, start, indent, inputs, inputs_at, outputs, hazards=hazards)
 
 
 def _unreachable(launch: Launch) -> Launch:
@@ -247,20 +262,24 @@ def _input_specs(
 
 def _outputs(
     outline: CppOutline, finder: CppLaunchFinder, body: Body, flow: Flow
-) -> tuple[str, ...]:
-    """The buffers in `output_handles[0] = buf3.release();`.
+) -> tuple[tuple[str, Hazard], ...]:
+    """The buffers in `output_handles[0] = buf3.release();`, and what is wrong with their memory.
 
     What is returned twice is `output_handles[1] = output_handles[0];`.
     """
     bases = finder.names.bases
-    buffers: dict[int, str] = {}
+    buffers: dict[int, tuple[str, Hazard]] = {}
     for match in _OUTPUT.finditer(outline.read(body.node)):
         if name := match["name"]:
-            buffer = flow.get(bases.get(name, name)).root
+            # Handing it out is what ends it there.
+            unwritten: Hazard = "unwritten" if flow.gone.get(name) is Content.NOTHING else ""
+            buffer = flow.get(bases.get(name, name)).root, unwritten
         else:
-            buffer = buffers.get(int(match["same"]), "")
+            buffer = buffers.get(int(match["same"]), ("", ""))
         buffers[int(match["position"])] = buffer
-    return tuple(buffers.get(position, "") for position in range(max(buffers, default=-1) + 1))
+    return tuple(
+        buffers.get(position, ("", "")) for position in range(max(buffers, default=-1) + 1)
+    )
 
 
 def _require_module(source: Source) -> Module:

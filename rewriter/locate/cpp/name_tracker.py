@@ -51,6 +51,9 @@ class NameChange:
     captures: Captures
 
 
+_BUFFER = re.compile(r"buf\d+_handle$")
+
+
 class NameTracker:
     """The names of one body, besides their data flow.
 
@@ -105,7 +108,9 @@ class NameTracker:
                 flow.allocate(name)
             elif call.effect == "view":
                 base = self._reader.read(arguments[0])
-                flow.alias(name, base.name, reuse=False)
+                # `aoti_torch_new_tensor_handle(buf3, &tmp_var_0)` is for one call.
+                whole = len(arguments) == 2 and _BUFFER.match(name) is not None
+                flow.alias(name, base.name, reuse=False, whole=whole)
                 self.made.pop(name, None)
                 self.bases[name] = base.name
             elif call.effect == "copy":

@@ -23,7 +23,7 @@ from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
 from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.nodes import children, names, walk
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
-from rewriter.locate.types import InsertionPoint, Unrecognised
+from rewriter.locate.types import Hazard, InsertionPoint, Unrecognised
 
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
@@ -57,13 +57,13 @@ class PythonLaunch:
 class WalkedScope:
     """What a walk through a scope leaves beside launches, all in the order of the walk.
 
-    `returned` are the buffers that it returns and its names for them, `received` the statement that
-    gives names to what it was called with, `facts` what it says of inputs, `elements` where it
-    takes parts of results.
+    `returned` are the buffers that it returns, its names for them and what is wrong with them,
+    `received` the statement that gives names to what it was called with, `facts` what it says of
+    inputs, `elements` where it takes parts of results.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
-    returned: tuple[tuple[str, str], ...] = ()
+    returned: tuple[tuple[str, str, Hazard], ...] = ()
     received: ast.Assign | None = None
     facts: InputFacts = field(default_factory=InputFacts)
     elements: Elements = field(default_factory=lambda: Elements())
@@ -241,7 +241,7 @@ class PythonLaunchFinder:
         if launches:
             flow.compute(name, None)
         elif isinstance(value, ast.Name):
-            flow.alias(name, value.id, reuse=self._is_reuse(statement))
+            flow.alias(name, value.id, reuse=self._is_reuse(statement), whole=True)
         elif isinstance(value, ast.Subscript):
             flow.compute(name, None)
         elif isinstance(value, ast.Call):
@@ -453,10 +453,11 @@ def _subscripted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str]]:
-    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`, with their names there."""
+def _returned(value: ast.expr | None, flow: Flow) -> Iterator[tuple[str, str, Hazard]]:
+    """The buffers in `return (buf3, reinterpret_tensor(buf1, …), )`, with their names there, and
+    what is wrong with their memory."""
     for member in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
         while isinstance(member, ast.Call) and member.args:
             member = member.args[0]
         name = member.id if isinstance(member, ast.Name) else ""
-        yield (flow.get(name).root if name else "", name)
+        yield (flow.get(name).root, name, flow.hazard(name, "in")) if name else ("", "", "")

@@ -186,7 +186,8 @@ def _argument(value: PythonValue, declared: DeclaredArgument, flow: Flow) -> Arg
         return Argument(value.expr, value.expr, "", "in", kind)
     kind = declared.type or _type(value, flow)
     role: Role = "in" if kind != "tensor" else flow.role(value.base, declared.role, value.view)
-    return Argument(value.base, value.expr, flow.get(value.base).root, role, kind)
+    hazard = flow.hazard(value.base, declared.role) if kind == "tensor" else ""
+    return Argument(value.base, value.expr, flow.get(value.base).root, role, kind, hazard=hazard)
 
 
 def _type(value: PythonValue, flow: Flow) -> Type:
@@ -217,13 +218,14 @@ def _entries(
             alone = line < first.lineno or not before.strip()
             if alone and not source.is_continued(line):
                 inputs, inputs_at = _inputs(one.received, source)
-                outputs = tuple(buffer for buffer, _ in returned[scope.name])
-                names = tuple(name for _, name in returned[scope.name])
+                outputs = tuple(buffer for buffer, _, _ in returned[scope.name])
+                names = tuple(name for _, name, _ in returned[scope.name])
+                hazards = tuple(hazard for *_, hazard in returned[scope.name])
                 for facts in _facts_of_partitions(outline, walked):
                     one.facts.add(facts)
                 known = one.facts.specs(inputs, outline.harness)
                 yield EntryPoint(
-                    scope.name, start, indent, inputs, inputs_at, outputs, known, names
+                    scope.name, start, indent, inputs, inputs_at, outputs, known, names, hazards
                 )
             return
 

@@ -1,0 +1,200 @@
+"""Whether each launch reads what was written before, by the text of a wrapper.
+
+A wrapper says when memory is allocated, taken over by another buffer, and deleted. A launch that
+reads memory that nothing has written, or what another buffer took the memory of, or what was
+deleted, is wrong whatever it computes: a launch is missing, two have changed places, or memory is
+reused or freed too early. Inductor writes none of it, and nothing has to run to see it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from rewriter.artifact.kernel_sources import kernel_sources
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.ruling import Examined
+from rewriter.dump.dataflow import variable
+from rewriter.dump.names import SourceLine
+from rewriter.locate import kernels
+from rewriter.locate.types import Argument, Hazard, Launch
+
+_SHOWN = "shown by the text of the wrapper"
+_KINDS: Mapping[Hazard, FindingKind] = {
+    "unwritten": "unwritten",
+    "taken": "unwritten",
+    "updated": "unwritten",
+    "stale": "stale",
+    "freed": "freed",
+}
+
+
+def examine_lifetimes(
+    wrapper: OpenWrapper,
+    *,
+    run: str = "",
+    empty: Collection[str] = (),
+    lines: Mapping[int, tuple[SourceLine, ...]] = {},
+) -> Examined:
+    """The launches of a wrapper that read memory without a value of its own.
+
+    `empty` are the buffers that have no elements, as a record says: nothing writes those.
+    """
+    launches = wrapper.launches
+    sources = _sources(wrapper, launches)
+    wrong = {
+        # What follows from the first of several readers is not said of each.
+        (argument.hazard, variable(argument.name), launch.scope): (launch, argument)
+        for launch in reversed(launches)
+        if not launch.repeats
+        for argument in _wrong(launch, empty, sources)
+    }
+    findings = [
+        _finding(wrapper, launches, launch, argument, run, lines)
+        for launch, argument in reversed(wrong.values())
+    ]
+    known = {variable(argument.name) for _, argument in wrong.values()}
+    findings += _returned(wrapper, run, known.union(empty))
+    if findings:
+        return Examined(tuple(findings))
+    return Examined(
+        ruled_out="memory read before it is written, or after it is reused or freed: by its text, "
+        f"{counted(len(launches), 'launch')} of {wrapper.path.name[:14]} read what was written "
+        "before"
+    )
+
+
+def _sources(wrapper: OpenWrapper, launches: Sequence[Launch]) -> Mapping[str, str]:
+    """The kernels' sources, where they are needed: to see whether memory is read first."""
+    if not any(one.hazard == "updated" for launch in launches for one in launch.args):
+        return {}
+    try:
+        return kernel_sources(wrapper)
+    except RewriterError:
+        return {}
+
+
+def _wrong(
+    launch: Launch, empty: Collection[str], sources: Mapping[str, str]
+) -> Iterator[Argument]:
+    seen = set()
+    for position, argument in enumerate(launch.args):
+        if argument.hazard == "updated" and not reads_first(
+            sources.get(launch.kernel, ""), position
+        ):
+            continue
+        is_empty = bool({argument.name, argument.buffer} & set(empty))
+        if argument.hazard and not is_empty and argument.expr not in seen:
+            seen.add(argument.expr)
+            yield argument
+
+
+def reads_first(text: str, position: int) -> bool:
+    """Whether a kernel reads what its parameter points to before it writes there, by the order of
+    its text. False where that does not tell."""
+    for parameters in (kernels.triton(text), kernels.cpp(text)):
+        if parameters is None or position >= len(parameters):
+            continue
+        signature = re.search(r"\)\s*(?::\n|\{)", text)
+        body = text[signature.end() :] if signature is not None else ""
+        return _reads_first(body, parameters[position].name)
+    return False
+
+
+def _reads_first(body: str, name: str) -> bool:
+    names = {name}
+    # `auto in_ptr0 = in_out_ptr0;` of kernels that Inductor makes in place.
+    for alias, of in re.findall(r"(?m)^\s*auto (\w+) = (\w+);$", body):
+        if of in names:
+            names.add(alias)
+            body = body.replace(f"auto {alias} = {of};", "", 1)
+    any_of = rf"(?:{'|'.join(map(re.escape, sorted(names)))})\b"
+    first = re.search(rf"^.*\b{any_of}.*$", body, re.MULTILINE)
+    if first is None:
+        return False
+    stores = rf"\bstore\w*\({any_of}|^\s*{any_of}\[[^=]*\] = "
+    loads = rf"\bload\w*\({any_of}|= {any_of}\[|= static_cast<\w+>\({any_of}\["
+    return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
+
+
+def _finding(
+    wrapper: OpenWrapper,
+    launches: Sequence[Launch],
+    launch: Launch,
+    argument: Argument,
+    run: str,
+    lines: Mapping[int, tuple[SourceLine, ...]],
+) -> Finding:
+    kind, name = _KINDS[argument.hazard], variable(argument.name)
+    later = [one for one in launches if one.index > launch.index and _writes(one, argument)]
+    others: tuple[int, ...] = ()
+    text = [f"line {launch.line}: {launch.kernel} is given {argument.expr}"]
+    if kind == "freed":
+        what = f"reads {name}, which is deleted before it"
+    elif kind == "stale":
+        what = f"reads {name} after another buffer took its memory over"
+        text.append(f"{name} lies in the memory of {argument.buffer}")
+    elif later:
+        kind, others = "order", (later[0].index,)
+        what = (
+            f"reads {name}, which launch #{later[0].index} {later[0].kernel} (line "
+            f"{later[0].line}) writes only afterwards: they have changed places"
+        )
+    else:
+        what = f"reads {name}, which nothing has written: a launch that writes it is missing"
+        if argument.hazard == "taken":
+            text.append(f"its memory still holds {argument.buffer}")
+    return Finding(
+        kind,
+        what,
+        _SHOWN,
+        "shown",
+        wrapper.path.name,
+        run,
+        launch.index,
+        0,
+        launch.kernel,
+        launch.line,
+        lines.get(launch.index, ()),
+        tuple(text),
+        others,
+    )
+
+
+def _writes(launch: Launch, argument: Argument) -> bool:
+    """Whether a launch writes what another one reads, and does not only read it itself."""
+    same = (
+        one
+        for one in launch.args
+        if variable(one.name) == variable(argument.name)
+        or (one.buffer == argument.buffer and argument.hazard != "taken")
+    )
+    return any(one.role != "in" and one.hazard in ("", "updated") for one in same)
+
+
+def _returned(wrapper: OpenWrapper, run: str, known: Collection[str]) -> Iterator[Finding]:
+    """What it returns without a value; not of those that are known to be wrong, or to be empty."""
+    for entry in wrapper.located.entries:
+        names = entry.returned or entry.outputs
+        for name, buffer, hazard in zip(names, entry.outputs, entry.hazards, strict=False):
+            if not hazard or {name, buffer} & set(known):
+                continue
+            how = {
+                "unwritten": "nothing has written it: the launch that computes it is missing",
+                "taken": "nothing has written it: the launch that computes it is missing",
+                "updated": "nothing has written it: the launch that computes it is missing",
+                "stale": "another buffer took its memory over",
+                "freed": "it is deleted before",
+            }[hazard]
+            yield Finding(
+                _KINDS[hazard],
+                f"the wrapper {wrapper.path.name[:14]} returns {name}, and {how}",
+                _SHOWN,
+                artifact=wrapper.path.name,
+                run=run,
+                kernel="the return of the call",
+                whole=True,
+            )

@@ -1,0 +1,95 @@
+"""Kernels that a wrapper defines and never launches.
+
+Inductor defines no kernel that it does not launch, but for the choices of a multi-kernel: a kernel
+without a launch is one whose launch is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rewriter.artifact.kernel_sources import find_kernels
+from rewriter.artifact.types import OpenWrapper
+from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
+from rewriter.locate.types import KernelSource, Launch
+
+# `async_compile.multi_kernel('multi_kernel_0', [` and its kernels, a line each.
+_CHOICES = re.compile(rb"multi_kernel\([^\]]*\]")
+
+
+def examine_kernels(
+    wrapper: OpenWrapper, *, run: str = "", readers: Sequence[int] = ()
+) -> Examined:
+    """The kernels of a wrapper that no launch runs. `readers` are launches that read what nothing
+    has written: before the first of them a launch is missing."""
+    try:
+        kernels = find_kernels(wrapper)
+    except RewriterError:  # it is located without them
+        return Examined()
+    launches = wrapper.launches
+    launched = {launch.kernel for launch in launches}
+    # Calls that nobody recognised may launch anything, and a multi-kernel chooses among its own.
+    unknown = b"\n".join(_CHOICES.findall(wrapper.plain.data)).decode("utf-8", "replace")
+    unknown += " ".join(call.text for call in wrapper.unrecognised)
+    idle = [
+        kernel
+        for kernel in kernels
+        if kernel.name not in launched and not _is_chosen(kernel, kernels, unknown)
+    ]
+    if not idle:
+        known = f"each of {counted(len(kernels), 'kernel')} is launched" if kernels else ""
+        return Examined(ruled_out=f"a missing launch of a kernel: {known}" if known else "")
+    return Examined(
+        tuple(_finding(wrapper, kernel, kernels, launches, run, readers) for kernel in idle)
+    )
+
+
+def _is_chosen(kernel: KernelSource, kernels: Sequence[KernelSource], unknown: str) -> bool:
+    """Whether another definition, or a call that was not recognised, names it."""
+    name = re.compile(rf"\b{re.escape(kernel.name)}\b")
+    others = (one.text for one in kernels if one.name != kernel.name)
+    return bool(name.search(unknown)) or any(name.search(text) for text in others)
+
+
+def _finding(
+    wrapper: OpenWrapper,
+    kernel: KernelSource,
+    kernels: Sequence[KernelSource],
+    launches: Sequence[Launch],
+    run: str,
+    readers: Sequence[int],
+) -> Finding:
+    line = wrapper.plain.data.count(b"\n", 0, kernel.start) + 1 if kernel.end else 0
+    before = _launched_before(kernel, kernels, launches)
+    at = 0 if before is None else before.index + 1
+    known = [one for one in readers if one >= at]
+    where = f", before launch #{min(known)}" if known else ""
+    if not where and before is not None:
+        where = f", behind launch #{before.index} {before.kernel}"
+    return Finding(
+        "missing",
+        f"the kernel {kernel.name} is defined (line {line} of {wrapper.path.name[:14]}), and no "
+        f"launch runs it: its launch is missing{where}",
+        "shown by the text of the wrapper",
+        artifact=wrapper.path.name,
+        run=run,
+        launch=min(known) if known else at,
+        kernel=kernel.name,
+        line=line,
+        whole=True,
+    )
+
+
+def _launched_before(
+    kernel: KernelSource, kernels: Sequence[KernelSource], launches: Sequence[Launch]
+) -> Launch | None:
+    """The last launch of a kernel that is defined before: they are defined as they are launched."""
+    above = {one.name for one in kernels if one.start < kernel.start}
+    below = {one.name for one in kernels if one.start > kernel.start}
+    first = next((one.index for one in launches if one.kernel in below), len(launches))
+    found = [one for one in launches if one.kernel in above and one.index < first]
+    return found[-1] if found else None

@@ -1,0 +1,91 @@
+"""Whether what launches received is what was written: dumps written by hand, beside a wrapper."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dumps
+from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.dump.reading import open_dump
+
+WRAPPER = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.select_algorithm import extern_kernels
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+async_compile = AsyncCompile()
+
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg0_1, out=buf0)
+    buf1 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mm(arg0_1, arg0_1, out=buf1)
+    buf2 = buf0; del buf0  # reuse
+    LINE
+    buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)
+    extern_kernels.mm(buf1, buf2, out=buf3)
+    return (buf3, )
+"""
+
+
+def _dump(tmp_path: Path, received: float, line: str = "", **more: Any) -> Any:
+    """#0 writes buf0 around 1, #1 writes buf1; #2 receives buf0, as buf2, around `received`."""
+    mm = "extern_kernels.mm"
+
+    def value(name: str, role: str = "in", mean: float = 0.0) -> dumps.Row:
+        return dumps.value(name, role, mean, fingerprint=f"{mean}")
+
+    x, memory = value("arg0_1", mean=5.0), {"buffers": {"buf2": "buf0"}}
+    facts = {"kind": "extern_out", "scope": "call"}
+    launches = [
+        dumps.launch(0, mm, [x], [value("buf0", "out", 1.0)], **{**facts, "line": 14}),
+        dumps.launch(1, mm, [x], [value("buf1", "out", 2.0)], **{**facts, "line": 16}),
+        dumps.launch(
+            2, mm, [value("buf1", "in", 2.0), value("buf2", "in", received)],
+            [value("buf3", "out", 3.0)], **{**facts, **memory, "line": 20, **more},
+        ),
+    ]  # fmt: skip
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
+    text = WRAPPER.replace("    LINE\n", f"    {line}\n" if line else "")
+    (dump / "wrapper.py").write_text(text)
+    for path in dump.glob("rank*/run*/run.json"):
+        facts = json.loads(path.read_text())
+        facts |= {"artifact": "wrapper.py", "sha256": ""}
+        path.write_text(json.dumps(facts))
+    return open_dump(dump)
+
+
+def test_what_changed_between_two_launches_names_the_one_in_between(tmp_path: Path) -> None:
+    (found,) = examine_corruption(_dump(tmp_path, received=1.5)).findings
+    assert (found.kind, found.launch, found.certainty) == ("corrupted", 1, "likely")
+    assert "changes buf2, which it is not given" in found.headline
+    assert "mean 1 " in found.text[0]
+    assert "mean 1.5 " in found.text[1]
+
+
+def test_what_is_received_as_it_was_written_is_counted(tmp_path: Path) -> None:
+    found = examine_corruption(_dump(tmp_path, received=1.0))
+    assert found.findings == ()
+    assert "received as they had been written" in found.ruled_out
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        pytest.param("buf2.zero_()", {}, id="updated-by-a-line"),
+        pytest.param("helper(buf2)", {}, id="call-that-nobody-knows"),
+        pytest.param("", {"repeats": True}, id="of-a-loop"),
+    ],
+)
+def test_what_else_may_have_written_it_is_no_finding(
+    line: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    assert examine_corruption(_dump(tmp_path, 1.5, line, **more)).findings == ()

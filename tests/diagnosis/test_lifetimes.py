@@ -1,0 +1,174 @@
+"""What the text of a wrapper says of its memory: real wrappers, with a line moved or taken out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
+from rewriter.artifact.opening import open_artifact
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.lifetimes import examine_lifetimes, reads_first
+from rewriter.diagnosis.unlaunched import examine_kernels
+from rewriter.dump.names import SourceLine
+
+PYTHON, CPP = "cpu-torch2.13/transformer", "cpu-torch2.13/transformer cpp_wrapper"
+
+
+def _findings(tmp_path: Path, name: str, change: Callable[[str], str]) -> tuple[Finding, ...]:
+    fixture = get(name)
+    (tmp_path / fixture.path.name).write_text(change(fixture.path.read_text()))
+    wrapper = open_artifact(tmp_path / fixture.path.name).only
+    lines = {0: (SourceLine("model.py", 3),)}
+    lifetimes = examine_lifetimes(wrapper, lines=lines)
+    readers = [one.launch for one in lifetimes.findings if one.launch is not None]
+    return lifetimes.findings + examine_kernels(wrapper, readers=readers).findings
+
+
+def _line(text: str, part: str) -> str:
+    return next(line for line in text.splitlines(keepends=True) if part in line)
+
+
+def _without(part: str) -> Callable[[str], str]:
+    return lambda text: text.replace(_line(text, part), "", 1)
+
+
+def _behind(part: str, other: str) -> Callable[[str], str]:
+    """The line with `part`, moved behind that with `other`."""
+
+    def change(text: str) -> str:
+        line, last = _line(text, part), _line(text, other)
+        return text.replace(line, "", 1).replace(last, last + line, 1)
+
+    return change
+
+
+def _above(part: str, line: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        found = _line(text, part)
+        indent = found[: len(found) - len(found.lstrip())]
+        return text.replace(found, f"{indent}{line}\n{found}", 1)
+
+    return change
+
+
+def _instead(line: str, other: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert line in text
+        return text.replace(line, other, 1)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "launch", "words"),
+    [
+        pytest.param(
+            PYTHON, _without("extern_kernels.addmm(primals_5"), "unwritten", 1,
+            "reads buf5, which nothing has written", id="missing-extern",
+        ),
+        pytest.param(
+            PYTHON, _without("    cpp_fused_gelu_view_2(buf15"), "unwritten", 6,
+            "reads buf16, which nothing has written", id="missing-kernel",
+        ),
+        pytest.param(
+            PYTHON, _without("    cpp_fused_add_view_3(buf18"), "missing", 7,
+            "cpp_fused_add_view_3 is defined (line", id="missing-in-place",
+        ),
+        pytest.param(
+            PYTHON, _behind("    cpp_fused_gelu_view_2(buf15", "extern_kernels.addmm(primals_13"),
+            "order", 6, "#7 cpp_fused_gelu_view_2", id="reordered",
+        ),
+        pytest.param(
+            PYTHON, _above("cpp_fused_gelu_view_2(buf15", "del buf15"), "freed", 6,
+            "reads buf15, which is deleted before it", id="freed",
+        ),
+        pytest.param(
+            PYTHON, _instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)",
+            "buf17 = buf9"), "stale", 8,
+            "reads buf9 after another buffer took its memory over", id="stale",
+        ),
+        pytest.param(
+            CPP, _without("aoti_torch_cpu_addmm_out(buf5"), "unwritten", 1,
+            "reads buf5, which nothing has written", id="cpp-missing-extern",
+        ),
+        pytest.param(
+            CPP, _without("    cpp_fused_gelu_view_2((const"), "unwritten", 6,
+            "which nothing has written", id="cpp-missing-kernel",
+        ),
+        pytest.param(
+            CPP, _above("    cpp_fused_gelu_view_2((const", "buf15.reset();"), "freed", 6,
+            "which is deleted before it", id="cpp-freed",
+        ),
+    ],
+)  # fmt: skip
+def test_memory_that_is_read_too_early_or_too_late(
+    name: str,
+    change: Callable[[str], str],
+    kind: str,
+    launch: int,
+    words: str,
+    tmp_path: Path,
+) -> None:
+    found = [one for one in _findings(tmp_path, name, change) if one.kind == kind]
+    assert [one.launch for one in found] == [launch]
+    assert words in found[0].headline
+    assert found[0].headline.endswith("shown by the text of the wrapper")
+
+
+def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
+    name = "cpu-torch2.13/conv"
+    text = get(name).path.read_text()
+    returned = re.findall(r"return \((buf\d+),", text)[-1]
+    made = re.search(rf"\n *{returned} = [^\n]+", text)
+    assert made is not None
+    change = _instead(made[0], f"\n        {returned} = empty_strided_cpu((4, ), (1, ), None)")
+    found = [x for x in _findings(tmp_path, name, change) if x.kernel == "the return of the call"]
+    assert [one.kind for one in found] in (["unwritten"], [])  # a launch may update it
+
+
+@pytest.mark.properties
+@pytest.mark.parametrize("fixture", [*FIXTURES, *CPP_FIXTURES], ids=str)
+def test_what_inductor_wrote_has_no_findings(fixture: Fixture) -> None:
+    wrapper = open_artifact(fixture.path).only
+    empty = {one.buffer for launch in wrapper.launches for one in launch.args}
+    # Nothing writes a tensor without elements, which a record says.
+    is_empty = fixture.model == "empty"
+    found = examine_lifetimes(wrapper, empty=empty | {"buf5"} if is_empty else ())
+    assert [one.headline for one in found.findings] == []
+    assert examine_kernels(wrapper).findings == ()
+
+
+@pytest.mark.properties
+@pytest.mark.parametrize("fixture", [x for x in FIXTURES if "2.13" in x.folder], ids=str)
+def test_each_launch_that_is_taken_out_is_missed(fixture: Fixture, tmp_path: Path) -> None:
+    wrapper = open_artifact(fixture.path).only
+    data = wrapper.plain.data
+    for launch in wrapper.launches:
+        point = launch.insertion_point
+        if launch.kind in ("cpp", "extern_out") and not (launch.repeats or point.obstacle):
+            path = tmp_path / fixture.path.name
+            path.write_bytes(data[: point.start] + data[point.end :])
+            changed = open_artifact(path).only
+            found = examine_lifetimes(changed).findings + examine_kernels(changed).findings
+            assert found, launch
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("auto tmp0 = in_out_ptr0[static_cast<int64_t>(x0)];", True),
+        ("auto tmp0 = at::vec::Vectorized<float>::loadu(in_out_ptr0 + x0);", True),
+        ("in_out_ptr0[static_cast<int64_t>(x0)] = tmp2;\nauto tmp = in_out_ptr0[0];", False),
+        ("tmp_acc0_vec.store(in_out_ptr0 + x0);\nauto tmp = in_out_ptr0[0];", False),
+        ("auto in_ptr7 = in_out_ptr0;\nauto tmp0 = in_ptr7[x0];", True),
+        ("auto out_ptr7 = in_out_ptr0;\nout_ptr7[x0] = tmp3;\nauto x = in_out_ptr0[0];", False),
+        ("", False),
+    ],
+)
+def test_whether_a_kernel_reads_first_is_read_in_its_text(body: str, expected: bool) -> None:
+    text = f'extern "C"  void  kernel(float* in_out_ptr0,\n const float* in_ptr1)\n{{\n{body}\n}}\n'
+    assert reads_first(text, 0) is expected

@@ -1,0 +1,133 @@
+"""What a diagnosis makes of what was observed: the table of decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis.diagnosis_text import page
+from rewriter.diagnosis.findings import Finding, FindingKind
+from rewriter.diagnosis.ruling import Examined, of_end, of_nonfinite, of_verification, rule
+from rewriter.diagnosis.verdict import Verdict, VerdictState
+from rewriter.dump.names import SourceLine
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, Outcome, Verification
+
+LINE = SourceLine("model.py", 9, "forward", "h = gelu(x)")
+
+
+def verdict(state: VerdictState, launch: int = 2, ended: ExitStatus | None = None) -> Verdict:
+    return Verdict(
+        rank=0, run="rank0/run0", pid=1, artifact="c.py", state=state, ended=ended, launch=launch,
+        iteration=0, kernel="cpp_fused_log_2", kind="cpp", scope="call", line=30, arguments=(),
+        source_nodes=(), origins=(), probes=("print",), lines=(LINE,),
+    )  # fmt: skip
+
+
+def check(launch: int, outcome: Outcome, reason: str = "") -> LaunchCheck:
+    wrong = 5 * (outcome == "differs")
+    comparison = Comparison(wrong, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
+    results = () if outcome == "unchecked" else (Checked("buf1", "log = aten.log(x)", comparison),)
+    return LaunchCheck(
+        "rank0/run0", launch, 0, "cpp_fused_log_2", "cpp", 30, outcome, "graph", reason, results,
+        (LINE,), (), "c.py",
+    )  # fmt: skip
+
+
+def finding(kind: FindingKind, launch: int | None, **more: object) -> Finding:
+    base = Finding(kind, "is wrong", "shown by a test", run="rank0/run0", launch=launch)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+ENDED = ExitStatus(0)
+CRASHED = ExitStatus(None, signal=11)
+AGREE = Verification((check(0, "agrees"), check(2, "agrees")))
+DIFFER = Verification((check(0, "agrees"), check(2, "differs")))
+UNKNOWN = Verification((check(0, "agrees"), check(2, "unchecked", "random numbers")))
+
+
+def test_nothing_wrong_is_ruled_out_with_counts() -> None:
+    nan = of_nonfinite((), AGREE, launches=2, is_random=False)
+    diagnosis = rule([of_end(ENDED, ()), nan, of_verification(UNKNOWN)])
+    assert diagnosis.finding is None
+    assert page(diagnosis) == [
+        "diagnosis: nothing wrong was found; 1 launch could not be checked",
+        "ruled out:",
+        "  a crash or a hang: it ran to its end",
+        "  NaN: no value of 2 launches has one",
+        "  wrong kernels: 2 launches: 1 compute what their graph says; 1 could not be checked: "
+        "1 (random numbers)",
+        "not checked:",
+        "  #2 cpp_fused_log_2 (model.py:9): random numbers",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("examined", "kind", "words"),
+    [
+        pytest.param(
+            of_end(CRASHED, (verdict("running", ended=CRASHED),)), "crash",
+            "the program ended in launch #2 cpp_fused_log_2 (line 30): signal SIGSEGV, of "
+            "model.py:9; shown by where the process died", id="crash",
+        ),
+        pytest.param(
+            of_end(ExitStatus(None, timed_out=True), ()), "hang",
+            "the process was stopped at its time limit in no recorded launch", id="hang",
+        ),
+        pytest.param(
+            of_nonfinite((verdict("made"),), UNKNOWN, launches=2, is_random=False), "nan",
+            "launch #2 cpp_fused_log_2 (line 30) makes the first NaN", id="nan",
+        ),
+        pytest.param(
+            of_verification(DIFFER), "wrong",
+            "launch #2 cpp_fused_log_2 (line 30 of c, model.py:9) does not compute what it claims: "
+            "5 of 32 elements of buf1 differ by more than rounding explains; shown by the graph",
+            id="wrong",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_which_launch_and_how_it_is_known(
+    examined: Examined, kind: str, words: str
+) -> None:
+    diagnosis = rule([examined])
+    assert diagnosis.finding is not None
+    assert diagnosis.finding.kind == kind
+    assert words in diagnosis.headline
+
+
+def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models() -> None:
+    nan = of_nonfinite((verdict("made"),), AGREE, launches=2, is_random=False)
+    diagnosis = rule([nan, of_verification(AGREE)])
+    assert diagnosis.finding is not None
+    assert diagnosis.finding.symptom
+    assert "the NaN is the model's" in diagnosis.finding.text[-1]
+    # A launch that differs comes first, also a later one.
+    later = Verification((check(2, "agrees"), check(7, "differs")))
+    nan = of_nonfinite((verdict("made"),), later, launches=2, is_random=False)
+    assert rule([nan, of_verification(later)]).findings[0].kind == "wrong"
+
+
+def test_a_nan_of_random_inputs_is_no_finding_unless_its_launch_differs() -> None:
+    nan = of_nonfinite((verdict("made"),), AGREE, launches=2, is_random=True)
+    assert nan.findings == ()
+    assert "of the random inputs" in nan.notes[0]
+    nan = of_nonfinite((verdict("made"),), DIFFER, launches=2, is_random=True)
+    assert [one.kind for one in nan.findings] == ["nan"]
+    assert rule([nan, of_verification(DIFFER)]).findings[0].kind == "wrong"
+
+
+def test_the_cause_comes_before_what_follows_from_it() -> None:
+    found = (
+        finding("outputs", None),
+        finding("crash", 4),
+        finding("wrong", 5),
+        finding("corrupted", 1, certainty="possible"),
+        finding("wrong", 3),
+        finding("unwritten", 3),
+    )
+    ordered = rule([Examined(found)]).findings
+    assert [(one.kind, one.launch) for one in ordered] == [
+        ("unwritten", 3), ("wrong", 3), ("wrong", 5), ("corrupted", 1), ("crash", 4),
+        ("outputs", None),
+    ]  # fmt: skip

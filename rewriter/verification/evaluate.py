@@ -141,11 +141,20 @@ class Evaluator:
         args = tuple(map(literals.of, call.args))
         kwargs = {one.arg: literals.of(one.value) for one in call.keywords if one.arg}
         if node.operator in random.NAMES:
-            is_on_gpu = bool(node.type) and not node.type.endswith("cpu")
+            on_gpu = self._is_on_gpu(node)
             return attempt(
-                operator, lambda: random.drawn(node.operator, args, kwargs, on_gpu=is_on_gpu)
+                operator, lambda: random.drawn(node.operator, args, kwargs, on_gpu=on_gpu)
             )
         return run(operator, args, kwargs, None if kind is None else kind.dtype)
+
+    def _is_on_gpu(self, node: FxNode) -> bool:
+        """Whether a device draws the numbers of a node, as its type says, or as the seeds do where
+        types have no device: in the graph of a package."""
+        device = node.type.rpartition("]")[2]
+        if device:
+            return device != "cpu"
+        seeds = (x.call for x in self._graph.nodes.values() if x.operator == "inductor_seeds")
+        return not any("'cpu'" in call for call in seeds)
 
 
 def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Any:

@@ -27,8 +27,13 @@ from rewriter.verification.types import Checked, Comparison
 
 _ITEM = re.compile(r"getitem(?:_(\d+))?$")
 _TUPLES = {"var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax"}
+_PARTS = {"unbind", "split", "split_with_sizes", "chunk"}
 _MOST = 24  # ways of matching that are tried
 _Pairs = tuple[tuple[str, Argument], ...]
+
+
+class NoneAgreesError(UncheckedError):
+    """A buffer is none of the values that it may be, and may be one that has no name."""
 
 
 def check_fragment(
@@ -71,8 +76,12 @@ class _Fragment:
         # What the kernel computes itself, and reads again, is among its results.
         copies = {x.name for x in graph.nodes.values() if x.operator == "copy_"}
         self._read = [x for x in graph.types if x not in graph.outputs and x not in copies]
-        reads = {x for node in graph.nodes.values() for x in node.reads}
-        self._open = reads - set(graph.nodes) - set(graph.types)
+        reads = dict.fromkeys(x for node in graph.nodes.values() for x in node.reads)
+        self._open = set(reads) - set(graph.nodes) - set(graph.types)
+        # Before torch 2.9 there are no placeholders, no types, and nothing says what it returns.
+        self._is_bare = not graph.types and not graph.outputs
+        if self._is_bare:
+            self._read = [x for x in reads if x in self._open]
         tensors = {x.name: x for x in launch.args if x.type == "tensor"}
         self._in = [x for x in tensors.values() if x.role == "in" and x.name in given]
         self._inout = [x for x in tensors.values() if x.role == "inout" and x.name in given]
@@ -101,7 +110,7 @@ class _Fragment:
         yield from (pairs for _, pairs in ways)
 
     def _fits(self, name: str, argument: Argument) -> bool:
-        kind = tensor_type(self._graph.types[name], {})
+        kind = tensor_type(self._graph.types.get(name, ""), {})
         row = self._given[argument.name]
         return kind is None or kind.fits(row)
 
@@ -111,7 +120,7 @@ class _Fragment:
         known: dict[str, Bounded] = {}
         for name, argument in pairs:
             row = self._given[argument.name]
-            kind = tensor_type(self._graph.types[name], sizes)
+            kind = tensor_type(self._graph.types.get(name, ""), sizes)
             tensor = received.load(self._dump, row)
             known[name] = exact(received.layouts(tensor, row, kind)[0])
         for argument in (*self._in, *self._inout):  # what has the name of an input of the call
@@ -119,8 +128,31 @@ class _Fragment:
                 row = self._given[argument.name]
                 known[argument.buffer] = exact(received.load(self._dump, row))
         known |= self._unnamed(known)
-        evaluator = Evaluator(self._graph, known, sizes)
-        names = list(dict.fromkeys(self._graph.outputs))
+        found: list[Checked] = []
+        for link in self._links(known, sizes):
+            found = self._results_of(Evaluator(self._graph, known | link, sizes), known)
+            if all(one.comparison.agrees for one in found):
+                break
+        return found
+
+    def _links(
+        self, known: Mapping[str, Bounded], sizes: Mapping[str, int]
+    ) -> Iterator[dict[str, Bounded]]:
+        """What a name may be that the fragment reads and does not define: views are left out of it,
+        as those of the parts of a tensor. Nothing, if that is no question."""
+        given = {*known, *self._graph.nodes, *self._graph.types}
+        missing = [x for x in self._open if x not in given]
+        read = {x for node in self._graph.nodes.values() for x in node.reads}
+        parts = [x.name for x in self._graph.nodes.values()
+                 if x.operator in _PARTS and x.name not in read]  # fmt: skip
+        if len(missing) == 1 and len(parts) == 1:
+            evaluator = Evaluator(self._graph, known, sizes)
+            yield from ({missing[0]: one} for one in evaluator.value(parts[0]))
+        else:
+            yield {}
+
+    def _results_of(self, evaluator: Evaluator, known: Mapping[str, Bounded]) -> list[Checked]:
+        names = list(dict.fromkeys(self._graph.outputs)) or self._last()
         found = []
         for argument in self._out:
             row = self._written[argument.name]
@@ -147,6 +179,7 @@ class _Fragment:
         got = received.load(self._dump, row)
         computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None
+        tried: list[tuple[str, Comparison]] = []
         problem = UncheckedError(f"{argument.name} is no result of the fragment")
         for name in names:
             for one in self._meant(name, known, computable):
@@ -158,11 +191,22 @@ class _Fragment:
                 if comparison is not None and comparison.agrees:
                     return name, comparison
                 # A buffer without a node of its own may be anything.
-                if comparison is not None and one == name:
-                    last = name, comparison
-        if last is None:
-            raise problem
+                if comparison is not None:
+                    tried.append((one, comparison))
+                    last = (name, comparison) if one == name else last
+        if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
+            return tried[0]  # a kernel that moves what it reads
+        if last is None or self._is_bare:
+            names = list(dict.fromkeys(name for name, _ in tried))
+            raise (
+                NoneAgreesError(f"{argument.name} is not {', '.join(names)}") if names else problem
+            )
         return last
+
+    def _last(self) -> list[str]:
+        """The nodes, those first that no other of them reads."""
+        read = {x for node in self._graph.nodes.values() for x in node.reads}
+        return sorted(self._graph.nodes, key=lambda name: name in read)
 
     def _meant(self, name: str, known: Mapping[str, Bounded], computable: set[str]) -> list[str]:
         """The values that a name of a result stands for: of a buffer, or of a node that several
@@ -190,7 +234,7 @@ class _Fragment:
         """The sizes that have names, by the shapes of the arguments."""
         sizes: dict[str, int] = {}
         for name, argument in pairs:
-            inside = self._graph.types[name].partition("[")[2].partition("]")[0]
+            inside = self._graph.types.get(name, "").partition("[")[2].partition("]")[0]
             parts = [one.strip() for one in inside.split(",") if one.strip()]
             shape = self._given[argument.name].shape
             if len(parts) == len(shape):

@@ -75,7 +75,7 @@ class _Call:
         self._source = b""
         self._fragments: Mapping[str, FxGraph] = {}
         if self._wrapper is not None:
-            self._launches = {one.index: one for one in self._wrapper.launches}
+            self._launches = {x.index: _as_recorded(x, run) for x in self._wrapper.launches}
             self._source = self._wrapper.plain.data
             self._fragments = fragments(self._source.decode("utf-8", "replace"))
         graph = parse(text) if text else None
@@ -101,12 +101,13 @@ class _Call:
             return {}
         located, sizes = self._wrapper.located, _sizes(graph, rows)
         entry = located.entries[0]
-        claims = held_values(located.launches, entry, graph)
+        launches = list(self._launches.values())
+        claims = held_values(launches, entry, graph)
         found: dict[str, Callable[[], WholeGraph]] = {}
         found[entry.name] = partial(WholeGraph, graph, claims, self._run, tensors, sizes)
         for name, inner in subgraphs(text).items():
-            for scope in {x.scope for x in located.launches if x.scope.endswith(name)}:
-                inside = [x for x in located.launches if x.scope == scope]
+            for scope in {x.scope for x in launches if x.scope.endswith(name)}:
+                inside = [x for x in launches if x.scope == scope]
                 claims = held_inside(inside, scope, inner)
                 names = inner_names(inside, inner)
                 found[scope] = partial(WholeGraph, inner, claims, self._run, {}, sizes, names)
@@ -245,6 +246,19 @@ class _Call:
         except UncheckedError as error:
             return error
         return found or UncheckedError("what it wrote was not saved")
+
+
+def _as_recorded(launch: Launch, run: RunDump) -> Launch:
+    """A launch with the operator and the roles that were recorded: those of a package lie in a file
+    beside its wrapper, which a dump does not have."""
+    step = next((x for x in run.steps if x.launch == launch.index), None)
+    if launch.kind != "custom_op" or step is None or step.kernel == launch.kernel:
+        return launch
+    if run.launch_row(launch.index).kind != launch.kind:
+        return launch
+    roles = {row.arg: row.role for row in run.rows(step) if isinstance(row, TensorRow)}
+    args = (replace(one, role=roles.get(one.name, one.role)) for one in launch.args)
+    return replace(launch, kernel=step.kernel, args=tuple(args))
 
 
 def _partly(unknown: list[str]) -> str:

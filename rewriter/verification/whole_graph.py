@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from rewriter.artifact.naming.attribution import called
+from rewriter.artifact.naming.attribution import FUSED, called
 from rewriter.artifact.naming.graph import FxGraph
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow
@@ -94,7 +94,7 @@ class WholeGraph:
     ) -> GraphOutcome:
         """Judge a launch by the graph, and remember what its results are."""
         known, group = self._known(launch, given)
-        is_call = launch.kind not in ("cpp", "triton")
+        is_call = launch.kind not in FUSED
         outcome = GraphOutcome(group=group)
         evaluator = Evaluator(self._graph, known, self._sizes)
         forbidden = frozenset(x for x in _HEAVY.split() if x not in launch.kernel)
@@ -223,7 +223,7 @@ class WholeGraph:
         if argument.buffer in self._copied:
             return self._graph.base(self._copied[argument.buffer])
         claim = self._claims.get((argument.buffer, launch.index), "")
-        is_fused = launch.kind in ("cpp", "triton")
+        is_fused = launch.kind in FUSED
         return claim if is_fused or self._calls(claim, called(launch)) else ""
 
     def _calls(self, name: str, operators: frozenset[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -47,6 +49,16 @@ def test_numbers_follow_from_the_seeds_that_a_kernel_read(device: str) -> None:
     assert sorted(number.unique().tolist()) == [3, 4, 5, 6, 7, 8]
     # The bits are those of float32.
     assert torch.equal(rand, rand.float().double())
+
+
+def test_the_graph_of_a_package_names_the_device_at_its_seeds() -> None:
+    text = re.sub(r"\](cpu|\{device\})\"", ']"', GRAPH)
+    plain, seeds = parse(text), exact(torch.tensor([5, -(2**62) + 12345]))
+    assert plain is not None
+    values = [
+        Evaluator(one, {"seeds": seeds}).value("rand").value for one in (plain, _graph("cpu"))
+    ]
+    assert torch.equal(*values)
 
 
 def test_seeds_themselves_are_not_known() -> None:

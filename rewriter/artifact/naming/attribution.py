@@ -17,7 +17,8 @@ from rewriter.artifact.naming.graph import FxGraph, FxNode
 from rewriter.locate.names import canonical
 from rewriter.locate.types import Argument, EntryPoint, Launch
 
-_FUSED = frozenset({"cpp", "triton"})  # kernels that Inductor made of several nodes
+# Kernels that Inductor made of several nodes.
+FUSED = frozenset({"cpp", "triton", "combo", "multi_kernel", "triton_template", "cuda"})
 _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})
 # What is called for an operator of the graph.
@@ -89,7 +90,7 @@ def left_over(
     own: others that no launch needs.
     """
     left = [one for one in launches if one.index not in computed]
-    if len(left) != 1 or left[0].kind not in _FUSED:
+    if len(left) != 1 or left[0].kind not in FUSED:
         return {}
     known = {name for names in computed.values() for name in names}
     rest = (x for x in graph.nodes.values() if x.name not in known and x.operator)

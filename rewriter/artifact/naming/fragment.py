@@ -9,6 +9,7 @@ order in which it does, those among them that it writes, too, being its own inte
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode
 
@@ -19,6 +20,7 @@ _RETURN = re.compile(r"^#   return (.*)$")
 _DEVICE = re.compile(r"(?<![\w.'])(cuda|cpu|xpu|mps|mtia|hpu|meta)(?::(\d+))?(?![\w.'(:])")
 _KEYWORD = re.compile(r"(?:(?<=^)|(?<=, ))(\w+): ")
 _VALUE = re.compile(r"%([A-Za-z_]\w*)")
+_SEVERAL = re.compile(r"^(\w+) = async_compile\.multi_kernel\(")
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(|^def (\w+)\(")
 
 
@@ -38,6 +40,13 @@ def fragments(source: str) -> dict[str, FxGraph]:
         elif graph is not None and (match := _KERNEL.match(line)):
             found[match[1] or match[2]] = graph
             graph = None
+        elif match := _SEVERAL.match(line):
+            # Of which the fastest runs: they compute the same.
+            listed = takewhile(lambda line: not line.startswith("]"), lines)
+            names = [line.strip().rstrip(",") for line in listed]
+            known = next((found[name] for name in names if name in found), None)
+            if known is not None:
+                found[match[1]] = known
     return found
 
 

@@ -53,6 +53,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
     It is that of all tests of a run, and nobody else's.
     """
+    return _kept(tmp_path_factory, worker_id)
+
+
+def _kept(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     folder = _of_the_run(tmp_path_factory, worker_id) / "kept"
     folder.mkdir(exist_ok=True)
     return folder
@@ -60,9 +64,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_caches(
-    kept: Path, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Iterator[None]:
     """What tests build is nothing for who runs them; the engine is that of all runs."""
+    kept = _kept(tmp_path_factory, worker_id)  # not the fixture: tests have parameters of its name
     cache = getattr(pytestconfig, "cache", None)
     engine = cache.mkdir("engine") if cache else tmp_path_factory.getbasetemp() / "engine"
     with pytest.MonkeyPatch.context() as patch:

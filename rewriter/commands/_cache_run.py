@@ -22,6 +22,7 @@ from rewriter.diagnosis.conclusion import (
     next_command,
     write_conclusion,
 )
+from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
@@ -71,7 +72,7 @@ def analyse(request: Request, run: CacheRun) -> ProbedRun:
         verdicts: tuple[Verdict, ...] = ()
         if run.ended.code != 0 and read_stopped(run.dump) is None:
             verdicts = examine(run.dump, run.ended, blocking=request.blocking)
-        verdicts += nonfinite.examine(run.dump, where=where)
+        verdicts += nonfinite.examine(run.dump, where=where, follow=follow)
         times = timing.table(run.dump) if "time" in request.selection.probes else ()
         trace = timing.write_trace(run.dump) if times else None
         return ProbedRun(request, run, verdicts, times, trace)

@@ -20,6 +20,7 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.core.terminal import message
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import is_recorded
@@ -52,7 +53,7 @@ class ProbedRun:
 
     @property
     def nonfinite(self) -> tuple[Verdict, ...]:
-        return () if self.dump is None else nonfinite.examine(self.dump, where=where)
+        return () if self.dump is None else nonfinite.examine(self.dump, where=where, follow=follow)
 
     def following(self, verdicts: Sequence[Verdict], selection: Selection) -> tuple[str, ...]:
         """For each verdict, the command that would tell more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.terminal import message, say
 from rewriter.diagnosis import nonfinite
 from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, write_conclusion
+from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.triage import examine
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump import timing
@@ -31,6 +33,7 @@ from rewriter.execution.run_result import InterruptedRunError, RunResult
 from rewriter.execution.runner import RunRequest, blocking_environment, run_wrapper
 from rewriter.instrumentation.types import Selection
 
+_SHORT = 60.0  # seconds: a run that takes no longer is made once more where that tells more
 _LONG = 20  # launches from which on a progress bar is worth its lines
 
 
@@ -113,6 +116,7 @@ def _act(
     except InterruptedRunError as stopped:
         ran = stopped.result
     done = conclude(arguments, path, ran, chosen)
+    done = _with_values(request, ran, done)
     if arguments.json:
         emit(run_document(ran, command, done.verdicts, done.following, done.trace))
     else:
@@ -130,6 +134,47 @@ def _act(
             say(*verdict_lines(verdict, command_line))
         text.tell(ran, command, done.trace)
     return ran.code
+
+
+def _with_values(request: RunRequest, ran: RunResult, done: Concluded) -> Concluded:
+    """The same with one element followed backwards: where nothing was saved, and a run takes no
+    long time, the launches of the verdicts are run once more with their values saved."""
+    verdicts = [one for one in done.verdicts if one.ended is None]
+    wanted = [one for one in verdicts if one.held and not all(held.where for held in one.held)]
+    chosen = request.selection
+    is_asked = chosen is not None and "nan" in chosen.probes  # others show what they were asked for
+    if chosen is None or not is_asked or not wanted or ran.interrupted or ran.seconds > _SHORT:
+        return done
+    launches = sorted({one.launch for one in wanted if one.launch is not None})
+    selection = Selection(("save",), args="all", when="both", allow=chosen.allow)
+    if launches:
+        selection = replace(selection, launches=tuple(range(x, x + 1) for x in launches))
+        what = f"what {', '.join(f'#{x}' for x in launches)} read and wrote"
+    else:
+        names = tuple(held.name for one in wanted for held in one.held)
+        selection = replace(selection, tensors=names)
+        what = f"the inputs {', '.join(names)}"
+    message(f"one more run, to save {what}: it shows where the values are from")
+    with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
+        dump = Path(folder) / "values.dump"
+        again = replace(
+            request,
+            selection=selection,
+            dump=dump,
+            progress=None,
+            environment={**request.environment, "REWRITER_QUIET": "1"},
+            output=HostOutput(quiet=True, muted=True),
+            report=lambda text: None,
+        )
+        try:
+            run_wrapper(again)
+            judged = nonfinite.with_values(done.verdicts, dump, where=where, follow=follow)
+        except InterruptedRunError:
+            return done
+        except RewriterError as error:
+            message(f"warning: that run failed: {error.message}")
+            return done
+    return replace(done, verdicts=judged)
 
 
 def _path(text: str | None) -> Path | None:
@@ -175,7 +220,7 @@ def judge(ran: RunResult, *, blocking: bool) -> tuple[Verdict, ...]:
     if ran.dump is None:
         return ()
     crashed = examine(ran.dump, ran.ended, blocking=blocking) if ran.crashed else ()
-    return crashed + nonfinite.examine(ran.dump, where=where)
+    return crashed + nonfinite.examine(ran.dump, where=where, follow=follow)
 
 
 @contextmanager

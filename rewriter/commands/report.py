@@ -59,6 +59,7 @@ def add(parser: Parser) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
+    from rewriter.diagnosis.element import follow
     from rewriter.dump.reading import open_dump
     from rewriter.dump.where import where
     from rewriter.report import model, sources
@@ -81,6 +82,7 @@ def act(arguments: argparse.Namespace) -> int:
         sources=kernels,
         histogram=histogram if arguments.histograms else None,
         where=where if arguments.histograms else None,
+        follow=follow if arguments.histograms else None,
     )
     if arguments.output or not arguments.json:
         from rewriter.report.page import page

@@ -11,6 +11,7 @@ from rewriter.core.documents import Count, Entry, LineNumber, Row, as_json, entr
 from rewriter.core.types import Json
 from rewriter.diagnosis.conclusion import ended_status
 from rewriter.diagnosis.verdict import (
+    ElementStep,
     Held,
     NonFiniteOrigin,
     Producer,
@@ -52,6 +53,31 @@ class HeldEntry(Entry, frozen=True, kw_only=True):
     count: Count
     numel: Count
     where: Annotated[str, Meta(description="Empty if it was not saved")]
+
+
+class ElementReadEntry(Entry, frozen=True, kw_only=True):
+    """What was read of an argument to make one element."""
+
+    arg: str
+    index: Annotated[
+        tuple[Count, ...] | None,
+        Meta(description="Of many, the first one that is not finite, or null"),
+    ]
+    place: Annotated[str, Meta(description="Such as [3, :]; empty of one element")]
+    text: Annotated[str, Meta(description="The value; of many, how many they are and their range")]
+    finite: bool
+
+
+class ElementStepEntry(Entry, frozen=True, kw_only=True):
+    """One element, as a launch made it."""
+
+    launch: Count | None
+    iteration: Count
+    kernel: str
+    arg: str
+    index: tuple[Count, ...]
+    text: Annotated[str, Meta(description="The value")]
+    reads: tuple[ElementReadEntry, ...]
 
 
 # A row has many fields of its own.
@@ -105,6 +131,14 @@ class VerdictEntry(Entry, frozen=True, kw_only=True):
     effect: Annotated[
         ProducerEntry | None, Meta(description="The launch that made the first NaN of them")
     ]
+    followed: Annotated[
+        tuple[ElementStepEntry, ...],
+        Meta(description="One element, from the launch backwards; empty where nothing was saved"),
+    ]
+    passed_on: Annotated[
+        tuple[ProducerEntry, ...],
+        Meta(description="Later launches of the call that wrote NaN, too"),
+    ]
     notes: tuple[str, ...]
     lines: Annotated[
         tuple[SourceLineEntry, ...],
@@ -150,11 +184,35 @@ def verdict_entry(verdict: Verdict) -> VerdictEntry:
         held=tuple(map(_held, verdict.held)),
         cause=None if verdict.cause is None else _producer(verdict.cause),
         effect=None if verdict.effect is None else _producer(verdict.effect),
+        followed=tuple(map(_step, verdict.followed)),
+        passed_on=tuple(map(_producer, verdict.passed_on)),
         notes=verdict.notes,
         lines=source_lines(verdict.lines),
         computes=verdict.computes,
         model=verdict.names.graph,
         partner=verdict.names.partner,
+    )
+
+
+def _step(step: ElementStep) -> ElementStepEntry:
+    reads = (
+        ElementReadEntry(
+            arg=read.name,
+            index=read.index,
+            place=read.place,
+            text=read.text,
+            finite=read.is_finite,
+        )
+        for read in step.reads
+    )
+    return ElementStepEntry(
+        launch=step.made.launch,
+        iteration=step.made.iteration,
+        kernel=step.made.kernel,
+        arg=step.name,
+        index=step.index,
+        text=step.text,
+        reads=tuple(reads),
     )
 
 

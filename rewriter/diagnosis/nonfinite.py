@@ -17,7 +17,14 @@ from rewriter.core.dtypes import LARGEST
 from rewriter.diagnosis.evidence import Evidence, in_model, unrecorded
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.training import Forward
-from rewriter.diagnosis.verdict import Held, NonFiniteState, Producer, Verdict, VerdictArgument
+from rewriter.diagnosis.verdict import (
+    ElementStep,
+    Held,
+    NonFiniteState,
+    Producer,
+    Verdict,
+    VerdictArgument,
+)
 from rewriter.dump import dataflow, infinities
 from rewriter.dump.dataflow import Flow, FlowNode
 from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
@@ -30,6 +37,8 @@ _ANY_INFINITY = re.compile(rb'"inf":\s*[1-9]')
 # Says where in the tensor of a row the values lie: `where` of `rewriter.dump.where`, which imports
 # torch.
 Where = Callable[[Path, TensorRow, What], str]
+# Follows one element backwards: `follow` of `rewriter.diagnosis.element`, which imports torch.
+Follow = Callable[[RunDump, Flow, FlowNode, TensorRow, What], tuple[ElementStep, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,22 +58,31 @@ class Origin:
     allowed: FlowNode | None = None
 
 
-def examine(dump: Path, *, where: Where | None = None) -> tuple[Verdict, ...]:
+def examine(
+    dump: Path, *, where: Where | None = None, follow: Follow | None = None
+) -> tuple[Verdict, ...]:
     """The verdict of the first NaN in a dump: one, or two where infinities were its cause, the
     earlier launch first. Without a NaN, that of the first infinities which a launch computed and
     no later one absorbs. Empty if there is none either. `Verdict.origin` tells what was made from
     what came in and what was passed on.
 
     What the dump's `--allow` named is no finding, and where its program was ended by `--stop` the
-    verdict is that of what ended it. `where` says where in a saved tensor the values lie.
+    verdict is that of what ended it. Of saved values, `where` says where in a tensor they lie, and
+    `follow` follows one of them backwards.
 
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
-    return of_dump(open_dump(dump), where=where) if is_recorded(dump) else ()
+    if not is_recorded(dump):
+        return ()
+    return of_dump(open_dump(dump), where=where, follow=follow)
 
 
 def of_dump(
-    dump: Dump, *, where: Where | None = None, among: Sequence[RunDump] | None = None
+    dump: Dump,
+    *,
+    where: Where | None = None,
+    follow: Follow | None = None,
+    among: Sequence[RunDump] | None = None,
 ) -> tuple[Verdict, ...]:
     """As `examine`, of a dump that was opened: the first call, in order, that has a NaN, of all or
     of those named."""
@@ -72,8 +90,37 @@ def of_dump(
     for look in (origin_of, infinite_origin_of):
         for run in runs:
             if (origin := look(run, dump.allowed)) is not None:
-                return _Witness(dump, run, origin, where).verdicts()
+                return _Witness(dump, run, origin, where, follow).verdicts()
     return ()
+
+
+def with_values(
+    verdicts: Sequence[Verdict], dump: Path, *, where: Where, follow: Follow
+) -> tuple[Verdict, ...]:
+    """The same verdicts with where the values lie and with one element followed backwards, by the
+    dump of another run of the same that saved what their launches read and wrote."""
+    if not is_recorded(dump):
+        return tuple(verdicts)
+    (run, *_) = open_dump(dump).runs
+    flow = Flow(run)
+    return tuple(_with_values(verdict, run, flow, where, follow) for verdict in verdicts)
+
+
+def _with_values(
+    verdict: Verdict, run: RunDump, flow: Flow, where: Where, follow: Follow
+) -> Verdict:
+    which = verdict.launch, verdict.iteration
+    node = next((x for x in flow.nodes if (x.step.launch, x.step.iteration) == which), None)
+    if node is None or verdict.ended is not None or not verdict.held:
+        return verdict
+    rows = {row.arg: row for row in dataflow.tensors(dataflow.results(flow.rows(node)))}
+    same = [(x, rows[x.name]) for x in verdict.held if x.name in rows]
+    if any(row.count(held.what) != held.count for held, row in same) or not same:
+        return verdict  # it draws random numbers
+    held = tuple(replace(x, where=where(run.path, row, x.what)) for x, row in same)
+    first, row = same[0]
+    followed = follow(run, flow, node, row, first.what) if verdict.launch is not None else ()
+    return replace(verdict, held=held, followed=followed)
 
 
 def overflow_of(run: RunDump) -> Origin | None:
@@ -173,9 +220,16 @@ def _holding(
 class _Witness:
     """Puts together what is known of an origin."""
 
-    def __init__(self, dump: Dump, run: RunDump, origin: Origin, where: Where | None) -> None:
+    def __init__(
+        self,
+        dump: Dump,
+        run: RunDump,
+        origin: Origin,
+        where: Where | None,
+        follow: Follow | None,
+    ) -> None:
         self._dump, self._run, self._origin = dump, run, origin
-        self._where = where
+        self._where, self._follow = where, follow
         self._calls = CallHistory(dump)
         self._flow = Flow(run)
 
@@ -206,7 +260,24 @@ class _Witness:
             call=self._calls.words(run),
             number=self._calls.number(run),
             held=tuple(self._held(row, what) for row in rows),
+            followed=self._followed(node, rows, what),
+            passed_on=tuple(self._passed_on(node)) if what == "nan" else (),
         )
+
+    def _followed(
+        self, node: FlowNode, rows: Sequence[TensorRow], what: What
+    ) -> tuple[ElementStep, ...]:
+        saved = next((row for row in rows if row.file), None)
+        if self._follow is None or saved is None or node.step.launch is None:
+            return ()
+        return self._follow(self._run, self._flow, node, saved, what)
+
+    def _passed_on(self, node: FlowNode) -> Iterator[Producer]:
+        """The later launches of the call that wrote NaN, too."""
+        for later in self._flow.nodes[node.step.position + 1 : len(self._run.steps)]:
+            written = dataflow.tensors(dataflow.results(self._flow.rows(later)))
+            if (row := next((row for row in written if row.nan), None)) is not None:
+                yield Producer.of(later.place, row)
 
     def _held(self, row: TensorRow, what: What) -> Held:
         place = "" if self._where is None else self._where(self._run.path, row, what)

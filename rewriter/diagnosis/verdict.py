@@ -148,6 +148,38 @@ class Held:
 
 
 @dataclass(frozen=True)
+class ElementRead:
+    """What was read of an argument to make one element: the element at `index`, or those of
+    `place`, such as `[3, :]`. Of many, `text` says what they are, and `index` is the first one that
+    is not finite, `None` where all are."""
+
+    name: str
+    index: tuple[int, ...] | None
+    text: str
+    is_finite: bool
+    place: str = ""
+
+    def __str__(self) -> str:
+        if self.place:
+            return f"{self.name}{self.place}: {self.text}"
+        return f"{self.name}{list(self.index or ())} = {self.text}"
+
+
+@dataclass(frozen=True)
+class ElementStep:
+    """One element as a launch made it, and what of its arguments it was made of."""
+
+    made: Producer
+    name: str
+    index: tuple[int, ...]
+    text: str
+    reads: tuple[ElementRead, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}{list(self.index)} = {self.text}, written by {self.made.place}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Where one process stopped, or where its first NaN is from, and what is known of that launch.
 
@@ -160,6 +192,8 @@ class Verdict:
     program ended, but about what is not finite: `held` is that, `cause` who made the infinities
     that NaN come from, `effect` who made NaN of the infinities. `lines` are those of the model that
     the launch computes, `computes` nodes of Inductor's graph; `names` are those of its wrapper.
+    `followed` is one element, from the launch backwards, where values were saved; `passed_on` are
+    the later launches of the call that wrote NaN, too.
     """
 
     rank: int
@@ -193,6 +227,8 @@ class Verdict:
     lines: tuple[SourceLine, ...] = ()
     computes: tuple[str, ...] = ()
     names: Names = NO_NAMES
+    followed: tuple[ElementStep, ...] = ()
+    passed_on: tuple[Producer, ...] = ()
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
 
 _SHOWN = ("min", "max", "mean", "nan", "inf")
 _LINES = 4  # of the model
+_PASSED = 3  # later launches that are listed
 _CALLS = 5  # earlier calls that are listed
 
 
@@ -27,10 +28,12 @@ def describe(verdict: Verdict, *, next_command: str) -> str:
     lines += [f"  at {line}" for line in model_lines(verdict.lines)]
     lines += [f"  {line}" for line in argument_lines(verdict.arguments)]
     lines += [f"  {text}" for text in places(verdict)]
+    lines += [f"  {text}" for text in followed(verdict)]
+    lines += [f"  {text}" for text in passed_on(verdict)]
     lines += [f"  note: {note}" for note in verdict.notes]
     if next_command:
         lines.append(f"  next: {next_command}")
-        lines.append(f"        ({verdict.wants[1]})")
+        lines.append(f"        ({verdict.wants[1] or 'their values as files'})")
     return "\n".join(map(escape, lines))
 
 
@@ -78,6 +81,25 @@ def places(verdict: Verdict) -> list[str]:
     return [
         f"{words[held.what]} in {held.name}: {held.where}" for held in verdict.held if held.where
     ]
+
+
+def followed(verdict: Verdict) -> list[str]:
+    """One element, from the launch backwards: what it was made of at each."""
+    lines: list[str] = []
+    for position, step in enumerate(verdict.followed):
+        lines.append(f"{'of which ' if position else 'one element: '}{step}, of")
+        lines += [f"      {read}" for read in step.reads] or ["      what is not known"]
+    return lines
+
+
+def passed_on(verdict: Verdict) -> list[str]:
+    """The later launches that wrote NaN, too, the first of many."""
+    launches = verdict.passed_on
+    if not launches:
+        return []
+    named = ", ".join(launch.place for launch in launches[:_PASSED])
+    more = f" and {len(launches) - _PASSED:,} more" if len(launches) > _PASSED else ""
+    return [f"passed on by {named}{more}"]
 
 
 def origin(argument: VerdictArgument) -> str:

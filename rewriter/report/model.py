@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.conclusion import read_conclusion
-from rewriter.diagnosis.nonfinite import Where, overflow_of
+from rewriter.diagnosis.nonfinite import Follow, Where, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -33,6 +33,7 @@ def report(
     sources: Sources | None = None,
     histogram: Histogram | None = None,
     where: Where | None = None,
+    follow: Follow | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
@@ -48,7 +49,7 @@ def report(
     called = [known[name] for name in (runs or known)]
     chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in called)
     merged = findings.merged([run.findings for run in chosen])
-    judged = verdicts.of_dump(dump, called, merged, where)
+    judged = verdicts.of_dump(dump, called, merged, where, follow)
     crash = next((one for one, _ in judged if one.ended is not None), None)
     if crash is not None and read_conclusion(dump.path) is None:
         crash = None  # nobody knows how it ended: what the record says is more

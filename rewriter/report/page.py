@@ -53,6 +53,8 @@ _TITLES = {
     "wrote": "Where the NaN begin",
     "read": "Where NaN are first seen",
     "given": "Where the NaN came in",
+    "passed": "Where NaN are not allowed any more",
+    "infinite": "Where the infinities begin",
 }
 _PLOTS = 20  # runs that are drawn
 _MANY = 3  # calls of a wrapper from which on they are drawn together
@@ -270,7 +272,11 @@ def _verdict(report: Report, verdict: Verdict, following: str) -> Json:
         "headline": sentence(verdict.headline),
         "facts": {name: value for name, value in facts.items() if value},
         "arguments": [row for one in verdict.arguments for row in _argument(one)],
-        "places": verdict_text.places(verdict),
+        "places": [
+            *verdict_text.places(verdict),
+            *verdict_text.followed(verdict),
+            *verdict_text.passed_on(verdict),
+        ],
         "notes": verdict.notes,
         "next": following,
         "tells": verdict.wants[1],

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis import nonfinite, triage
 from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
-from rewriter.diagnosis.nonfinite import Where
+from rewriter.diagnosis.nonfinite import Follow, Where
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.reading import Dump, RunDump, read_stopped
 from rewriter.execution.dumped_wrappers import selection_of
@@ -19,7 +19,11 @@ _ENDS = ("unfinished", "fault")  # findings that tell of a crash
 
 
 def of_dump(
-    dump: Dump, runs: Sequence[RunDump], findings: Sequence[Finding], where: Where | None
+    dump: Dump,
+    runs: Sequence[RunDump],
+    findings: Sequence[Finding],
+    where: Where | None,
+    follow: Follow | None,
 ) -> tuple[tuple[Verdict, str], ...]:
     """The verdicts of these runs, each with the command that would tell more, empty for none."""
     conclusion = read_conclusion(dump.path)
@@ -31,7 +35,7 @@ def of_dump(
     if stopped:
         chosen = replace(dump, runs=tuple(runs))
         made += triage.of_dump(chosen, conclusion.ended, blocking=conclusion.blocking)
-    made += nonfinite.of_dump(dump, where=where, among=runs)
+    made += nonfinite.of_dump(dump, where=where, follow=follow, among=runs)
     recorded = {run.name: run for run in runs}
     return tuple(
         (verdict, next_command(conclusion.again, verdict, selection_of(recorded[verdict.run])))

@@ -123,6 +123,7 @@ def test_a_nan_that_a_launch_made(tmp_path: Path) -> None:
         "  in    buf0  f32[4, 8] stride [8, 1]  cpu  min -3.5 max 3 mean 2 nan 0 inf 0",
         "        written by #0 cpp_fused_add_0 (line 100)",
         "  out   buf1  f32[4, 8] stride [8, 1]  cpu  min -1 max 1 mean 0 nan 5 inf 0",
+        "  passed on by #2 cpp_fused_neg_2 (line 102)",
         "  note: Nothing that it was given held NaN or infinities: it is made here.",
         "  note: By its name the kernel computes log: a logarithm of a negative number is NaN, and "
         "buf0 goes down to -3.5.",

@@ -1,0 +1,229 @@
+"""Follows one element of a tensor backwards, through saved values: what a launch read to make it.
+
+What a launch reads for one element of its result is not in a dump. It is known where reading is
+elementwise (the same index, or one that broadcasts to it), over a row (a reduction), or over a row
+and a column (a product of matrices); else nothing is said of an argument. Imports torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.verdict import ElementRead, ElementStep, Producer
+from rewriter.dump import dataflow
+from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import NonFinite, TensorRow
+from rewriter.dump.saved import is_file_of, load, mismatch
+from rewriter.runtime.text import number, short_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST = 8  # steps
+_LARGE = 1 << 28  # elements from which on a tensor is not looked through
+_VIEW = re.compile(r"reinterpret_tensor\w*\(\w*, \(([\d, ]*)\), \(([\d, ]*)\), (\d+)\)")
+_WORD = re.compile(r"[a-z0-9]+")
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "linear"}
+# Kernels with one of these in their names read rows, too.
+_ROWS = {"softmax", "norm", "mean", "var", "std", "logsumexp", "sum", "amax", "amin", "max", "min"}
+
+Index = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a launch was given under a name: its saved value, and where that is from."""
+
+    name: str
+    row: TensorRow
+    value: torch.Tensor
+    source: ValueOrigin | None
+
+
+def follow(
+    run: RunDump, flow: Flow, node: FlowNode, row: TensorRow, what: NonFinite
+) -> tuple[ElementStep, ...]:
+    """The first element of a result that is NaN ("nan") or infinite ("inf"), and what it was made
+    of, back to the launch that made it of finite numbers. Empty where it was not saved."""
+    value = _saved(run, row)
+    if value is None:
+        return ()
+    held = value.isnan() if what == "nan" else value.isinf()
+    if not bool(held.any()):
+        return ()
+    index: Index = tuple(int(x) for x in held.nonzero()[0])
+    steps: list[ElementStep] = []
+    while len(steps) < _MOST:
+        given = list(_given(run, flow, node))
+        reads = list(_reads(node, index, tuple(value.shape), given))
+        made = Producer.of(node.place, row)
+        steps.append(ElementStep(made, row.arg, index, _text(value[index]), tuple(reads)))
+        following = _following(flow, given, reads)
+        if following is None:
+            break
+        (node, row, index), before = following, steps[-1]
+        saved = _saved(run, row)
+        if saved is None or node.step.launch == before.made.launch:
+            break
+        value = saved
+    return tuple(steps)
+
+
+def _following(
+    flow: Flow, given: list[_Given], reads: list[ElementRead]
+) -> tuple[FlowNode, TensorRow, Index] | None:
+    """The element to go on with: the first one that was read and is not finite."""
+    values = {one.name: one for one in given}
+    for read in reads:
+        one = values[read.name]
+        if read.is_finite or read.index is None or one.source is None:
+            continue
+        node, row = flow.nodes[one.source.step], flow.origin(one.source)
+        if row is None or node.step.launch is None or row.shape != tuple(one.value.shape):
+            continue
+        return node, row, read.index
+    return None
+
+
+def _given(run: RunDump, flow: Flow, node: FlowNode) -> Iterator[_Given]:
+    """What a launch was given of floating-point numbers, as far as it was saved."""
+    rows = {row.arg: row for row in dataflow.tensors(dataflow.reads(flow.rows(node)))}
+    for name, sources in node.given.items():
+        source = sources[0] if len(sources) == 1 else None
+        row = rows.get(name)
+        if row is None and source is not None:
+            row = flow.origin(source)  # what it updates, as its maker left it
+        if row is None or not row.is_floating:
+            continue
+        value = _saved(run, row)
+        if value is not None:
+            yield _Given(name, row, _viewed(value, node.views.get(name, "")), source)
+
+
+def _viewed(value: torch.Tensor, expression: str) -> torch.Tensor:
+    """A tensor as a launch sees it through a view."""
+    match = _VIEW.search(expression)
+    if match is None:
+        return value
+    sizes, strides = ([int(x) for x in part.split(",") if x.strip()] for part in match.groups()[:2])
+    last = int(match[3]) + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+    dense = value.contiguous()
+    if 0 in sizes or last >= dense.numel() or dense.stride() != value.stride():
+        return value
+    return dense.as_strided(sizes, strides, int(match[3]))
+
+
+def _reads(
+    node: FlowNode, index: Index, shape: Index, given: list[_Given]
+) -> Iterator[ElementRead]:
+    words = set(_WORD.findall(node.step.kernel.lower().replace("_", " ")))
+    if words & _PRODUCTS:
+        yield from _product(index, shape, given)
+        return
+    for one in given:
+        own = tuple(one.value.shape)
+        if (place := _broadcast(index, shape, own)) is not None:
+            yield ElementRead(one.name, place, _text(one.value[place]), _finite(one.value[place]))
+            if words & _ROWS and own == shape and len(shape) > 1:
+                yield _row(one, (*place[:-1], None))
+        elif (row := _reduced(index, shape, own)) is not None:
+            yield _row(one, row)
+
+
+def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[ElementRead]:
+    """The row and the column whose product an element is, and what is added to that."""
+    rows, columns = shape[-2:] if len(shape) > 1 else (0, 0)
+    batch = index[:-2]
+    factors = [one for one in given if one.value.dim() == len(shape)]
+    pair = None
+    for a, b in pairwise(factors):
+        if a.value.shape[-2:] == (rows, b.value.shape[-2]) and b.value.shape[-1] == columns:
+            pair = a, b
+    for one in given:
+        if pair is not None and one is pair[0]:
+            yield _row(one, (*batch, index[-2], None))
+        elif pair is not None and one is pair[1]:
+            yield _row(one, (*batch, None, index[-1]))
+        elif (place := _broadcast(index, shape, tuple(one.value.shape))) is not None:
+            yield ElementRead(one.name, place, _text(one.value[place]), _finite(one.value[place]))
+
+
+def _broadcast(index: Index, shape: Index, own: Index) -> Index | None:
+    """The place in a tensor of the shape `own` that broadcasts to `index` of another shape."""
+    if len(own) > len(shape):
+        return None
+    skipped = len(shape) - len(own)
+    if any(size not in (1, whole) for whole, size in zip(shape[skipped:], own, strict=True)):
+        return None
+    return tuple(0 if size == 1 else at for at, size in zip(index[skipped:], own, strict=True))
+
+
+def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] | None:
+    """The places in a tensor of the shape `own` that are reduced to `index`: `None` is all."""
+    if len(own) == len(shape):
+        if all(whole in (1, size) for whole, size in zip(shape, own, strict=True)):
+            return tuple(
+                None if whole == 1 and size > 1 else at
+                for at, whole, size in zip(index, shape, own, strict=True)
+            )
+        return None
+    if len(own) > len(shape):
+        if own[: len(shape)] == shape:
+            return (*index, *(None for _ in own[len(shape) :]))
+        if own[len(own) - len(shape) :] == shape:
+            return (*(None for _ in own[: len(own) - len(shape)]), *index)
+    return None
+
+
+def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
+    """What is to be known of many elements: how many, from where to where, and what is not finite.
+    The index is that of the first one that is not."""
+    row = one.value[tuple(slice(None) if at is None else at for at in place)].reshape(-1)
+    counts = {"nan": int(row.isnan().sum()), "inf": int(row.isinf().sum())}
+    finite = row[row.isfinite()]
+    text = f"{row.numel():,} numbers"
+    if finite.numel():
+        text += f" from {_text(finite.min())} to {_text(finite.max())}"
+    text += "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+    shown = ", ".join(":" if at is None else str(at) for at in place)
+    index: Index | None = None
+    if finite.numel() != row.numel():
+        held = ~row.isfinite()
+        sizes = [size for at, size in zip(place, one.value.shape, strict=True) if at is None]
+        inner = iter([int(x) for x in held.reshape(sizes).nonzero()[0]])
+        index = tuple(next(inner) if at is None else at for at in place)
+    return ElementRead(one.name, index, text, finite.numel() == row.numel(), f"[{shown}]")
+
+
+def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
+    """The saved value of a row, `None` where there is none that can be read."""
+    path = run.path / row.file
+    if not row.file or not is_file_of(run.path, path) or row.size > _LARGE:
+        return None
+    try:
+        tensor = load(path)
+    except RewriterError:
+        return None
+    if mismatch(tensor, short_dtype(row.dtype), row.shape):
+        return None
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.is_complex() or not tensor.is_floating_point():
+        return None
+    # The formats of 8 bits lack most operations.
+    return tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
+
+
+def _text(value: torch.Tensor) -> str:
+    return number(float(value))
+
+
+def _finite(value: torch.Tensor) -> bool:
+    return bool(value.isfinite())

@@ -29,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dump_schemas
+from exact_statistics import contents, decode, is_near_limit
 from fingerprints import fingerprint
 from harness import settle
 from pages import ROOT, page
@@ -69,7 +70,7 @@ complex32 complex64 complex128
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
 # Of the engine, what only its library for Python has.
 ONLY_FOR_PYTHON = {"events.h", "plan.h", "rows_file.h", "saving.h"}
-PROBES = ("hash", "inputs", "names", "print", "save", "sync", "time")
+PROBES = ("hash", "inputs", "names", "nan", "print", "save", "sync", "time")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -170,7 +171,7 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, "all", false, ""};
+    "", "", 0, "all", false, "", nullptr, false};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
      nullptr},
@@ -226,6 +227,8 @@ class Options(ctypes.Structure):
         ("args", ctypes.c_char_p),
         ("recheck", ctypes.c_bool),
         ("max_bytes", ctypes.c_char_p),
+        ("allow", ctypes.c_char_p),
+        ("stop", ctypes.c_bool),
     ]
 
 
@@ -294,6 +297,8 @@ class Native:
             self.options.get("args", "all").encode(),
             self.options.get("recheck", False),
             self.options.get("max_bytes", "").encode(),
+            "; ".join(self.options.get("allow", ())).encode(),
+            self.options.get("stop", False),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -1550,9 +1555,113 @@ def test_grad_mode_and_the_tensor_stay(library: ctypes.CDLL, capfd: Any) -> None
     assert "[(1+2j), (3+0j)]" in capfd.readouterr().out
 
 
+# --- What is not finite -------------------------------------------------------------------------
+
+HALF = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.complex64, torch.int32])
+def test_what_is_not_well_is_said_alike(dtype: torch.dtype, both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written")
+    tensors = shapes_of(tensor_of(dtype, 9000))
+    tensors += [torch.zeros(9).to(dtype), torch.full((9,), math.nan).to(dtype)]
+    for tensor in tensors:
+        runtimes.check_said(lambda runtime, tensor=tensor: runtime.after(12, tensor))
+    runtimes.check_rows()
+    for row, tensor in zip(runtimes.rows()[1], tensors, strict=True):
+        assert row.get("near_limit", 0) == sum(
+            is_near_limit(value, dtype)
+            for value in decode(contents(tensor), dtype)
+            if math.isfinite(value)
+        )
+
+
+def test_a_line_says_what_is_not_well(both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written")
+    half = torch.tensor([1.0, 40000.0, -65504.0, math.inf, -math.inf, math.nan]).half()
+    begin = "[rewriter 0] #12 after  triton_poi_fused_0  out buf1  f16"
+    for tensor, expected in (
+        (
+            half,
+            "[6]  cpu  nan 1 +inf 1 -inf 1 near the limit 1 (16.67%) of 6; "
+            "min -6.55e+04 max 4e+04\n",
+        ),
+        (half[5:], "[1]  cpu  nan 1 of 1\n"),
+        (half[:1], ""),
+    ):
+        said = runtimes.each(lambda runtime, tensor=tensor: runtime.after(12, tensor))
+        assert said == (begin * bool(expected) + expected,) * 2
+
+
+@pytest.mark.parametrize("allowed", ["*poi*:buf1", "*:buf?", "triton_poi_fused_0:*"])
+def test_what_is_allowed_has_a_row_and_no_line(allowed: str, both: Callable[..., Both]) -> None:
+    runtimes = both("nan", args="written", allow=["other:buf1", allowed])
+    said = runtimes.each(lambda runtime: runtime.after(12, torch.tensor([math.nan])))
+    assert said == ("", "")
+    assert [row["nan"] for rows in runtimes.rows() for row in rows] == [1, 1]
+    assert json.loads(runtimes.raw("manifest.json")[1])["allow"] == ["other:buf1", allowed]
+
+
+STOPS = """
+import sys
+from pathlib import Path
+import torch
+from rewriter.runtime import attach
+from test_cpp_runtime import Native, load, options_of, row_of
+
+language, library, probes = sys.argv[1:]
+options = options_of(*probes.split(","), args="written", stop=True, allow=["*:buf9"])
+rows = [row_of(after=[["out", "buf1"]]), row_of(13, after=[["out", "buf9"]])]
+if language == "python":
+    recorder = attach(options, rows)
+else:
+    recorder = Native(load(Path(library)), options, rows)
+recorder.begin()
+sys.stdout.write("of the program")
+recorder.after(12, torch.ones(3))
+recorder.after(13, torch.tensor([float("nan")]))
+recorder.after(12, torch.tensor([1.0, float("inf")]))
+recorder.after(12, torch.tensor([1.0, float("nan"), 2.0]))
+print("not reached")
+"""
+
+
+@pytest.mark.parametrize("probes", ["nan", "nan,save"])
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_a_nan_ends_the_program(
+    language: str, probes: str, built: Callable[..., Path], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "REWRITER_DUMP": str(tmp_path / "x"), "PYTHONPATH": FOLDERS}
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPS, language, str(built()), probes],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 1
+    assert ran.stdout.startswith("of the program")
+    assert "not reached" not in ran.stdout
+    assert "+inf 1 of 2" in ran.stdout
+    stopped = "stopped at #12 triton_poi_fused_0: 1 of 3 elements of buf1 are NaN (--stop)"
+    assert ran.stderr == f"[rewriter 0] {stopped}\n"
+    rows = (tmp_path / "x/rank0/run0/events.jsonl").read_text().splitlines()
+    assert [json.loads(row)["nan"] for row in rows] == [0, 1, 0, 1]
+    for row in rows:
+        file = json.loads(row).get("file")
+        assert (file is not None) == ("save" in probes)
+        assert file is None or (tmp_path / "x/rank0/run0" / file).is_file()
+    found = json.loads((tmp_path / "x/stopped.json").read_text())
+    assert (found["run"], found["launch"], found["arg"]) == ("rank0/run0", 12, "buf1")
+    dump_schemas.check(tmp_path / "x")
+
+
 # --- The text itself ----------------------------------------------------------------------------
 
-SUBSETS = [*((name,) for name in PROBES), *itertools.combinations(PROBES[2:5], 2), PROBES]
+SUBSETS = [
+    *((name,) for name in PROBES),
+    *itertools.combinations(("names", "print", "save"), 2),
+    PROBES,
+]
 
 
 def calls_of(number: int) -> str:
@@ -1560,7 +1669,7 @@ def calls_of(number: int) -> str:
     return (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0, "all", false, ""};\n'
+        'true, "", "", 0, "all", false, "", nullptr, false};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, "", '
         "nullptr}};\n"
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
@@ -1609,7 +1718,7 @@ def test_every_probe_compiles_without_the_others(in_one: bool, tmp_path: Path) -
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    hashed, _, names, printed, saved, _, timed = (text([name], "text") for name in PROBES)
+    hashed, _, names, _, printed, saved, _, timed = (text([name], "text") for name in PROBES)
     assert "measure_on_cpu" not in timed
     assert "class Sha256" not in names
     assert "class Sha256" not in printed

@@ -1,0 +1,224 @@
+"""Where values that are not finite are from, of dumps written by hand: made, passed on, come in, or
+absorbed; and one element of saved values, followed backwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dumps
+from rewriter.core.documents import as_json
+from rewriter.diagnosis.documents import verdict_entry
+from rewriter.diagnosis.element import follow
+from rewriter.diagnosis.nonfinite import examine, with_values
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump.summary import summarise
+from rewriter.dump.where import where
+
+value, launch = dumps.value, dumps.launch
+X = value("x", mean=3.0)
+HALF = {"dtype": "float16"}
+
+
+def judged(
+    folder: Path, found: list[Any], *, allow: tuple[str, ...] = (), **more: Any
+) -> tuple[Verdict, ...]:
+    """The verdicts of launches that record each value once."""
+    inputs = more.pop("inputs", [X])
+    dump = dumps.write(folder / "x.dump", dumps.each_once(found, inputs), inputs=inputs)
+    if allow:
+        manifest = json.loads((dump / "manifest.json").read_text())
+        (dump / "manifest.json").write_text(json.dumps({**manifest, "allow": allow}))
+    return examine(dump, **more)
+
+
+def test_made_here_and_passed_on(tmp_path: Path) -> None:
+    made, later = value("buf0", "out", nan=5), value("buf1", "out", nan=32)
+    found = [
+        launch(0, "cpp_fused_log_0", [X], [made]),
+        launch(1, "cpp_fused_neg_1", [{**made, "role": "in"}], [later]),
+        launch(2, "cpp_fused_isnan_2", [{**later, "role": "in"}], [value("buf2", "out")]),
+    ]
+    (only,) = judged(tmp_path, found)
+    assert (only.state, only.origin) == ("made", "made here")
+    assert [one.launch for one in only.passed_on] == [1]
+    assert "  passed on by #1 cpp_fused_neg_1 (line 101)" in describe(only, next_command="")
+    entry = as_json(verdict_entry(only))
+    assert (entry["origin"], entry["passed_on"][0]["launch"]) == ("made here", 1)
+
+
+def test_came_in(tmp_path: Path) -> None:
+    (only,) = judged(tmp_path, [], inputs=[X, value("w", nan=2)])
+    assert (only.launch, only.origin) == (None, "came in")
+    assert judged(tmp_path / "b", [], inputs=[value("w", nan=2)], allow=("inputs:w",)) == ()
+
+
+def test_what_is_allowed_is_no_finding_where_it_is_absorbed(tmp_path: Path) -> None:
+    made = value("buf0", "out", nan=5)
+    found = [
+        launch(0, "k0", [X], [made]),
+        launch(1, "k1", [{**made, "role": "in"}], [value("buf1", "out")]),
+    ]
+    assert judged(tmp_path, found, allow=("k0:buf0",)) == ()
+    assert summarise(tmp_path / "x.dump").findings == ()
+    (only,) = judged(tmp_path / "b", found, allow=("k1:buf0", "k0:buf1"))
+    assert only.launch == 0
+
+
+def test_what_is_allowed_and_passed_on_is_one_of_the_reader(tmp_path: Path) -> None:
+    made, later = value("buf0", "out", nan=5), value("buf1", "out", nan=7)
+    found = [
+        launch(0, "k0", [X], [made]),
+        launch(1, "k1", [{**made, "role": "in"}], [later]),
+    ]
+    (only,) = judged(tmp_path, found, allow=("k0:*",))
+    assert (only.launch, only.state, only.origin) == (1, "passed", "passed on")
+    assert only.headline == (
+        "launch #1 k1 (line 101) passes on NaN that are allowed in #0 k0 (line 100): "
+        "7 of 32 elements of buf1"
+    )
+    assert judged(tmp_path / "b", found, allow=("k0:*", "k1:*")) == ()
+
+
+MASK = value("buf0", "out", inf=9, neginf=9)
+PLUS = value("buf0", "out", inf=9)
+TORN = value("buf0", "out", inf=9, neginf=9, **{**HALF, "max": 60000.0})
+
+
+@pytest.mark.parametrize(
+    ("made", "kernel", "reader", "is_found"),
+    [
+        pytest.param(MASK, "cpp_fused_where_0", "absorbs", False, id="a mask, absorbed"),
+        pytest.param(MASK, "cpp_fused_where_0", "", False, id="a mask that is returned"),
+        pytest.param(MASK, "cpp_fused_log_0", "", True, id="log of zero that is returned"),
+        pytest.param(MASK, "cpp_fused_log_0", "absorbs", False, id="log of zero, absorbed"),
+        pytest.param(MASK, "cpp_fused__log_softmax_0", "", False, id="log of a softmax"),
+        pytest.param(PLUS, "cpp_fused_div_0", "", True, id="+inf that is returned"),
+        pytest.param(PLUS, "cpp_fused_div_0", "absorbs", False, id="+inf, absorbed"),
+        pytest.param(PLUS, "cpp_fused_div_0", "keeps", True, id="+inf, passed on"),
+        pytest.param(TORN, "cpp_fused_mul_0", "", True, id="an overflow to -inf"),
+    ],
+)
+def test_infinities_count_where_nothing_absorbs_them(
+    made: Any, kernel: str, reader: str, is_found: bool, tmp_path: Path
+) -> None:
+    found = [launch(0, kernel, [X], [made])]
+    if reader:
+        left = {**value("buf1", "out"), **({"inf": 3} if reader == "keeps" else {})}
+        found.append(launch(1, "cpp_fused_softmax_1", [{**made, "role": "in"}], [left]))
+    verdicts = judged(tmp_path, found)
+    kinds = [one.kind for one in summarise(tmp_path / "x.dump").findings]
+    assert kinds == ["inf"] * is_found
+    assert [(x.launch, x.state, x.origin) for x in verdicts] == (
+        [(0, "infinite", "made here")] * is_found
+    )
+    if is_found:
+        assert "makes infinities that nothing absorbs: 9 of 32 elements" in verdicts[0].headline
+        assert judged(tmp_path / "b", found, allow=("*:buf0", "*:buf1")) == ()
+
+
+# --- One element ----------------------------------------------------------------------------------
+
+
+def saved(dump: Path, rows: list[Any], **tensors: torch.Tensor) -> None:
+    """Save tensors as `save` does, and name the files in the rows."""
+    folder = dump / "rank0/run0"
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        tensor = tensors.get(row["arg"] if row["role"] != "inout" else f"{row['arg']}_after")
+        if tensor is None:
+            continue
+        shown = {"shape": list(tensor.shape), "stride": list(tensor.stride())}
+        row.update(shown, numel=tensor.numel(), nan=int(tensor.isnan().sum()))
+        row.update(inf=int(tensor.isinf().sum()), file=f"{row['role']}_{row['arg']}.pt")
+        torch.save(tensor, folder / row["file"])
+
+
+def followed(folder: Path, found: list[Any], **tensors: torch.Tensor) -> list[str]:
+    inputs = [value(name, std=None) for name in tensors if name.startswith("x")]
+    once = dumps.each_once(found, inputs)
+    dump = folder / "x.dump"
+    saved(dump, [*inputs, *(row for _, rows in once for row in rows if "arg" in row)], **tensors)
+    path = dump / "rank0/run0"
+    kept = {file.name: file.read_bytes() for file in path.iterdir()}
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+    dumps.write(dump, once, inputs=inputs)
+    for name, data in kept.items():
+        (path / name).write_bytes(data)
+    return [
+        text
+        for verdict in examine(dump, where=where, follow=follow)
+        for step in verdict.followed
+        for text in (str(step), *map(str, step.reads))
+    ]
+
+
+def test_elementwise_and_broadcast(tmp_path: Path) -> None:
+    x, bias = torch.ones(4, 8), torch.arange(8.0)
+    x[2, 3] = -7.5
+    found = [launch(0, "cpp_fused_log_0", [value("x"), value("x1")], [value("buf0", "out")])]
+    assert followed(tmp_path, found, x=x, x1=bias, buf0=torch.log(x)) == [
+        "buf0[2, 3] = nan, written by #0 cpp_fused_log_0 (line 100)",
+        "x[2, 3] = -7.5",
+        "x1[3] = 3",
+    ]
+
+
+def test_a_reduction_over_a_row(tmp_path: Path) -> None:
+    x = torch.arange(32.0).view(4, 8)
+    made = torch.zeros(4)
+    made[1] = float("nan")
+    found = [launch(0, "cpp_fused_mean_0", [value("x")], [value("buf0", "out")])]
+    assert followed(tmp_path, found, x=x, buf0=made) == [
+        "buf0[1] = nan, written by #0 cpp_fused_mean_0 (line 100)",
+        "x[1, :]: 8 numbers from 8 to 15",
+    ]
+
+
+def test_a_product_of_matrices(tmp_path: Path) -> None:
+    x, w = torch.ones(4, 3), torch.ones(3, 5)
+    x[2, 1] = float("inf")
+    w[1, 4] = 0.0
+    inputs = [value("x"), value("x1"), value("x2")]
+    found = [launch(0, "extern_kernels.addmm", inputs, [value("buf0", "out")])]
+    lines = followed(tmp_path, found, x=torch.zeros(5), x1=x, x2=w, buf0=x @ w)
+    assert lines == [
+        "buf0[2, 4] = nan, written by #0 extern_kernels.addmm (line 100)",
+        "x[4] = 0",
+        "x1[2, :]: 3 numbers from 1 to 1, 1 inf",
+        "x2[:, 4]: 3 numbers from 0 to 1",
+    ]
+
+
+def test_back_to_the_overflow(tmp_path: Path) -> None:
+    x = torch.full((4, 8), 2.0)
+    x[3, 1] = 1e30
+    over = x * x * x.double().to(torch.float32)
+    over[3, 1] = float("inf")
+    found = [
+        launch(0, "cpp_fused_mul_0", [value("x")], [value("buf0", "out")]),
+        launch(1, "cpp_fused_sub_1", [value("buf0")], [value("buf1", "out")]),
+    ]
+    lines = followed(tmp_path, found, x=x, buf0=over, buf1=over - over)
+    assert lines == [
+        "buf0[3, 1] = inf, written by #0 cpp_fused_mul_0 (line 100)",
+        "x[3, 1] = 1e+30",
+        "buf1[3, 1] = nan, written by #1 cpp_fused_sub_1 (line 101)",
+        "buf0[3, 1] = inf",
+        "buf0[3, 1] = inf, written by #0 cpp_fused_mul_0 (line 100)",
+        "x[3, 1] = 1e+30",
+    ]
+
+
+def test_without_saved_values_nothing_is_followed(tmp_path: Path) -> None:
+    found = [launch(0, "k", [X], [value("buf0", "out", nan=1)])]
+    (only,) = judged(tmp_path, found, where=where, follow=follow)
+    assert only.followed == ()
+    assert with_values([only], tmp_path / "none", where=where, follow=follow) == (only,)

@@ -40,10 +40,11 @@ class GivenGraphs:
             )
 
     def of(self, source: bytes) -> str:
-        """The graph of a wrapper: the one whose code it is, or else the only one that there is."""
+        """The graph of a wrapper: the one whose code it is, or else the only one that there is: a
+        wrapper may have been edited since."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
         same = [one for one in self._given if code and one.code.startswith(code)]
-        alone = self._given if len(self._given) == 1 and not self._given[0].code else []
+        alone = self._given if len(self._given) == 1 else []
         return next((one.text for one in (*same, *alone)), "")
 
 

@@ -168,10 +168,10 @@ class WholeGraph:
             row = given.get(argument.name)
             if argument.type != "tensor" or argument.role == "out" or row is None:
                 continue
-            variable = self._names.get(_variable(argument), _variable(argument))
+            variable = self._input(argument)
             held = self._held.get(_variable(argument)) or self._held.get(argument.buffer)
             if held is None:
-                if variable in self._graph.types or variable in self._attributes:
+                if variable:
                     self._add(known, (variable,), argument, row, self._inputs.get(variable))
             elif held.nodes:
                 self._add(known, held.nodes, argument, row, held.row)
@@ -182,6 +182,14 @@ class WholeGraph:
             if name in self._sizes:
                 known[name] = self._sizes[name]  # type: ignore[assignment]
         return known, tuple(sorted(group - {launch.index}))
+
+    def _input(self, argument: Argument) -> str:
+        """The input of the graph that an argument is, as far as nothing has written there: also
+        one whose memory gets another name, as what reuses it."""
+        variable = _variable(argument)
+        names = (self._names.get(variable, variable), argument.buffer)
+        known = (x for x in names if x in self._graph.types or x in self._attributes)
+        return next(known, "")
 
     def _add(
         self,

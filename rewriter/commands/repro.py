@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import TYPE_CHECKING
 
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
-from rewriter.core.errors import OK, RewriterError
+from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say
+
+if TYPE_CHECKING:
+    from rewriter.reproduction.under.types import UnderResult
 
 _LAUNCH = re.compile(r"#?(\d+)(?:\.(\d+))?")
 
@@ -43,6 +47,23 @@ def add(parser: Parser) -> None:
         help="put a shared library beside the script, which loads it: one that registers operators "
         "(may be repeated)",
     )
+    checks = parser.group("what to do with it")
+    checks.add_argument(
+        "--under",
+        metavar="TOOL",
+        choices=("asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"),
+        help="run it under a tool, and say which line and argument that names (exit code 1): asan: "
+        "g++ with AddressSanitizer and UBSan, for C++ kernels; interpret: Triton's interpreter, "
+        "which needs no GPU; compute-sanitizer; triton-sanitizer: triton-viz; fpsan: Triton's, "
+        "which tells another order of addition from another formula",
+    )
+    checks.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=600.0,
+        help="give a tool up after this time (default: 600)",
+    )
     output = parser.group("output")
     output.add_argument(
         "-o",
@@ -58,6 +79,7 @@ def add(parser: Parser) -> None:
             "rewriter repro cache.dump --launch 1 -o repro",
         ),
         ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
+        ("does it read beyond its arguments?", "rewriter repro cache.dump --launch 1 --under asan"),
     )
     parser.set_defaults(act=act)
 
@@ -84,13 +106,33 @@ def act(arguments: argparse.Namespace) -> int:
         libraries=arguments.libraries,
         overwrite=arguments.overwrite,
     )
+    ran = None
+    if arguments.under is not None:
+        from rewriter.reproduction.under.running import run_under
+
+        ran = run_under(made, arguments.under, timeout=arguments.timeout)
+    code = DIFFERS if ran is not None and ran.findings else OK
     if arguments.json:
-        emit(ReproDocument.of(made))
-        return OK
+        emit(ReproDocument.of(made, ran))
+        return code
     script = made.directory / "repro.py"
     say(f"{made.recorded.title} of {made.recorded.run.name}: {made.directory}")
     message(f"run it with: python {script}")
-    return OK
+    if ran is not None:
+        _say(ran)
+    return code
+
+
+def _say(ran: UnderResult) -> None:
+    for finding in ran.findings:
+        say(finding.headline)
+        if finding.line:
+            say(f"  {finding.file}:{finding.line}: {finding.text}")
+    if not ran.findings:
+        say(f"{ran.tool}: nothing found")
+    if ran.note:
+        message(ran.note)
+    message(f"once more: {ran.command}")
 
 
 def _which(text: str) -> tuple[int, int]:

@@ -18,11 +18,15 @@ from rewriter.reproduction.types import Recorded, Tensor
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was written: the directory, the launch, and the names of its files."""
+    """What was written: the directory, the launch, and the names of its files.
+
+    `variables` are those of the script, by the dump's names of tensors.
+    """
 
     directory: Path
     recorded: Recorded
     files: tuple[str, ...]
+    variables: Mapping[str, str]
 
 
 def reproduce(
@@ -77,7 +81,7 @@ def reproduce(
         changes.write(target / SCRIPT, text.encode(), 0o644)
         page = readme(recorded, cut, tuple(imports))
         changes.write(target / README, page.encode(), 0o644)
-    return Reproduction(target, recorded, (SCRIPT, README, *copies))
+    return Reproduction(target, recorded, (SCRIPT, README, *copies), cut.variables)
 
 
 def _libraries(paths: Sequence[str | Path]) -> dict[str, Path]:

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from rewriter.core.documents import Count, Document
 
 if TYPE_CHECKING:
     from rewriter.reproduction.reproduce import Reproduction
+    from rewriter.reproduction.under.types import UnderResult
+
+
+class UnderFinding(Struct, frozen=True, kw_only=True):
+    """One fault that a tool found in the kernel."""
+
+    kind: str
+    message: str
+    file: str
+    line: Annotated[Count, Meta(description="Of the file, 0 where the tool does not say")]
+    text: Annotated[str, Meta(description="That line")]
+    parameter: Annotated[str, Meta(description="Of the kernel; empty where it is not known")]
+    argument: Annotated[str, Meta(description="What it was given, by the name in the dump")]
+    element: Annotated[int | None, Meta(description="Counted from the first one it was handed")]
+    size: Annotated[Count | None, Meta(description="How many elements are there")]
+
+
+class Under(Struct, frozen=True, kw_only=True):
+    """What a tool says of the launch: `--under`."""
+
+    tool: str
+    findings: tuple[UnderFinding, ...]
+    command: Annotated[str, Meta(description="Runs the tool once more")]
+    note: str
 
 
 class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
@@ -21,9 +46,10 @@ class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
     kind: str
     run: Annotated[str, Meta(description="The call, such as rank0/run0")]
     files: Annotated[tuple[str, ...], Meta(description="In the directory; the script is the first")]
+    under: Under | None
 
     @staticmethod
-    def of(made: Reproduction) -> ReproDocument:
+    def of(made: Reproduction, ran: UnderResult | None = None) -> ReproDocument:
         """The document of what was written."""
         recorded = made.recorded
         return ReproDocument(
@@ -33,4 +59,10 @@ class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
             kind=recorded.launch.kind,
             run=recorded.run.name,
             files=made.files,
+            under=None if ran is None else _under(ran),
         )
+
+
+def _under(ran: UnderResult) -> Under:
+    findings = tuple(UnderFinding(**asdict(one)) for one in ran.findings)
+    return Under(tool=ran.tool, findings=findings, command=ran.command, note=ran.note)

@@ -1,0 +1,210 @@
+"""A C++ kernel under AddressSanitizer and UBSan: a program of its own, each argument a block of its
+own of exactly its size."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
+from rewriter.reproduction.under.host import cpu_kernel
+from rewriter.reproduction.under.process import execute, last_line
+from rewriter.reproduction.under.refusal import no_tool, not_for
+from rewriter.reproduction.under.types import Finding, UnderResult
+
+FOLDER, KERNEL, PROGRAM, AGAIN = "asan", "kernel.cpp", "main.cpp", "run.sh"
+_NOTE = "Reads of memory that nothing wrote are not seen: that takes clang's MemorySanitizer."
+_FLAGS = (
+    "-fsanitize=address,undefined", "-fno-sanitize=vptr,alignment", "-fno-omit-frame-pointer", "-g",
+    "-O1",
+)  # fmt: skip
+# What is said otherwise here, or is for modules of Python.
+_DROPPED = (
+    "-shared", "-fPIC", "-O3", "-O2", "-O1", "-O0", "-g", "-g1", "-DNDEBUG", "-Wall", "-pedantic",
+    "-ltorch_python",
+)  # fmt: skip
+_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:symbolize=1:print_legend=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+_ERROR = re.compile(r"ERROR: AddressSanitizer: (?P<kind>[\w-]+)")
+_ACCESS = re.compile(
+    r"^(?P<what>READ|WRITE) of size (?P<size>\d+) at (?P<at>0x[0-9a-f]+)", re.MULTILINE
+)
+_ADDRESS = re.compile(r"on (?:unknown )?address (0x[0-9a-f]+)")
+_FRAME = re.compile(rf"^\s*#\d+ .*/{re.escape(KERNEL)}:(\d+)", re.MULTILINE)
+_UNDEFINED = re.compile(
+    r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.+)$", re.MULTILINE
+)
+_ARGUMENT = re.compile(r"^argument (\d+) (0x[0-9a-f]+)$", re.MULTILINE)
+_SIGNATURE = re.compile(r'extern "C"[^(]*\bkernel\s*\(([^)]*)\)')
+_HEAD = """// What the launch was handed, each in a block of exactly its size.
+#include "kernel.cpp"
+#include <cstdio>
+#include <cstdlib>
+
+static char* given(int number, const char* file, size_t bytes) {
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, bytes)) exit(3);
+    FILE* stream = fopen(file, "rb");
+    if (!stream || fread(block, 1, bytes, stream) != bytes) exit(3);
+    fclose(stream);
+    fprintf(stderr, "argument %d %p\\n", number, block);
+    return static_cast<char*>(block);
+}
+
+int main() {
+"""
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of the kernel that is memory: where in which block it begins."""
+
+    name: str
+    argument: str
+    block: int
+    offset: int
+    item: int
+    size: int
+
+
+def run(directory: Path, arguments: Mapping[str, str], *, timeout: float) -> UnderResult:
+    """Build and run the kernel of a `repro.py` under the sanitizers of g++.
+
+    `arguments` gives the dump's name of an argument for the variable that it has in the script.
+    Leaves the sources in the directory, `asan/`. Raises `RewriterError` where the launch is none of
+    a C++ kernel, or the sanitizers are not there.
+    """
+    folder = directory / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    captured = _captured(directory, folder, timeout)
+    if not captured["calls"]:
+        raise not_for("asan", "it watches kernels in C++, and this launch runs none")
+    call = captured["calls"][0]
+    (folder / KERNEL).write_text(call["source"], encoding="utf-8")
+    parameters = list(_parameters(call, captured["memory"], arguments))
+    (folder / PROGRAM).write_text(_program(call, captured["memory"]), encoding="utf-8")
+    command = _command(captured["build"])
+    built = execute("asan", command, folder, timeout, _OPTIONS)
+    if built.returncode:
+        if "-lasan" in built.stderr or "libasan" in built.stderr or "libubsan" in built.stderr:
+            raise no_tool("asan", "g++ finds no libasan", "Install it: gcc's libasan and libubsan.")
+        lines = [x for x in built.stderr.splitlines() if "error" in x] or built.stderr.splitlines()
+        raise no_tool("asan", f"the kernel does not compile: {lines[0] if lines else ''}", "")
+    ran = execute("asan", ["./program"], folder, timeout, _OPTIONS)
+    findings = _findings(ran.stderr, parameters, call["source"].splitlines())
+    if not findings and ran.returncode:
+        findings = (Finding("crash", f"it ended with {ran.returncode}"),)
+    words = " ".join(f"{name}={value}" for name, value in _OPTIONS.items())
+    again = ('cd "$(dirname "$0")"', shlex.join(command), f"{words} ./program")
+    (folder / AGAIN).write_text("\n".join(("set -e", *again, "")), encoding="utf-8")
+    return UnderResult("asan", findings, shlex.join(["sh", str(folder / AGAIN)]), ran.stderr, _NOTE)
+
+
+def _captured(directory: Path, folder: Path, timeout: float) -> Json:
+    command = [sys.executable, str(cpu_kernel.__file__), str(directory / "repro.py"), str(folder)]
+    ran = execute("asan", command, directory, timeout)
+    if ran.returncode:
+        raise not_for("asan", f"its script does not run here: {last_line(ran.stderr)}")
+    return json_text.parse_object((folder / "launch.json").read_bytes())
+
+
+def _command(build: Json) -> list[str]:
+    flags = [x for one in build["flags"] for x in shlex.split(one) if x not in _DROPPED]
+    libraries = [x for x in build["libraries"] if x not in _DROPPED]
+    return [build["compiler"], PROGRAM, "-o", "program", *flags, *_FLAGS, *libraries, "-lc10"]
+
+
+def _program(call: Json, memory: Sequence[Json]) -> str:
+    lines = [
+        f'    char* block_{x["index"]} = given({x["index"]}, "memory_{x["index"]}.bin", '
+        f"{x['bytes']});"
+        for x in memory
+    ]
+    values = []
+    for kind, one in zip(call["types"], call["args"], strict=False):
+        if "memory" in one:
+            values.append(f"({kind})(block_{one['memory']} + {one['offset']})")
+        else:
+            text = {True: "true", False: "false"}.get(one["value"], str(one["value"]))
+            values.append(f"({kind})({text})")
+    return f"{_HEAD}{chr(10).join(lines)}\n    kernel({', '.join(values)});\n    return 0;\n}}\n"
+
+
+def _parameters(
+    call: Json, memory: Sequence[Json], arguments: Mapping[str, str]
+) -> Sequence[_Parameter]:
+    signature = _SIGNATURE.search(call["source"])
+    names = [x.split()[-1].lstrip("*&") for x in signature[1].split(",")] if signature else []
+    found = []
+    for name, one in zip(names, call["args"], strict=False):
+        if "memory" in one:
+            block = memory[one["memory"]]
+            size = (block["bytes"] - one["offset"]) // one["item"]
+            argument = arguments.get(block["variable"], "")
+            found.append(
+                _Parameter(name, argument, one["memory"], one["offset"], one["item"], size)
+            )
+    return found
+
+
+def _findings(
+    output: str, parameters: Sequence[_Parameter], lines: Sequence[str]
+) -> tuple[Finding, ...]:
+    """What the sanitizers reported, each place once."""
+    found: dict[tuple[str, int], Finding] = {}
+    for match in _UNDEFINED.finditer(output):
+        line = int(match["line"]) if match["file"].endswith(KERNEL) else 0
+        if not line and (frame := _FRAME.search(output, match.end())):
+            line = int(frame[1])
+        one = Finding("undefined behaviour", match["what"], KERNEL, line, _line(lines, line))
+        found.setdefault((one.message, line), one)
+    if error := _ERROR.search(output):
+        report = output[error.start() :]
+        frame = _FRAME.search(report)
+        line = int(frame[1]) if frame else 0
+        access = _ACCESS.search(report)
+        address = access["at"] if access else next(iter(_ADDRESS.findall(report)), None)
+        verb = {"READ": "reads", "WRITE": "writes"}[access["what"]] if access else "stops"
+        message = f"{verb} {access['size']} bytes" if access else verb
+        place = _place(output, parameters, int(address, 16)) if address else None
+        one = Finding(error["kind"], message, KERNEL, line, _line(lines, line))
+        if place is not None:
+            parameter, element = place
+            one = Finding(
+                one.kind, message, KERNEL, line, one.text, parameter.name, parameter.argument,
+                element, parameter.size,
+            )  # fmt: skip
+        found[one.kind, line] = one
+    return tuple(found.values())
+
+
+def _place(
+    output: str, parameters: Sequence[_Parameter], address: int
+) -> tuple[_Parameter, int] | None:
+    """The parameter whose memory is nearest to an address, and the element of it."""
+    blocks = {int(number): int(at, 16) for number, at in _ARGUMENT.findall(output)}
+    best: tuple[int, _Parameter, int] | None = None
+    for one in parameters:
+        start = blocks.get(one.block)
+        if start is None:
+            continue
+        start += one.offset
+        end = start + one.size * one.item
+        distance = max(start - address, address - end + 1, 0)
+        if best is None or distance < best[0]:
+            best = distance, one, (address - start) // one.item
+    # What is farther away than a page may be anywhere.
+    return None if best is None or best[0] > 1 << 20 else best[1:]
+
+
+def _line(lines: Sequence[str], number: int) -> str:
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""

@@ -1,0 +1,134 @@
+"""Tools that need a CUDA device, or packages of their own: compute-sanitizer, triton-viz, FpSan."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rewriter.reproduction.under.host import addresses
+from rewriter.reproduction.under.interpret import require_triton, run_triton
+from rewriter.reproduction.under.process import execute, last_line
+from rewriter.reproduction.under.refusal import no_tool
+from rewriter.reproduction.under.types import Finding, Tool, UnderResult
+
+_TOOLKIT = Path("/usr/local/cuda/bin/compute-sanitizer")
+_FAULT = re.compile(
+    r"^=+ (?P<what>Invalid __\w+__ (?:read|write|atomic) of size (?P<size>\d+) bytes"
+    r"|Race reported.*|Uninitialized __\w+__ memory read.*|Misaligned.*)$",
+    re.MULTILINE,
+)
+# `at kernel+0x110 in /cache/xy.py:22`; earlier releases have `at 0x110 in /cache/xy.py:22:kernel`.
+_LINE = re.compile(r"\bin (\S+?\.(?:py|cu|cpp|h|cuh)):(\d+)")
+_AT = re.compile(r"Address (0x[0-9a-f]+) is")
+_ARGUMENT = re.compile(r"^argument (\w+) (0x[0-9a-f]+) (\d+) (\d+)$", re.MULTILINE)
+_WITHOUT_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
+_FPSAN = (
+    "Under FpSan a kernel gives the same bits whatever the order of its additions: the launch ran "
+    "with blocks of two sizes."
+)
+
+
+def run(
+    tool: Tool, directory: Path, arguments: Mapping[str, str], *, timeout: float
+) -> UnderResult:
+    """Run a `repro.py` under one of these tools. Raises `RewriterError` where it is not there."""
+    if tool == "compute-sanitizer":
+        return _compute_sanitizer(directory, arguments, timeout)
+    triton = require_triton(tool)
+    if tool == "triton-sanitizer":
+        if importlib.util.find_spec("triton_viz") is None:
+            hint = "`pip install triton-viz`; --under interpret checks each address without it."
+            raise no_tool(tool, "triton-viz is not installed", hint)
+        found = shutil.which("triton-sanitizer") or "triton-sanitizer"
+        note = (
+            "triton-viz proves for each access that it is inside of its tensor, or says where not."
+        )
+        return run_triton(
+            tool, directory, arguments, timeout, {}, note, prefix=(sys.executable, found)
+        )
+    backends = (triton / "backends").glob("*/compiler.py")
+    if not any("fpsan" in file.read_text(encoding="utf-8") for file in backends):
+        raise no_tool(
+            tool,
+            "the Triton that is installed has no FpSan",
+            "It came after Triton 3.6 (triton-lang/triton#9337): install a later one.",
+        )
+    _require_device(tool)
+    environment = {"TRITON_INSTRUMENTATION_MODE": "fpsan"}
+    return run_triton(tool, directory, arguments, timeout, environment, _FPSAN)
+
+
+def _require_device(tool: Tool) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        hint = "Run it on the machine of the program; interpret and asan need no GPU."
+        raise no_tool(tool, "there is no CUDA device", hint)
+
+
+def _compute_sanitizer(
+    directory: Path, arguments: Mapping[str, str], timeout: float
+) -> UnderResult:
+    found = shutil.which("compute-sanitizer") or (str(_TOOLKIT) if _TOOLKIT.is_file() else None)
+    if found is None:
+        raise no_tool(
+            "compute-sanitizer",
+            "compute-sanitizer is not installed",
+            "It is part of the CUDA toolkit: put its bin directory on PATH, or install the package "
+            "cuda-sanitizer-api (conda: nvidia).",
+        )
+    _require_device("compute-sanitizer")
+    options = ["--tool", "memcheck", "--error-exitcode", "9", "--print-limit", "20"]
+    script = [sys.executable, str(addresses.__file__), str(directory / "repro.py")]
+    command = [found, *options, *script]
+    ran = execute("compute-sanitizer", command, directory, timeout, _WITHOUT_CACHE)
+    output = ran.stdout + ran.stderr
+    findings = tuple(_findings(output, arguments))
+    if not findings and ran.returncode:
+        findings = (Finding("crash", last_line(output)),)
+    words = " ".join(f"{name}={value}" for name, value in _WITHOUT_CACHE.items())
+    return UnderResult("compute-sanitizer", findings, f"{words} {shlex.join(command)}", output)
+
+
+def _findings(output: str, arguments: Mapping[str, str]) -> Iterator[Finding]:
+    """What memcheck reported, each line of a kernel once."""
+    matches = list(_FAULT.finditer(output))
+    ends = [match.start() for match in matches[1:]] + [len(output)]
+    seen: set[tuple[str, str, int]] = set()
+    for match, end in zip(matches, ends, strict=True):
+        report = output[match.start() : end]
+        line, at = _LINE.search(report), _AT.search(report)
+        file, number = (line[1], int(line[2])) if line else ("", 0)
+        if (match["what"], file, number) in seen:
+            continue
+        seen.add((match["what"], file, number))
+        place = _place(output, int(at[1], 16)) if at else None
+        name, element, size = place or ("", None, None)
+        yield Finding(
+            match["what"], f"of {match['size']} bytes" if match["size"] else "reported", file,
+            number, _text(file, number), name, arguments.get(name, ""), element, size,
+        )  # fmt: skip
+
+
+def _place(output: str, address: int) -> tuple[str, int, int] | None:
+    """The variable of the script whose memory is nearest to an address, and the element of it."""
+    found: tuple[int, str, int, int] | None = None
+    for name, start, size, item in _ARGUMENT.findall(output):
+        first, count, width = int(start, 16), int(size), max(1, int(item))
+        distance = max(first - address, address - first - count + 1, 0)
+        if found is None or distance < found[0]:
+            found = distance, name, (address - first) // width, count // width
+    return None if found is None else found[1:]
+
+
+def _text(file: str, number: int) -> str:
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""

@@ -1,0 +1,22 @@
+"""Runs a reproduction under the tool that was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rewriter.reproduction.reproduce import Reproduction
+from rewriter.reproduction.under import asan, gpu_tools, interpret
+from rewriter.reproduction.under.types import Tool, UnderResult
+
+
+def run_under(made: Reproduction, tool: Tool, *, timeout: float) -> UnderResult:
+    """What a tool says of the launch. Raises `RewriterError` where the tool is not there, or has
+    nothing to say of such a launch; the script stays."""
+    directory = Path(made.directory).absolute()
+    arguments = {variable: name for name, variable in made.variables.items()}
+    match tool:
+        case "asan":
+            return asan.run(directory, arguments, timeout=timeout)
+        case "interpret":
+            return interpret.run(directory, arguments, timeout=timeout)
+    return gpu_tools.run(tool, directory, arguments, timeout=timeout)

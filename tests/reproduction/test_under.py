@@ -1,0 +1,92 @@
+"""What tools say of a launch, read without running them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rewriter.core.errors import RewriterError
+from rewriter.reproduction.under import asan, gpu_tools, interpret
+
+SOURCE = """extern "C"  void  kernel(const float* in_ptr0,
+    float* out_ptr0)
+{
+    use(in_ptr0[9]);
+}
+"""
+OVERFLOW = """argument 0 0x602000000100
+argument 1 0x602000000200
+==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602000000120 at pc 0x1 bp 0x2 sp 0x3
+READ of size 4 at 0x602000000120 thread T0
+    #0 0x7f in _mm512_loadu_ps /usr/lib/gcc/avx512fintrin.h:6437
+    #1 0x7f in kernel /some/where/asan/kernel.cpp:4
+0x602000000120 is located 0 bytes after 32-byte region [0x602000000100,0x602000000120)
+"""
+UNDEFINED = """/some/where/asan/kernel.cpp:4:12: runtime error: division by zero
+    #0 0x7f in kernel /some/where/asan/kernel.cpp:4
+/some/where/asan/kernel.cpp:4:12: runtime error: division by zero
+"""
+MEMCHECK = """argument given_0 0x7f0000000000 512 4
+========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at triton_poi_fused_add_0+0x110 in /cache/xy/cxy.py:22
+=========     by thread (32,0,0) in block (0,0,0)
+=========     Address 0x7f0000000200 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f0000000000 of size 512 bytes
+"""
+
+
+def parameters() -> list[asan._Parameter]:
+    return [
+        asan._Parameter("in_ptr0", "arg0_1", 0, 0, 4, 8),
+        asan._Parameter("out_ptr0", "buf0", 1, 0, 4, 8),
+    ]
+
+
+def test_an_overflow_is_the_argument_and_the_line() -> None:
+    (found,) = asan._findings(OVERFLOW, parameters(), SOURCE.splitlines())
+    assert (found.kind, found.line, found.text) == ("heap-buffer-overflow", 4, "use(in_ptr0[9]);")
+    assert found.headline == (
+        "heap-buffer-overflow: reads 4 bytes at in_ptr0[8], which is arg0_1 (8 elements)"
+    )
+
+
+def test_undefined_behaviour_is_reported_once() -> None:
+    (found,) = asan._findings(UNDEFINED, parameters(), SOURCE.splitlines())
+    assert (found.message, found.line) == ("division by zero", 4)
+
+
+def test_a_clean_run_is_no_finding() -> None:
+    assert asan._findings("argument 0 0x602000000100\n", parameters(), []) == ()
+
+
+def test_memcheck_is_the_argument_and_the_line() -> None:
+    (found,) = gpu_tools._findings(MEMCHECK, {"given_0": "arg0_1"})
+    assert (found.file, found.line) == ("/cache/xy/cxy.py", 22)
+    assert (found.parameter, found.argument, found.element, found.size) == (
+        "given_0", "arg0_1", 128, 128,
+    )  # fmt: skip
+
+
+def test_a_tool_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu_tools, "_TOOLKIT", tmp_path / "none")
+    with pytest.raises(RewriterError) as caught:
+        gpu_tools.run("compute-sanitizer", tmp_path, {}, timeout=1)
+    assert (caught.value.slug, caught.value.code) == ("no-sanitizer", 3)
+    assert "CUDA toolkit" in caught.value.hint
+
+
+def test_an_old_triton_has_no_fpsan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "backends/nvidia").mkdir(parents=True)
+    (tmp_path / "backends/nvidia/compiler.py").write_text("consan")
+    monkeypatch.setattr(gpu_tools, "require_triton", lambda tool: tmp_path)
+    with pytest.raises(RewriterError, match="no FpSan"):
+        gpu_tools.run("fpsan", tmp_path, {}, timeout=1)
+
+
+def test_without_triton_nothing_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RewriterError, match="Triton is not installed"):
+        interpret.require_triton("interpret")

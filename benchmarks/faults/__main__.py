@@ -14,7 +14,6 @@ import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,10 @@ _OPEN = (score.MISSED, score.AMONG, score.ALARM)
 class Bench:
     """One run: the programs, what they compute when they are right, and the rows so far."""
 
-    def __init__(self, programs: list[Program], judge: Judge, work: Path, again: bool) -> None:
+    def __init__(
+        self, programs: list[Program], judge: Judge, work: Path, arguments: argparse.Namespace
+    ) -> None:
+        self._arguments = arguments
         self.programs = {(x.form, x.name): x for x in programs}
         self.judge = judge
         self.work = work
@@ -41,7 +43,9 @@ class Bench:
         self.rows: dict[str, dict[str, Any]] = {}
         if self._file.exists():
             rows = map(json.loads, self._file.read_text().splitlines())
-            self.rows = {x["key"]: x for x in rows if not (again and x["outcome"] in _OPEN)}
+            self.rows = {
+                x["key"]: x for x in rows if not (arguments.again and x["outcome"] in _OPEN)
+            }
 
     def clean(self, program: Program) -> tuple[oracle.Results, Answer, set[int]]:
         """The results of the artifact as it is, what is concluded about it, and the launches that
@@ -58,11 +62,11 @@ class Bench:
                 self._clean[key] = results, answer, checked
             return self._clean[key]
 
-    def control(self, program: Program, number: int) -> dict[str, Any]:
+    def control(self, program: Program) -> dict[str, Any]:
         """An artifact as it is, as a row."""
         _, answer, _ = self.clean(program)
         what = Change("as it is", (), ())
-        name = f"c{number:02}-as-it-is-{program.form}-{program.name}"
+        name = f"as-it-is-{program.name}-{program.form}"
         fault = Fault(name, "as it is", program.source, 0, what, 0, harmless=True)
         return score.row(fault, answer, (), True)
 
@@ -92,7 +96,23 @@ class Bench:
             self.rows[key] = row
             with self._file.open("a") as stream:
                 stream.write(json.dumps({"key": key, **row}) + "\n")
+            self._write_miss(row)
             print(f"{row['outcome']:22} {row['name']}: {row['what'][:90]}", flush=True)
+
+    def _write_miss(self, row: dict[str, Any]) -> None:
+        """A file for who closes it; without one, once it is closed."""
+        if self._arguments.misses is None:
+            return
+        self._arguments.misses.mkdir(parents=True, exist_ok=True)
+        file = self._arguments.misses / f"{row['name']}.md"
+        if row["outcome"] not in _OPEN:
+            file.unlink(missing_ok=True)
+            return
+        command = (
+            f"python -m benchmarks.faults --device {self._arguments.device} --count "
+            f"{self._arguments.count} --seed {self._arguments.seed} --again --only {row['name']}"
+        )
+        file.write_text(score.describe(row, command))
 
 
 def _folder(path: Path) -> Path:
@@ -113,11 +133,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{fault.name}: {fault.change.what}")
     if arguments.list:
         return 0
-    faults += [replace(x, name=f"h{x.name}") for x in harmless]
+    faults += harmless
     faults = [x for x in faults if arguments.only in x.name]
     python, server = warm_python()
     try:
-        bench = Bench(programs, Judge(python, arguments.timeout), work, arguments.again)
+        bench = Bench(programs, Judge(python, arguments.timeout), work, arguments)
         _run(bench, faults, arguments)
     finally:
         if server is not None:
@@ -134,10 +154,10 @@ def _run(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) -> No
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(one, faults))
         if not arguments.only:
-            for number, program in enumerate(bench.programs.values()):
+            for program in bench.programs.values():
                 key = f"{program.form} {program.name} as it is"
                 if key not in bench.rows:
-                    bench.keep(key, bench.control(program, number))
+                    bench.keep(key, bench.control(program))
 
 
 def hash_of(fault: Fault) -> str:
@@ -155,14 +175,6 @@ def _report(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) ->
     missed = [x for x in rows if x["outcome"] in _OPEN]
     for case in missed:
         print(f"{case['outcome']}: {case['name']}: {case['what']}\n    {case['answer']['verdict']}")
-    if arguments.misses is not None:
-        arguments.misses.mkdir(parents=True, exist_ok=True)
-        for case in missed:
-            command = (
-                f"python -m benchmarks.faults --device {arguments.device} --count "
-                f"{arguments.count} --seed {arguments.seed} --again --only {case['name']}"
-            )
-            (arguments.misses / f"{case['name']}.md").write_text(score.describe(case, command))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return int(arguments.check and bool(missed))

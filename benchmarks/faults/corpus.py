@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -52,9 +53,13 @@ def controls(sources: Iterable[Source], count: int, seed: int) -> list[Fault]:
 
 
 def _drawn(kinds: Sequence[Kind], sources: list[Source], count: int, seed: int) -> list[Fault]:
-    drawer = random.Random(seed)
+    # What is drawn of one kind and form does not depend on which others there are.
     ways = {
-        (kind.name, form): _spread(kind, [x for x in sources if x.form == form], drawer)
+        (kind.name, form): _spread(
+            kind,
+            [x for x in sources if x.form == form],
+            random.Random(f"{seed} {kind.name} {form}"),
+        )
         for kind in kinds
         for form in sorted({x.form for x in sources})
     }
@@ -77,8 +82,9 @@ def _drawn(kinds: Sequence[Kind], sources: list[Source], count: int, seed: int) 
             if text in known:
                 continue
             known.add(text)
-            where = f"{form}-{source.name}-{launch}".replace("_", "-").replace(".", "-")
-            name = f"{len(found):03}-{kind.name.replace(' ', '-')}-{where}"
+            digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+            where = f"{source.name}-{launch}-{form}-{digest}".replace("_", "-").replace(".", "-")
+            name = f"{kind.name.replace(' ', '-')}-{where}"
             found.append(Fault(name, kind.name, source, launch, change, seed, kind.harmless))
     return found
 

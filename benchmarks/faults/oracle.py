@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import open_dump
 from rewriter.verification import received
+from rewriter.verification.bounded import UncheckedError
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +43,10 @@ def results(dump: Path) -> Results:
     """What each launch of a dump wrote, by launch and iteration."""
     found: Results = {}
     for run in open_dump(dump).runs[:1]:
-        for step, rows in run.walk():
-            if step.launch is None:
-                continue
-            found[step.launch, step.iteration] = run, received.written(rows)
+        with suppress(RewriterError):  # a run that crashed may have cut its last line
+            for step, rows in run.walk():
+                if step.launch is not None:
+                    found[step.launch, step.iteration] = run, received.written(rows)
     return found
 
 
@@ -59,7 +62,10 @@ def changed(clean: Results, faulty: Results, order: Sequence[int] = ()) -> list[
         for arg, row in rows.items():
             if arg not in expected:
                 continue
-            got, right = received.load(run, row), received.load(other, expected[arg])
+            try:
+                got, right = received.load(run, row), received.load(other, expected[arg])
+            except UncheckedError:
+                continue  # the run ended while it was saved
             off = roundings(got, right)
             if off:
                 found.append(Changed(launch, arg, off, off > allowed(right)))

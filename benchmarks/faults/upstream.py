@@ -1,0 +1,225 @@
+"""Five faults of code generation, found by PyTorch's own procedure and by `rewriter diagnose`.
+
+    python -m benchmarks.faults.upstream [--cases NAME ...] [--work DIR] [--json FILE]
+
+Each fault is one method of Inductor's code generator that is replaced in every process of a program
+(`sitecustomize.py`), as a defect of Inductor's is. The program runs one small model. PyTorch's
+procedure is its accuracy minifier: `TORCHDYNAMO_REPRO_AFTER=aot TORCHDYNAMO_REPRO_LEVEL=4`, the
+launcher that it leaves, the reproduction that this leaves, with `TORCH_COMPILE_DEBUG=1` to have
+kernels. What is counted: commands, graphs that Inductor compiles, CPU seconds of all processes,
+lines that are printed, lines of the files that have to be read to know the kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.faults.programs import ROOT
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(48, 96), nn.Linear(96, 48)
+        self.norm = nn.LayerNorm(48)
+
+    def forward(self, x):
+        h = self.down(nn.functional.gelu(self.up(self.norm(x)))) + x
+        return torch.sigmoid(h * 0.75), h.softmax(-1), torch.sin(h).amax(-1)
+
+
+torch.manual_seed(0)
+with torch.no_grad():
+    print(torch.compile(Model().eval())(torch.randn(64, 48))[0].sum())
+"""
+
+# A method of `CppVecOverrides`, and what it writes with the fault.
+CASES = {
+    "another function": ("erf", 'lambda x: f"{x}.tanh()"'),
+    "swapped operands": ("sub", 'lambda a, b: f"{b} - {a}"'),
+    "a factor of 1.001": ("sigmoid", "lambda x: original(x) + ' * decltype(' + x + ')(1.001f)'"),
+    "a factor of 1.0001": ("sin", 'lambda x: f"{x}.sin() * decltype({x})(1.0001f)"'),
+    "one for another": ("exp", 'lambda x: f"{x}.expm1()"'),
+}
+
+_SITE = """\
+import importlib.abc, importlib.machinery, os, sys
+
+NAME = "torch._inductor.codegen.cpp"
+
+
+class Planted(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            original = module.CppVecOverrides.{method}
+            module.CppVecOverrides.{method} = staticmethod({text})
+            from torch._inductor.graph import GraphLowering
+            compile_to_module = GraphLowering.compile_to_module
+
+            def counted(self):
+                with open(os.environ["COUNT_COMPILED"], "a") as stream:
+                    stream.write("1\\n")
+                return compile_to_module(self)
+
+            GraphLowering.compile_to_module = counted
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Planted())
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a procedure took. `answer` is what the user has at its end."""
+
+    commands: int
+    compiled: int
+    cpu_seconds: float
+    printed: int
+    to_read: int
+    answer: str
+
+
+class Procedure:
+    """Commands in one directory, and what they cost together."""
+
+    def __init__(self, folder: Path, case: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder = folder
+        method, text = CASES[case]
+        (folder / "model.py").write_text(PROGRAM)
+        (folder / "site").mkdir()
+        site = _SITE.replace("{method}", method).replace("{text}", text)
+        (folder / "site" / "sitecustomize.py").write_text(site)
+        self._count = folder / "compiled"
+        self._count.touch()
+        self.commands = 0
+        self.seconds = 0.0
+        self.printed = 0
+
+    def run(self, *command: str, **variables: str) -> str:
+        """Run a command, and add up what it costs; what it printed."""
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache"),
+            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), str(ROOT)]),
+            "COUNT_COMPILED": str(self._count),
+            "TORCH_COMPILE_DEBUG_DIR": str(self.folder / "debug"),
+            **variables,
+        }
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.seconds += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.commands += 1
+        text = ended.stdout + ended.stderr
+        self.printed += len(text.splitlines())
+        (self.folder / f"printed{self.commands}.txt").write_text(text)
+        return text
+
+    def cost(self, to_read: int, answer: str) -> Cost:
+        compiled = len(self._count.read_text().splitlines())
+        return Cost(self.commands, compiled, round(self.seconds, 1), self.printed, to_read, answer)
+
+
+def minifier(folder: Path, case: str) -> Cost:
+    """PyTorch's: compile with its check, minify, run what is left with its kernels kept."""
+    procedure = Procedure(folder, case)
+    after = {"TORCHDYNAMO_REPRO_AFTER": "aot", "TORCHDYNAMO_REPRO_LEVEL": "4"}
+    procedure.run(sys.executable, "model.py", **after)
+    launcher = next(folder.glob("debug/**/minifier_launcher.py"), None)
+    if launcher is None:
+        return procedure.cost(0, "nothing: the check passes")
+    procedure.run(sys.executable, str(launcher))
+    reproduction = next(iter(sorted(folder.glob("debug/**/repro.py"))), None)
+    if reproduction is None:
+        return procedure.cost(_lines(launcher), "no reproduction: " + _last(folder))
+    text = reproduction.read_text()
+    said = procedure.run(
+        sys.executable,
+        str(reproduction),
+        TORCH_COMPILE_DEBUG="1",
+        TORCHINDUCTOR_FORCE_DISABLE_CACHES="1",
+    )
+    generated = sorted(folder.glob("debug/**/output_code.py"))
+    nodes = text.count("torch.ops.")
+    answer = f"a graph of {nodes} operators; {'it fails' if 'Error' in said else 'it passes'}"
+    return procedure.cost(_lines(reproduction) + sum(map(_lines, generated[-1:])), answer)
+
+
+def _last(folder: Path) -> str:
+    lines = sorted(folder.glob("printed*.txt"))[-1].read_text().strip().splitlines()
+    return lines[-1][:120] if lines else ""
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def printer(folder: Path, case: str) -> Cost:
+    """PyTorch's other way: statistics of all intermediate values, in C++ wrappers alone. They have
+    to be read beside those of a run that is right, which is eager mode's values by hand."""
+    procedure = Procedure(folder, case)
+    text = procedure.run(
+        sys.executable,
+        "model.py",
+        AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER="2",
+        TORCHINDUCTOR_CPP_WRAPPER="1",
+    )
+    lines = len(text.splitlines())
+    return procedure.cost(lines, "values of all launches, none of which is called wrong")
+
+
+def ours(folder: Path, case: str) -> Cost:
+    procedure = Procedure(folder, case)
+    command = [sys.executable, "-m", "rewriter", "diagnose", "-d", "values", "--"]
+    text = procedure.run(*command, sys.executable, "model.py")
+    found = [line for line in text.splitlines() if "does not compute" in line]
+    return procedure.cost(len(text.splitlines()), found[0].strip() if found else text[-300:])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
+    parser.add_argument("--work", type=Path, default=Path("build/faults-upstream"), metavar="DIR")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for case in arguments.cases:
+        for procedure in (minifier, printer, ours):
+            folder = arguments.work.resolve() / f"{procedure.__name__}-{case.replace(' ', '-')}"
+            cost = procedure(folder, case)
+            rows.append({"case": case, "procedure": procedure.__name__, **asdict(cost)})
+            print(json.dumps(rows[-1]), flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

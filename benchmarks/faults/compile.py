@@ -18,6 +18,9 @@ from typing import Any
 
 def main(name: str, form: str, device: str, folder: Path) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
+    if form == "aoti":  # the graph of a package is nowhere else
+        os.environ["TORCH_COMPILE_DEBUG"] = "1"
+        os.environ["TORCH_COMPILE_DEBUG_DIR"] = str(folder / "debug")
     from benchmarks.faults.models import build_of
 
     case = build_of(name)(device)
@@ -61,6 +64,7 @@ def _package(case: Any, form: str, folder: Path) -> list[dict[str, Any]]:
             "files": [str(exported.wrapper), str(exported.kernel)],
             "args": str(folder / "args.pt"),
             "package": str(folder / "model.pt2"),
+            "graph": str(folder / "debug"),
             "compile": [exported.compile_command, exported.kernel_compile_command],
             "link": exported.link_command,
         }

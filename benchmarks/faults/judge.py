@@ -93,7 +93,7 @@ class Judge:
     def ask(self, program: Program, path: Path, folder: Path) -> Answer:
         """`rewriter diagnose`, which leaves its dumps in `folder`."""
         started = time.monotonic()
-        command = ["diagnose", str(path), "--args", program.args, "-d", str(folder / "dump")]
+        command = ["diagnose", str(path), *program.options, "-d", str(folder / "dump")]
         ended = self.run(program, [*command, "--json"], folder)
         document = ended.document or {}
         findings = document.get("findings", [])

@@ -44,6 +44,12 @@ class Program:
         return str(self.row["args"])
 
     @property
+    def options(self) -> list[str]:
+        """What a command is told about it: its inputs, and where its graph is known."""
+        graph = ["--graph", str(self.row["graph"])] if "graph" in self.row else []
+        return ["--args", self.args, *graph]
+
+    @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
 
@@ -126,7 +132,8 @@ def compiled(work: Path, device: str, forms: dict[str, tuple[str, ...]]) -> list
                 subprocess.run([*command, name, form, device, str(into)], cwd=ROOT, check=True)
                 return str(into)
 
-            into = Path(compilations.value_with_files(make, "faults", device, form, name))
+            kept = ("graph",) if form == "aoti" else ()
+            into = Path(compilations.value_with_files(make, "faults", device, form, name, *kept))
             rows = json.loads((into / "programs.json").read_text())
             for number, row in enumerate(rows):
                 label = name if len(rows) == 1 else f"{name}.{number}"

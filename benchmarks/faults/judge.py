@@ -114,7 +114,7 @@ class Judge:
 
     def checked(self, program: Program, dump: str, folder: Path) -> set[int]:
         """The launches of a dump that can be checked without a reference."""
-        ended = self.run(program, ["verify", dump, "--json"], folder)
+        ended = self.run(program, ["verify", dump, *program.imports, "--json"], folder)
         rows = (ended.document or {}).get("launches", ())
         return {x["launch"] for x in rows if x["outcome"] != "unchecked"}
 

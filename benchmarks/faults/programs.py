@@ -45,9 +45,15 @@ class Program:
 
     @property
     def options(self) -> list[str]:
-        """What a command is told about it: its inputs, and where its graph is known."""
+        """What a command is told about it: its inputs, where its graph is known, and what registers
+        the operators that it calls."""
         graph = ["--graph", str(self.row["graph"])] if "graph" in self.row else []
-        return ["--args", self.args, *graph]
+        return ["--args", self.args, *graph, *self.imports]
+
+    @property
+    def imports(self) -> list[str]:
+        custom = "rewriter_demo" in self.source.text
+        return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
 
     @property
     def environment(self) -> dict[str, str]:

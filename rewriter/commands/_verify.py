@@ -128,14 +128,17 @@ def _nothing(dump: Path | None) -> RewriterError:
 
 
 def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
+    from rewriter.verification.references import Reference
     from rewriter.verification.verify import verify
 
     graphs = _graphs(arguments)
     register_operators(getattr(arguments, "imports", ()))
+    references = [Reference.read(one) for one in arguments.references]
     with progress_bar() as bar:
         verification = verify(
             dump,
             graphs=graphs,
+            references=references,
             progress=None if bar is None else lambda done, total: bar(done, total),
         )
     if arguments.json:

@@ -66,6 +66,14 @@ def _add_choice(parser: Parser) -> None:
         metavar="PATH",
         help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
     )
+    against.add_argument(
+        "--reference",
+        dest="references",
+        metavar="KERNEL=MODULE:FUNCTION",
+        action="append",
+        default=[],
+        help="of a kernel that a user wrote: the function that it has to compute",
+    )
 
 
 def act(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ _AGAINST = {
     "operator": "the operator that it calls, in float64",
     "graph": "the graph that the wrapper was compiled from, in float64",
     "fragment": "the part of the graph that stands above the kernel, in float64",
+    "reference": "the function that --reference names, in float64",
     "": "",
 }
 

@@ -11,8 +11,8 @@ from rewriter.dump.reading import label
 
 Outcome = Literal["agrees", "differs", "unchecked"]
 # What a launch was checked against: the operator that it names, the graph that the wrapper was
-# compiled from, or the part of it that stands above the kernel.
-Route = Literal["operator", "graph", "fragment", ""]
+# compiled from, the part of it that stands above the kernel, or a function that the user names.
+Route = Literal["operator", "graph", "fragment", "reference", ""]
 
 
 @dataclass(frozen=True)

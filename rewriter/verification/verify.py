@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,8 @@ from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs
 from rewriter.verification.judge import compare
-from rewriter.verification.types import Checked, LaunchCheck, Outcome, Verification
+from rewriter.verification.references import Reference, check_reference, reference_of
+from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
@@ -32,17 +34,20 @@ _NO_GRAPH = (
     "a C++ kernel says nothing of what it computes, and neither an entry of Inductor's cache nor a "
     "debug directory is there that does; --graph names one"
 )
+_USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 
 
 def verify(
     dump: Path,
     *,
     graphs: GivenGraphs | None = None,
+    references: Sequence[Reference] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Judge every launch of a dump by what it claims to compute, on the values that it received.
 
-    `graphs` are those of wrappers of which the dump does not know from what they were compiled.
+    `graphs` are those of wrappers of which the dump does not know from what they were compiled,
+    `references` functions that say what kernels compute.
     Raises `RewriterError` where there is no dump, or none that has values.
     """
     opened = open_dump(dump)
@@ -55,7 +60,7 @@ def verify(
     checks: list[LaunchCheck] = []
     total = sum(len(run.steps) for run in opened.runs) if progress is not None else 0
     for run in opened.runs:
-        for check in _Call(run, graphs).checks():
+        for check in _Call(run, graphs, references).checks():
             checks.append(check)
             if progress is not None:
                 progress(len(checks), total)
@@ -65,8 +70,10 @@ def verify(
 class _Call:
     """One call of one wrapper."""
 
-    def __init__(self, run: RunDump, given: GivenGraphs | None) -> None:
-        self._run = run
+    def __init__(
+        self, run: RunDump, given: GivenGraphs | None, references: Sequence[Reference]
+    ) -> None:
+        self._run, self._references = run, references
         self._wrapper = wrapper_of(run)
         text = dumped_graphs.read(run.path.parent.parent, run.sha256)
         if given is not None and self._wrapper is not None and not text:
@@ -150,6 +157,10 @@ class _Call:
             return replace(base, reason="it wrote nothing that was saved")
         if not any(row.size for row in written.values()):
             return replace(base, outcome="agrees", reason="what it writes has no elements")
+        if (reference := reference_of(self._references, launch.kernel)) is not None:
+            self._follow(launch, step, given, written)
+            results = check_reference(reference, launch, self._run, given, written)
+            return self._by(base, "reference", results)
         by_call: list[Checked] | UncheckedError = UncheckedError("it names no operator")
         if launch.kind in _CALLED and self._wrapper is not None:
             by_call = self._by_call(launch, given, written)
@@ -180,6 +191,8 @@ class _Call:
             return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
         if launch.kind == "cpp":
             return replace(base, reason=_NO_GRAPH)
+        if launch.kind == "triton_user":
+            return replace(base, reason=_USERS)
         return replace(base, reason=f"a launch of kind {launch.kind} has no program beside it")
 
     def _by_graph(self, base: LaunchCheck, outcome: GraphOutcome | None) -> LaunchCheck | None:
@@ -209,9 +222,25 @@ class _Call:
             results = check_fragment(fragment, launch, self._run, given, written)
         except UncheckedError as error:
             return replace(base, reason=str(error))
+        return self._by(base, "fragment", results)
+
+    def _by(self, base: LaunchCheck, route: Route, results: Sequence[Checked]) -> LaunchCheck:
         wrong = any(not x.comparison.agrees for x in results)
         outcome: Outcome = "differs" if wrong else "agrees"
-        return replace(base, outcome=outcome, route="fragment", results=tuple(results))
+        return replace(base, outcome=outcome, route=route, results=tuple(results))
+
+    def _follow(
+        self,
+        launch: Launch,
+        step: RunStep,
+        given: Mapping[str, TensorRow],
+        written: Mapping[str, TensorRow],
+    ) -> None:
+        """Have the graph know what a launch left that is judged otherwise."""
+        graph = self._graph(launch.scope, step.iteration)
+        if graph is not None:
+            with suppress(UncheckedError, RuntimeError):
+                graph.check(launch, given, written)
 
     def _by_call(
         self, launch: Launch, given: Mapping[str, TensorRow], written: Mapping[str, TensorRow]

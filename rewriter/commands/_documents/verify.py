@@ -41,7 +41,7 @@ class LaunchCheckEntry(Entry, frozen=True, kw_only=True):
     line: Count
     outcome: Literal["agrees", "differs", "unchecked"]
     route: Annotated[
-        Literal["operator", "graph", "fragment", ""],
+        Literal["operator", "graph", "fragment", "reference", ""],
         Meta(description="What it was checked against"),
     ]
     reason: Annotated[str, Meta(description="Why it was not checked, or not in full")]

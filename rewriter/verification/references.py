@@ -1,0 +1,132 @@
+"""What kernels that a user wrote have to compute, by functions that the user names.
+
+A function is called with the tensors that the launch read, in the order of its arguments: in
+float64, integers as they are. It gives what the launch has to write: a tensor, or several.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.locate.types import Launch
+from rewriter.verification import received
+from rewriter.verification.bounded import Bounded, UncheckedError, exact, in_short
+from rewriter.verification.judge import compare
+from rewriter.verification.operators.sampled import sampled
+from rewriter.verification.types import Checked
+
+_Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A function for the kernels whose name matches a pattern; `text` is what the user wrote."""
+
+    pattern: str
+    text: str
+    function: _Function
+
+    @staticmethod
+    def read(text: str) -> Reference:
+        """Import the function of `KERNEL=module:function`, or `KERNEL=file.py:function`.
+
+        Raises `RewriterError` where it cannot be.
+        """
+        pattern, equals, place = text.partition("=")
+        module, colon, name = place.rpartition(":")
+        if not (pattern and equals and module and colon and name):
+            raise _problem(f"--reference {text}: expected KERNEL=module:function")
+        try:
+            function = getattr(_module(module), name, None)
+        except (Exception, SystemExit) as error:
+            raise _problem(f"--reference {text}: {module}: {error!r}") from error
+        if not callable(function):
+            raise _problem(f"--reference {text}: {module} has no function {name}")
+        return Reference(pattern, place, function)
+
+
+def _module(name: str) -> Any:
+    folders = [os.getcwd()]
+    if name.endswith(".py"):
+        path = Path(name).resolve()
+        folders, name = [str(path.parent)], path.stem
+    sys.path[:0] = folders
+    return importlib.import_module(name)
+
+
+def _problem(message: str) -> RewriterError:
+    return RewriterError(
+        "bad-reference",
+        message,
+        hint="Name a function of a module or of a Python file: what the kernel has to compute.",
+    )
+
+
+def reference_of(references: Sequence[Reference], kernel: str) -> Reference | None:
+    """The reference for a kernel, the last that names it."""
+    fitting = [one for one in references if fnmatchcase(kernel, one.pattern)]
+    return fitting[-1] if fitting else None
+
+
+def check_reference(
+    reference: Reference,
+    launch: Launch,
+    run: RunDump,
+    given: Mapping[str, TensorRow],
+    written: Mapping[str, TensorRow],
+) -> list[Checked]:
+    """Judge what a launch wrote by its reference. Raises `UncheckedError` where that cannot be."""
+    names = dict.fromkeys(x.name for x in launch.args if x.type == "tensor")
+    handed = [exact(received.load(run, given[x])) for x in names if x in given]
+    results = {x: received.load(run, written[x]) for x in names if x in written}
+    values = _called(reference, handed, results)
+    if len(values) != len(results):  # what may have been written, and was not
+        before = {x: received.load(run, given[x]) for x in results if x in given}
+        results = {x: got for x, got in results.items()
+                   if x not in before or not torch.equal(before[x], got)}  # fmt: skip
+    if len(values) != len(results):
+        problem = f"{reference.text} gives {len(values)} tensors, and it wrote {len(results)}"
+        raise UncheckedError(problem)
+    return [
+        Checked(name, reference.text, _compared(name, got, value))
+        for (name, got), value in zip(results.items(), values, strict=True)
+    ]
+
+
+def _compared(name: str, got: torch.Tensor, value: Bounded) -> Any:
+    if got.numel() != value.value.numel():
+        shapes = f"{list(value.value.shape)}, and {list(got.shape)} was written"
+        raise UncheckedError(f"the reference of {name} has the shape {shapes}")
+    return compare(got.reshape(value.value.shape), value)
+
+
+def _called(
+    reference: Reference, handed: list[Bounded], results: Mapping[str, torch.Tensor]
+) -> list[Bounded]:
+    def call(change: Callable[[Bounded], Any]) -> tuple[torch.Tensor, ...]:
+        values = reference.function(*(change(one).clone() for one in handed))
+        several = values if isinstance(values, (tuple, list)) else (values,)
+        return tuple(one for one in several if isinstance(one, torch.Tensor))
+
+    kinds = [x.dtype for x in results.values() if x.dtype.is_floating_point]
+    try:
+        with torch.no_grad():
+            value = sampled(call, handed, kinds[0] if kinds else torch.float32)
+    except UncheckedError:
+        raise
+    except Exception as error:  # whatever the function of the user raises
+        problem = f"{reference.text} raised {type(error).__name__}: {in_short(error)}"
+        raise UncheckedError(problem) from error
+    return [one for one in value if isinstance(one, Bounded)]

@@ -158,6 +158,11 @@ def rounded(
     if kind is torch.float32 and not value.is_complex():  # where the program's own overflows
         value = torch.where(value.abs() > facts.max, value.sign() * torch.inf, value)
     own = value.abs() * facts.eps * roundings + facts.tiny
+    is_rounding = isinstance(roundings, torch.Tensor) or roundings > 0
+    if dtype in NARROW and is_rounding:  # what reads it may get it in that type, or not
+        narrow = torch.finfo(dtype)
+        own = own + (value.abs() + narrow.smallest_normal) * narrow.eps
+        through |= {dtype}
     error = own if error is None else error + own
     error = torch.where(torch.isfinite(value.abs()), finite_error(error), 0.0)
     return Bounded(value, error, dtype, terms, steps, through)

@@ -125,3 +125,15 @@ def test_infinities_of_the_narrower_type_are_expected() -> None:
 def test_random_numbers_are_not_judged(name: str) -> None:
     with pytest.raises(UncheckedError, match="random"):
         run(operator_named(["aten", *name.split(".")]), (exact(torch.ones(3)), 0.5), {}, None)
+
+
+def test_a_sum_in_a_half_type_may_be_rounded_to_it_or_not() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(64, dtype=torch.float16), torch.randn(64, dtype=torch.float16)
+    added = run(operator_named(["aten", "add", "Tensor"]), (exact(x), exact(y)), {}, torch.float16)
+    expected = run(
+        operator_named(["prims", "convert_element_type"]), (added, torch.float32), {}, None
+    )
+    assert compare((x + y).float(), expected).agrees
+    assert compare(x.float() + y.float(), expected).agrees
+    assert not compare((x + y).float() * 1.01, expected).agrees

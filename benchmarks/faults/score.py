@@ -32,17 +32,20 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
             return ALARM if not differences else ROUNDING
         return ROUNDING if differences else SAME
     culprits = set(fault.change.culprits)
-    if culprits & set(answer.named[:1]) or _names_a_buffer(fault, answer):
+    if culprits & set(answer.named[:1]) or _names_what_is_missing(fault, answer):
         return FIRST
     return AMONG if culprits & set(answer.named[:3]) else MISSED
 
 
-def _names_a_buffer(fault: Fault, answer: Answer) -> bool:
-    """Whether the verdict is about what a missing launch should have written."""
+def _names_what_is_missing(fault: Fault, answer: Answer) -> bool:
+    """Whether the verdict is about what a launch that is not there should have written, or about
+    its kernel. A launch that is there has an index."""
     if not fault.change.order:
         return False
     words = set(re.findall(r"\bbuf\d+\b", answer.verdict))
-    return bool(words & set(fault.change.buffers))
+    kernel = fault.source.launches[fault.launch].kernel
+    missing = answer.kind in ("missing", "order") and f" {kernel} " in answer.verdict
+    return missing or bool(words & set(fault.change.buffers))
 
 
 def row(

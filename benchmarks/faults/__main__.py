@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     work = arguments.work.resolve()
     forms = dict(_forms(arguments))
-    programs = compiled(work, arguments.device, forms)
+    programs = compiled(work, arguments.device, forms, arguments.jobs)
     sources = [x.source for x in programs]
     faults = corpus(sources, arguments.count, arguments.seed)
     harmless = controls(sources, arguments.controls, arguments.seed)
@@ -135,7 +135,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     faults += harmless
     faults = [x for x in faults if arguments.only in x.name]
-    python, server = warm_python()
+    # A process that was forked cannot use a GPU that the one before it used.
+    cold = arguments.device == "cuda"
+    python, server = (sys.executable, None) if cold else warm_python()
     try:
         bench = Bench(programs, Judge(python, arguments.timeout), work, arguments)
         _run(bench, faults, arguments)

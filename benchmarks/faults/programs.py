@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -121,7 +122,9 @@ def _build(command: list[str], folder: Path) -> None:
         raise BuildError(ended.stderr[-2000:])
 
 
-def compiled(work: Path, device: str, forms: dict[str, tuple[str, ...]]) -> list[Program]:
+def compiled(
+    work: Path, device: str, forms: dict[str, tuple[str, ...]], jobs: int = 1
+) -> list[Program]:
     """All models in all forms, compiled where that has not been done before."""
     sys.path += [str(ROOT / one) for one in ("fixtures", "tests/support")]
     from compilations import Compilations
@@ -129,19 +132,21 @@ def compiled(work: Path, device: str, forms: dict[str, tuple[str, ...]]) -> list
     folder = work / "compiled"
     folder.mkdir(parents=True, exist_ok=True)
     compilations = Compilations(folder)
-    programs = []
-    for form, names in forms.items():
-        for name in names:
 
-            def make(into: Path, name: str = name, form: str = form) -> str:
-                command = [sys.executable, "-m", "benchmarks.faults.compile"]
-                subprocess.run([*command, name, form, device, str(into)], cwd=ROOT, check=True)
-                return str(into)
+    def compiled_to(form: str, name: str) -> list[Program]:
+        def make(into: Path) -> str:
+            command = [sys.executable, "-m", "benchmarks.faults.compile"]
+            subprocess.run([*command, name, form, device, str(into)], cwd=ROOT, check=True)
+            return str(into)
 
-            kept = ("graph",) if form == "aoti" else ()
-            into = Path(compilations.value_with_files(make, "faults", device, form, name, *kept))
-            rows = json.loads((into / "programs.json").read_text())
-            for number, row in enumerate(rows):
-                label = name if len(rows) == 1 else f"{name}.{number}"
-                programs.append(Program(label, form, row, into / "cache"))
-    return programs
+        kept = ("graph",) if form == "aoti" else ()
+        into = Path(compilations.value_with_files(make, "faults", device, form, name, *kept))
+        rows = json.loads((into / "programs.json").read_text())
+        labels = [name if len(rows) == 1 else f"{name}.{number}" for number in range(len(rows))]
+        pairs = zip(labels, rows, strict=True)
+        return [Program(label, form, row, into / "cache") for label, row in pairs]
+
+    with ThreadPoolExecutor(jobs) as pool:
+        work_list = [(form, name) for form, names in forms.items() for name in names]
+        found = list(pool.map(lambda one: compiled_to(*one), work_list))
+    return [program for some in found for program in some]

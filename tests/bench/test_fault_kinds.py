@@ -4,10 +4,13 @@ corpus for the same seed."""
 from __future__ import annotations
 
 import ast
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.faults.__main__ import main
 from benchmarks.faults.corpus import controls, corpus
 from benchmarks.faults.kinds import CONTROLS, KINDS
 from benchmarks.faults.kinds.base import Kind
@@ -406,3 +409,18 @@ def test_a_hundred_faults_on_a_gpu_parse() -> None:
         if kernel is not None:
             ast.parse("if 1:\n" + kernel.text.partition("'''")[0])
     assert len(controls(sources, 10, 0)) == 10
+
+
+@pytest.mark.exhaustive
+def test_faults_of_one_model_are_named(tmp_path: Path) -> None:
+    """Planted, run, judged and scored: three faults, and one change that is none."""
+    command = ["--work", str(tmp_path), "--forms", "python", "--models", "mlp", "--check"]
+    result = tmp_path / "result.json"
+    assert main([*command, "--count", "3", "--controls", "1", "--json", str(result)]) == 0
+    rows = json.loads(result.read_text())["rows"]
+    counts = Counter(row["outcome"] for row in rows)
+    assert counts == {"first": 3, "clean": 2}
+    # Nothing is asked twice.
+    kept = (tmp_path / "results.jsonl").read_bytes()
+    assert main([*command, "--count", "3", "--controls", "1"]) == 0
+    assert (tmp_path / "results.jsonl").read_bytes() == kept

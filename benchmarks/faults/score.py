@@ -25,9 +25,7 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
     if fault.harmless:
         return ALARM if answer.says_something or answer.failed else CLEAN
     beyond = [one for one in differences if one.beyond]
-    # What no launch reads is in no launch's results: an output that nothing wrote.
-    unread = bool(fault.change.order) and not fault.change.culprits
-    if not (beyond or answer.kind in _ENDED or answer.failed or unread):
+    if not (beyond or answer.kind in _ENDED or answer.failed or fault.change.outputs):
         if answer.says_something:
             return ALARM if not differences else ROUNDING
         return ROUNDING if differences else SAME

@@ -101,6 +101,14 @@ class Source:
                 found[match[1]] = found[old]
         return found
 
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """The names that the wrapper returns."""
+        found = re.findall(r"output_handles\[\d+\] = (buf\d+)", self.text)
+        for line in re.findall(r"^ +return \((.*)\)$", self.text, re.M):
+            found += re.findall(r"\bbuf\d+\b", line)
+        return frozenset(found)
+
     def statement(self, launch: Launch) -> tuple[int, int]:
         """Where the statement of a launch begins and ends, its newline included."""
         return launch.insertion_point.start, launch.insertion_point.end

@@ -18,7 +18,8 @@ class Change:
 
     `culprits` are the launches that are wrong then, by their index in the changed source, `buffers`
     what they leave wrong where no launch is (one that is missing has no index). `order` maps
-    launches of the changed source to those of the original where the two differ.
+    launches of the changed source to those of the original where the two differ. `outputs` are
+    outputs of the wrapper that are wrong although no launch wrote or read another value.
     """
 
     what: str
@@ -26,6 +27,7 @@ class Change:
     culprits: tuple[int, ...]
     buffers: tuple[str, ...] = ()
     order: tuple[int, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 class Kind(ABC):

@@ -43,7 +43,8 @@ class StaleReuse(Kind):
                 if before and after and (edit := _alias(source, arg.name, old)):
                     what = f"{arg.name} has the memory of {old}, which #{after[-1].index} reads"
                     culprits = tuple(dict.fromkeys([launch.index, *(x.index for x in after)]))
-                    yield Change(what, (edit,), culprits, (arg.name, old))
+                    outputs = tuple({old} & source.returned)
+                    yield Change(what, (edit,), culprits, (arg.name, old), outputs=outputs)
 
 
 def _named(launch: Launch, role: str) -> set[str]:
@@ -107,7 +108,8 @@ class MissingLaunch(Kind):
                     break
         what = f"#{launch.index} {launch.kernel} is not launched"
         names = tuple(sorted(_named(launch, "out")))
-        yield Change(what, tuple(edits), tuple(sorted(set(readers))), names, order)
+        outputs = () if readers else names
+        yield Change(what, tuple(edits), tuple(sorted(set(readers))), names, order, outputs)
 
 
 class ReorderedLaunches(Kind):

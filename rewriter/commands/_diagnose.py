@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
+from rewriter.commands._diagnose_examined import Right, examined
 from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
-from rewriter.commands._output import emit, from_here, progress_bar
+from rewriter.commands._output import emit, from_here
 from rewriter.commands._run import open_named
 from rewriter.commands._selection import environment_kernels, refuse_idle
-from rewriter.commands._verify import is_dump, register_operators
-from rewriter.core import json_text
+from rewriter.commands._verify import given_graphs, is_dump
+from rewriter.core import files, json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
 from rewriter.diagnosis import diagnosis_text, ruling, values_needed
-from rewriter.diagnosis.corruption import examine_corruption
-from rewriter.diagnosis.evidence import evidence_of
+from rewriter.diagnosis.expected import load_expected
 from rewriter.diagnosis.findings import Diagnosis, DiagnosisStep
-from rewriter.diagnosis.lifetimes import examine_lifetimes
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.unlaunched import examine_kernels
-from rewriter.dump import dataflow
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
-from rewriter.dump.reading import open_dump
+from rewriter.dump.reading import label, open_dump
 from rewriter.execution import program
-from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.instrumentation.editable import already_instrumented
 from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
-from rewriter.verification.types import Verification
 
 _MOST = 3  # runs, unless values do not fit into one
-_PIECES = 8  # runs for values that do not
-_SHOWN = 3  # findings with all that the launch was given
 _LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
-
-Key = tuple[str, int, int]  # a launch of a run: the run, the launch, which time it ran
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
@@ -58,19 +51,34 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     if artifact.only.probes is not None:
         hint = "Name the plain file, or `rewriter strip` it first."
         raise already_instrumented(artifact.only, hint)
+    right = _right(arguments)
     folder = _folder(arguments, artifact.path)
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
     first = runs.run(
         "values", everything, "does it end, are its numbers finite, and what does each launch do"
     )
-    return _conclude(arguments, runs, first, first, everything, artifact)
+    if arguments.against is not None and right.dump is None and first.ended.code == 0:
+        reference = ArtifactSubject(
+            arguments, arguments.against, open_named(arguments, arguments.against)
+        )
+        runs = replace(runs, subject=reference)
+        ran = runs.run("reference", everything, f"what {arguments.against} does, which is right")
+        right = replace(right, dump=ran.dump)
+    return _conclude(arguments, runs, first, first, everything, right, artifact)
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Diagnose a program, through the wrappers of its cache."""
     _program.refuse_options_of_artifacts(arguments)
     program.require(command)
+    right = _right(arguments)
+    if arguments.against is not None and right.dump is None:
+        raise RewriterError(
+            "no-reference",
+            f"--against {arguments.against}, which is no dump, of a program",
+            hint="Record the run that is right: rewriter run --probe save -d right.dump -- COMMAND",
+        )
     folder = _folder(arguments, Path("cache"))
     runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
@@ -82,16 +90,16 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if first.dump is None:
         if first.ended.code == 0:
             raise _nothing()
-        return _conclude(arguments, runs, first, None, health)
+        return _conclude(arguments, runs, first, None, health, right)
     if first.ended.code != 0:
-        return _conclude(arguments, runs, first, None, health)
+        return _conclude(arguments, runs, first, None, health, right)
     everything = _values(arguments, folder, calls=values_needed.calls(first.dump, _limit(folder)))
     verdicts = first.nonfinite
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
         why = f"{verdicts[0].label} makes NaN: does it compute what it should?"
     second = runs.run("values", everything, why)
-    return _conclude(arguments, runs, first, second, everything)
+    return _conclude(arguments, runs, first, second, everything, right)
 
 
 def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
@@ -110,7 +118,42 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
     again = known.again if known is not None else ""
     random = opened.manifest.inputs == "random"
     ran = ProbedRun(ended, dump, known is not None and known.blocking, random, 0.0, again)
-    return _report(arguments, _examined(arguments, ran, ran, select("save")), (), dump)
+    right = _right(arguments)
+    if arguments.against is not None and right.dump is None:
+        raise RewriterError(
+            "no-reference",
+            f"--against {arguments.against}, which is no dump, of a dump",
+            hint="Record the run that is right: rewriter run --probe save -d right.dump …",
+        )
+    found = examined(arguments, ran, ran, select("save"), right)
+    return _report(arguments, found, (), dump, dump)
+
+
+def _right(arguments: argparse.Namespace) -> Right:
+    """What the options say is right, read before anything is run."""
+    if arguments.output is not None:
+        files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
+    given_graphs(arguments)
+    against = arguments.against
+    if against == "eager":
+        raise RewriterError(
+            "no-reference",
+            "--against eager: what a program computes without torch.compile is in no dump, and an "
+            "artifact has no model",
+            hint="diagnose checks each call against its graph, from the same inputs, without being "
+            "asked. Outputs of the eager model go into a file: --expected FILE.pt.",
+        )
+    dump = Path(against) if against is not None and is_dump(Path(against)) else None
+    if arguments.expected is None:
+        return Right(dump=dump)
+    path = Path(arguments.expected)
+    if not path.is_file():
+        raise RewriterError(
+            "unreadable",
+            f"cannot read {path}: no such file",
+            hint="Make it with torch.save([output, …], FILE).",
+        )
+    return Right(path, load_expected(path), dump)
 
 
 def _folder(arguments: argparse.Namespace, path: Path) -> Path:
@@ -155,6 +198,7 @@ def _conclude(
     first: ProbedRun,
     values: ProbedRun | None,
     selection: Selection,
+    right: Right,
     artifact: Artifact | None = None,
 ) -> int:
     """Run what else is needed, and print what came of all runs."""
@@ -168,107 +212,61 @@ def _conclude(
         waited = runs.run("crash", waiting, why, blocking=True)
         if waited.ended.code != 0:
             first = waited
-    examined = _examined(arguments, first, values, selection, artifact)
-    return _report(arguments, examined, runs.done, runs.folder)
-
-
-def _examined(
-    arguments: argparse.Namespace,
-    first: ProbedRun,
-    values: ProbedRun | None,
-    selection: Selection,
-    artifact: Artifact | None = None,
-) -> Iterator[Examined]:
-    """All that is looked into."""
-    crashes = first.crashes
-    yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
-    verification = None
-    if values is not None and values.dump is not None and open_dump(values.dump).runs:
-        verification = _verify(arguments, values.dump)
-    if first.dump is not None:
-        verdicts = first.nonfinite
-        yield ruling.of_nonfinite(
-            verdicts,
-            verification,
-            launches=values_needed.launches(first.dump),
-            is_random=first.is_random,
-            following=first.following(verdicts, selection),
-        )
-    dump = first.dump if values is None or values.dump is None else values.dump
-    yield from _structure(dump, artifact)
-    if verification is not None and dump is not None:
-        yield examine_corruption(open_dump(dump))
-        ended = first.ended.code == 0  # of what was cut short, nothing is suspect but that
-        yield ruling.of_verification(verification, _evidence(dump, verification), whole=ended)
-
-
-def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examined]:
-    """What the texts of the wrappers say, of those that were called, or else of the artifact's."""
-    runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
-    known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
-    if not known and artifact is not None:
-        for wrapper in artifact.wrappers:
-            yield (lifetimes := examine_lifetimes(wrapper))
-            yield examine_kernels(wrapper, readers=_readers(lifetimes))
-    for wrapper, run in known:
-        empty = {
-            dataflow.variable(row.arg)
-            for step in run.steps
-            for row in dataflow.tensors(run.rows(step))
-            if not row.size
-        }
-        lines = run.names.lines
-        yield (lifetimes := examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines))
-        yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
-
-
-def _readers(examined: Examined) -> tuple[int, ...]:
-    return tuple(one.launch for one in examined.findings if one.launch is not None)
-
-
-def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:
-    """What the first launches that differ were given, and what they left."""
-    opened = open_dump(dump)
-    runs = {run.name: run for run in opened.runs}
-    differing = [one for one in verification.checks if one.outcome == "differs"]
-    return {
-        (one.run, one.launch, one.iteration): evidence_of(
-            opened, runs[one.run], one.launch, one.iteration
-        )
-        for one in differing[:_SHOWN]
-    }
-
-
-def _verify(arguments: argparse.Namespace, dump: Path) -> Verification | None:
-    from rewriter.verification.verify import verify
-
-    if not any(run.saves for run in open_dump(dump).runs):
-        return None
-    register_operators(getattr(arguments, "imports", ()))
-    message("checking each launch against what it claims to compute")
-    with progress_bar() as bar:
-        return verify(dump, progress=None if bar is None else lambda a, b: bar(a, b))
+    found = examined(arguments, first, values, selection, right, artifact)
+    dump = first.dump if values is None else values.dump
+    return _report(arguments, found, runs.done, runs.folder, dump)
 
 
 def _report(
     arguments: argparse.Namespace,
-    examined: Iterator[Examined],
+    found: Iterator[Examined],
     steps: Sequence[DiagnosisStep],
     folder: Path,
+    dump: Path | None,
 ) -> int:
     from rewriter.commands._documents.diagnose import diagnose_document
 
-    diagnosis: Diagnosis = ruling.rule(examined, steps=steps)
+    order = [] if dump is None else [run.name for run in open_dump(dump).runs]
+    diagnosis = ruling.rule(found, order=order, steps=steps)
+    diagnosis = replace(diagnosis, next=_next(diagnosis, dump))
     document = diagnose_document(str(folder), diagnosis)
     if steps:
         encoded = json_text.encode(as_json(document), indent=1)
         (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
+    if arguments.output is not None and dump is not None:
+        _write_page(arguments, dump)
     if arguments.json:
         emit(document)
     else:
         _show(diagnosis)
         message(f"dumps: {from_here(folder)}")
     return DIFFERS if diagnosis.findings else OK
+
+
+def _next(diagnosis: Diagnosis, dump: Path | None) -> str:
+    """The command that cuts the launch out that is wrong."""
+    finding = diagnosis.finding
+    if dump is None or finding is None or finding.launch is None:
+        return ""
+    if finding.kind not in ("wrong", "differs"):
+        return ""
+    launch = label(finding.launch, finding.iteration).removeprefix("#")
+    run = f" --run {finding.run}" if finding.run != "rank0/run0" else ""
+    return f"rewriter repro {shlex.quote(str(from_here(dump)))} --launch {launch}{run} -o repro"
+
+
+def _write_page(arguments: argparse.Namespace, dump: Path) -> None:
+    from rewriter.dump.where import where
+    from rewriter.report import model, sources
+    from rewriter.report.histogram import histogram
+    from rewriter.report.page import page
+
+    report = model.report(
+        open_dump(dump), sources=sources.of_dump(), histogram=histogram, where=where
+    )
+    text = page(report, command=arguments.command_line).encode()
+    files.write(Path(arguments.output), text, overwrite=arguments.overwrite)
+    message(f"report: {arguments.output} ({len(text) / 1e6:.1f} MB)")
 
 
 def _show(diagnosis: Diagnosis) -> None:

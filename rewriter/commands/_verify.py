@@ -131,7 +131,7 @@ def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     from rewriter.verification.references import Reference
     from rewriter.verification.verify import verify
 
-    graphs = _graphs(arguments)
+    graphs = given_graphs(arguments)
     register_operators(getattr(arguments, "imports", ()))
     references = [Reference.read(one) for one in arguments.references]
     with progress_bar() as bar:
@@ -149,7 +149,7 @@ def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
     return DIFFERS if verification.finding is not None else code
 
 
-def _graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
+def given_graphs(arguments: argparse.Namespace) -> GivenGraphs | None:
     from rewriter.verification.given_graphs import GivenGraphs
 
     return GivenGraphs(Path(arguments.graph)) if arguments.graph else None

@@ -17,6 +17,22 @@ def add(parser: Parser) -> None:
         nargs="+",
         help="a wrapper or a package, a dump with saved values, or after -- a program",
     )
+    reference = parser.group("what is right")
+    reference.add_argument(
+        "--expected",
+        metavar="FILE.pt",
+        help="the outputs as they should be: a tensor, or a list of tensors, saved by torch.save",
+    )
+    reference.add_argument(
+        "--against",
+        metavar="ARTIFACT|DUMP",
+        help="an artifact that is right, or the dump of a run that was right",
+    )
+    reference.add_argument(
+        "--graph",
+        metavar="PATH",
+        help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
+    )
     _options.add_run_options(parser, programs=True)
     _options.add_program_options(parser, artifacts=True)
     group = parser.group("probes")
@@ -31,13 +47,17 @@ def add(parser: Parser) -> None:
         help="values of one run, such as 10G; what is more takes further runs (default: 4G, or "
         "half of what is free)",
     )
+    parser.group("output").add_argument(
+        "-o", "--output", metavar="FILE.html", help="write the report of the run, too"
+    )
     parser.add_examples(
         ("something is wrong with a program", "rewriter diagnose -- python train.py"),
         (
-            "a package, and the inputs that it is wrong for",
-            "rewriter diagnose model.pt2 --args inputs.pt",
+            "a package, the inputs that it is wrong for, and the outputs that are right",
+            "rewriter diagnose model.pt2 --args inputs.pt --expected outputs.pt",
         ),
         ("it hangs", "rewriter diagnose --timeout 120 -- python train.py"),
+        ("against a wrapper that is right", "rewriter diagnose new.py --against old.py"),
     )
     parser.set_defaults(act=act)
 

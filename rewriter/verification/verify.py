@@ -106,7 +106,7 @@ class _Call:
         tensors = {row.arg: row for row in rows if isinstance(row, TensorRow)}
         if not any(name in graph.types for name in tensors):
             return {}
-        located, sizes = self._wrapper.located, _sizes(graph, rows)
+        located, sizes = self._wrapper.located, graph_sizes(graph, rows)
         entry = located.entries[0]
         launches = list(self._launches.values())
         claims = held_values(launches, entry, graph)
@@ -294,7 +294,7 @@ def _partly(unknown: list[str]) -> str:
     return f"not of {', '.join(unknown)}: no node of the graph" if unknown else ""
 
 
-def _sizes(graph: FxGraph, rows: list[TensorRow | ScalarRow]) -> dict[str, int]:
+def graph_sizes(graph: FxGraph, rows: list[TensorRow | ScalarRow]) -> dict[str, int]:
     """The sizes that a graph has names for, by what the call was given."""
     by_name = {row.arg: row for row in rows}
     sizes: dict[str, int] = {}

@@ -1,0 +1,178 @@
+"""What is looked into by `rewriter diagnose`, once the runs are done."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewriter.artifact.types import Artifact
+from rewriter.commands._diagnose_runs import ProbedRun
+from rewriter.commands._output import progress_bar
+from rewriter.commands._verify import given_graphs, register_operators
+from rewriter.core.terminal import message
+from rewriter.diagnosis import ruling, values_needed
+from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.diagnosis.evidence import evidence_of
+from rewriter.diagnosis.expected import ComparedCall, compare_outputs
+from rewriter.diagnosis.lifetimes import examine_lifetimes
+from rewriter.diagnosis.outputs import of_calls
+from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.unlaunched import examine_kernels
+from rewriter.dump import dataflow
+from rewriter.dump.reading import open_dump
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.instrumentation.types import Selection
+from rewriter.verification.types import Verification
+
+if TYPE_CHECKING:
+    import torch
+
+_SHOWN = 3  # findings with all that the launch was given
+
+Key = tuple[str, int, int]  # a launch of a run: the run, the launch, which time it ran
+
+
+@dataclass(frozen=True)
+class Right:
+    """What is known to be right: the outputs of a file, and the dump of a run."""
+
+    path: Path | None = None
+    outputs: Sequence[torch.Tensor | None] = ()
+    dump: Path | None = None
+
+
+def examined(
+    arguments: argparse.Namespace,
+    first: ProbedRun,
+    values: ProbedRun | None,
+    selection: Selection,
+    right: Right,
+    artifact: Artifact | None = None,
+) -> Iterator[Examined]:
+    """All that is looked into. `first` is the run that decides, `values` the one with all values,
+    which may be the same."""
+    crashes = first.crashes
+    yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
+    dump = first.dump if values is None or values.dump is None else values.dump
+    compared = None
+    if right.path is not None and dump is not None and first.ended.code == 0:
+        compared = compare_outputs(open_dump(dump), right.outputs, right.path)
+        yield compared.examined()
+        if not compared.wrong and not first.nonfinite:
+            return  # they are right: nothing else is asked
+    if right.dump is not None and dump is not None:
+        yield _against(dump, right.dump)
+    verification = None
+    if values is not None and values.dump is not None and open_dump(values.dump).runs:
+        verification = _verify(arguments, values.dump)
+    if first.dump is not None:
+        verdicts = first.nonfinite
+        yield ruling.of_nonfinite(
+            verdicts,
+            verification,
+            launches=values_needed.launches(first.dump),
+            is_random=first.is_random,
+            following=first.following(verdicts, selection),
+        )
+    found = list(_structure(dump, artifact))
+    if verification is not None and dump is not None:
+        found += _values(arguments, dump, verification, whole=first.ended.code == 0)
+    yield from (one if compared is None else feeding(one, compared) for one in found)
+
+
+def _values(
+    arguments: argparse.Namespace, dump: Path, verification: Verification, *, whole: bool
+) -> Iterator[Examined]:
+    """What the recorded values say. Of a run that was cut short, which is not `whole`, nothing is
+    suspect but that."""
+    yield examine_corruption(open_dump(dump))
+    if verification.finding is None and whole:
+        from rewriter.verification.end_to_end import check_outputs
+
+        yield of_calls(check_outputs(dump, verification.checks, given_graphs(arguments)))
+    yield ruling.of_verification(verification, _evidence(dump, verification), whole=whole)
+
+
+def _against(dump: Path, reference: Path) -> Examined:
+    from rewriter.comparison.dumps.compare import compare
+    from rewriter.diagnosis.reference import of_comparison
+
+    message("comparing with the run that is right")
+    with progress_bar() as bar:
+        comparison = compare(dump, reference, progress=bar)
+    return of_comparison(comparison, open_dump(dump).runs[0].artifact)
+
+
+def feeding(one: Examined, compared: ComparedCall) -> Examined:
+    """Without the launches that cannot have made an output wrong: they do not reach it."""
+    feeds = compared.feeding
+    if feeds is None:
+        return one
+
+    def reaches(run: str, launch: int | None, iteration: int) -> bool:
+        return run != compared.run.name or launch is None or (launch, iteration) in feeds
+
+    # What is missing has no results.
+    kept = [x for x in one.findings if x.kind != "wrong" or reaches(x.run, x.launch, x.iteration)]
+    dropped = [
+        f"{x.headline}: it does not reach an output that is wrong"
+        for x in one.findings
+        if x not in kept
+    ]
+    suspects = tuple(replace(x, feeds=reaches(x.run, x.launch, x.iteration)) for x in one.suspects)
+    return replace(one, findings=tuple(kept), suspects=suspects, notes=(*one.notes, *dropped))
+
+
+def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examined]:
+    """What the texts of the wrappers say, of those that were called, or else of the artifact's."""
+    runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
+    known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
+    if not known and artifact is not None:
+        for wrapper in artifact.wrappers:
+            yield (lifetimes := examine_lifetimes(wrapper))
+            yield examine_kernels(wrapper, readers=_readers(lifetimes))
+    for wrapper, run in known:
+        empty = {
+            dataflow.variable(row.arg)
+            for step in run.steps
+            for row in dataflow.tensors(run.rows(step))
+            if not row.size
+        }
+        lines = run.names.lines
+        yield (lifetimes := examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines))
+        yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
+
+
+def _readers(examined: Examined) -> tuple[int, ...]:
+    return tuple(one.launch for one in examined.findings if one.launch is not None)
+
+
+def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str, ...]]:
+    """What the first launches that differ were given, and what they left."""
+    opened = open_dump(dump)
+    runs = {run.name: run for run in opened.runs}
+    differing = [one for one in verification.checks if one.outcome == "differs"]
+    return {
+        (one.run, one.launch, one.iteration): evidence_of(
+            opened, runs[one.run], one.launch, one.iteration
+        )
+        for one in differing[:_SHOWN]
+    }
+
+
+def _verify(arguments: argparse.Namespace, dump: Path) -> Verification | None:
+    from rewriter.verification.verify import verify
+
+    if not any(run.saves for run in open_dump(dump).runs):
+        return None
+    register_operators(getattr(arguments, "imports", ()))
+    message("checking each launch against what it claims to compute")
+    with progress_bar() as bar:
+        return verify(
+            dump,
+            graphs=given_graphs(arguments),
+            progress=None if bar is None else lambda done, total: bar(done, total),
+        )

@@ -1,0 +1,205 @@
+"""The outputs of a run against those that a person says are right, and the launches that feed what
+is wrong.
+
+The file is what `torch.save` wrote of a tensor, or of a list of them: the outputs of the call, in
+their order. `None` in the list stands for one that is not compared. A list may be shorter than what
+the call returns, as a forward also returns what its backward needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewriter.comparison.dumps.tolerance import default
+from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
+from rewriter.dump import dataflow, saved
+from rewriter.dump.dataflow import FlowNode, ValueOrigin
+from rewriter.dump.reading import Dump, RunDump
+from rewriter.dump.rows import TensorRow
+from rewriter.runtime.text import short_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+_LISTED = 4
+
+
+@dataclass(frozen=True)
+class ComparedOutput:
+    """One output: its label, such as `0: buf14`, how many elements are wrong, and the worst."""
+
+    label: str
+    wrong: int
+    numel: int
+    line: str
+
+
+@dataclass(frozen=True)
+class ComparedCall:
+    """The outputs of one call. `feeding` are the steps, by launch and iteration, whose results
+    reach one that is wrong; `None` where the flow of values is not known in full."""
+
+    run: RunDump
+    outputs: tuple[ComparedOutput, ...]
+    feeding: frozenset[tuple[int, int]] | None = None
+
+    @property
+    def wrong(self) -> tuple[ComparedOutput, ...]:
+        return tuple(one for one in self.outputs if one.wrong)
+
+    def examined(self) -> Examined:
+        """What it comes to."""
+        compared = counted(len(self.outputs), "output")
+        if not self.wrong:
+            what = f"wrong outputs: {compared} of {self.run.name} agree with what is expected"
+            return Examined(ruled_out=what)
+        names = ", ".join(one.label for one in self.wrong[:_LISTED])
+        finding = Finding(
+            "outputs",
+            f"{len(self.wrong)} of {compared} ({names}) are not as expected",
+            "shown by the outputs that are right",
+            artifact=self.run.artifact,
+            run=self.run.name,
+            text=tuple(one.line for one in self.wrong[:_LISTED]),
+            whole=True,
+        )
+        return Examined((finding,))
+
+
+def load_expected(path: Path) -> list[torch.Tensor | None]:
+    """The outputs that are right. Raises `RewriterError` where the file holds something else."""
+    import torch
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # A damaged file makes an unpickler raise anything.
+        raise _bad(path, "torch.load cannot read it") from error
+    values = [loaded] if isinstance(loaded, torch.Tensor) else loaded
+    if not isinstance(values, (list, tuple)) or not all(
+        one is None or isinstance(one, torch.Tensor) for one in values
+    ):
+        raise _bad(path, f"it holds {type(loaded).__name__}")
+    if not any(one is not None for one in values):
+        raise _bad(path, "it holds no tensor")
+    return list(values)
+
+
+def compare_outputs(
+    dump: Dump, expected: Sequence[torch.Tensor | None], path: Path
+) -> ComparedCall:
+    """The first call whose outputs have the sizes of those that are right, compared with them.
+
+    Raises `RewriterError` where no call has them.
+    """
+    seen = []
+    for run in sorted(dump.runs, key=lambda run: (run.number, run.rank)):
+        nodes = dataflow.trace(run)
+        last = nodes[-1] if nodes else None
+        if last is None or last.place.kernel != dataflow.OUTPUTS:
+            continue
+        sizes = [one.size if isinstance(one, TensorRow) else None for one in last.returned]
+        seen.append(f"{run.name}: {', '.join(map(_words, last.returned))}")
+        if len(sizes) >= len(expected) and all(
+            want is None or have is None or want.numel() == have
+            for want, have in zip(expected, sizes, strict=False)
+        ):
+            outputs = tuple(_compared(run, last, expected))
+            if outputs:
+                wrong = [one.label for one in outputs if one.wrong]
+                return ComparedCall(run, outputs, _feeding(nodes, last, wrong))
+    shapes = ", ".join("-" if one is None else str(list(one.shape)) for one in expected)
+    raise RewriterError(
+        "bad-expected",
+        f"{path}: no recorded call returns tensors of the sizes {shapes}; there are "
+        f"{'; '.join(seen[:_LISTED]) or 'none'}",
+        hint="Save the outputs of the call in their order, and None for one that is not to be "
+        "compared: torch.save([output, None], FILE).",
+    )
+
+
+def _words(row: object) -> str:
+    return f"{row.arg} {list(row.shape)}" if isinstance(row, TensorRow) else "no tensor"
+
+
+def _compared(
+    run: RunDump, last: FlowNode, expected: Sequence[torch.Tensor | None]
+) -> Iterator[ComparedOutput]:
+    for want, row in zip(expected, last.returned, strict=False):
+        if want is None or not isinstance(row, TensorRow) or not row.file:
+            continue
+        if not saved.is_file_of(run.path, run.path / row.file):
+            continue
+        got = saved.load(run.path / row.file)
+        if not saved.mismatch(got, short_dtype(row.dtype), row.shape):
+            yield _compare(row, got, want)
+
+
+def _compare(row: TensorRow, got: torch.Tensor, want: torch.Tensor) -> ComparedOutput:
+    """Element by element, with the looser tolerance of the two types."""
+    import torch
+
+    names = tuple(str(one.dtype).removeprefix("torch.") for one in (got, want))
+    allowed = default(*names)
+    shape = tuple(want.shape)
+    a, b = (_wide(one.detach().reshape(shape)) for one in (got, want))
+    error = (a - b).abs()
+    same = (a == b) | (a.isnan() & b.isnan()) | (error <= allowed.atol + allowed.rtol * b.abs())
+    wrong = int((~same).sum())
+    if not wrong:
+        return ComparedOutput(row.arg, 0, want.numel(), "")
+    worst = torch.where(same, -1.0, error.nan_to_num(torch.inf, torch.inf)).reshape(-1).argmax()
+    at = [int(x) for x in torch.unravel_index(worst, shape)]
+    place = f"[{', '.join(map(str, at))}]" if at else ""
+    line = (
+        f"{row.arg.partition(': ')[2]}{place}  expected {_number(b, worst)}, got "
+        f"{_number(a, worst)}: {wrong:,} of {want.numel():,} elements differ "
+        f"(rtol {allowed.rtol:g}, atol {allowed.atol:g} allowed)"
+    )
+    return ComparedOutput(row.arg, wrong, want.numel(), line)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _number(tensor: torch.Tensor, flat: torch.Tensor) -> str:
+    value = tensor.reshape(-1)[int(flat)].item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _feeding(
+    nodes: Sequence[FlowNode], last: FlowNode, labels: Sequence[str]
+) -> frozenset[tuple[int, int]] | None:
+    """The launches whose results reach these outputs, by the flow of values."""
+    waiting: list[ValueOrigin] = [x for label in labels for x in last.given.get(label, ())]
+    if not all(last.given.get(label) for label in labels):
+        return None
+    steps: set[int] = set()
+    while waiting:
+        step = waiting.pop().step
+        if step in steps:
+            continue
+        steps.add(step)
+        node = nodes[step]
+        if node.step.launch is not None and not all(node.given.values()):
+            return None  # nobody knows who wrote what it was given
+        waiting += node.origins
+    launches = (nodes[step].step for step in steps)
+    return frozenset((one.launch, one.iteration) for one in launches if one.launch is not None)
+
+
+def _bad(path: Path, why: str) -> RewriterError:
+    return RewriterError(
+        "bad-expected",
+        f"{path}: expected a tensor, or a list of tensors: {why}",
+        hint="Make it with torch.save([output, …], FILE), the outputs of the call in their order.",
+    )

@@ -1,0 +1,72 @@
+"""Outputs that are wrong: against those that a person says are right, and against the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
+from rewriter.verification.end_to_end import CallCheck, OutputCheck
+
+_LISTED = 4
+
+
+def of_calls(calls: Sequence[CallCheck]) -> Examined:
+    """What calls returned, against their graphs as a whole."""
+    findings = [one for call in calls if call.wrong for one in _findings(call)]
+    if findings:
+        return Examined(tuple(findings))
+    checked = [call for call in calls if call.outputs]
+    number = sum(len(call.outputs) for call in checked)
+    if not number:
+        return Examined()
+    return Examined(
+        ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
+        "are what the whole graph gives from the inputs of the call"
+    )
+
+
+def _findings(call: CallCheck) -> list[Finding]:
+    names = ", ".join(one.name or str(one.position) for one in call.wrong[:_LISTED])
+    outputs = Finding(
+        "outputs",
+        f"what the call returns ({names}) is not what its graph gives from the same inputs, though "
+        "no launch that was checked computes anything else than it claims",
+        "shown by the whole graph, from the inputs of the call",
+        artifact=call.artifact,
+        run=call.run,
+        text=tuple(line for one in call.wrong[:_LISTED] for line in _lines(one)),
+        whole=True,
+    )
+    first = call.first
+    if first is None or call.of is None:
+        return [outputs]
+    node = call.of.claim.partition(" = ")[0]
+    launch = Finding(
+        "wrong",
+        f"leaves {call.of.name}, which should be {node} of the graph and is not, by what that is "
+        "from the inputs of the call",
+        "shown by the whole graph",
+        "likely",
+        call.artifact,
+        call.run,
+        first.launch,
+        first.iteration,
+        first.kernel,
+        first.line,
+        first.lines,
+        tuple(_lines(call.of)),
+    )
+    return [launch, outputs]
+
+
+def _lines(output: OutputCheck) -> list[str]:
+    comparison = output.comparison
+    place = f"[{', '.join(map(str, comparison.at))}]" if comparison.at else ""
+    return [
+        f"{output.name}{place}  expected {comparison.expected:.9g}, got {comparison.got:.9g}: "
+        f"{comparison.wrong:,} of {counted(comparison.numel, 'element', grouped=True)} differ",
+        f"      {comparison.error:.3g} off; {comparison.allowed:.3g} allowed ({comparison.why})",
+        f"      it should be {output.claim}",
+    ]

@@ -1,0 +1,59 @@
+"""A run against one that is right: the first launch at which the two part."""
+
+from __future__ import annotations
+
+from rewriter.comparison.dumps import describe
+from rewriter.comparison.dumps.types import Comparison, LaunchComparison
+from rewriter.core.text import counted
+from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verdict_text import model_lines
+
+
+def of_comparison(comparison: Comparison, artifact: str) -> Examined:
+    """What a comparison with a reference comes to."""
+    if comparison.equal:
+        counts = describe.count(comparison)
+        return Examined(
+            ruled_out=f"a difference from the reference: {counted(counts.matched, 'launch')} "
+            "compared, all equal within rounding"
+        )
+    culprits = comparison.culprits
+    if not culprits:
+        finding = Finding(
+            "outputs", f"the run and the reference differ: {describe.verdict(comparison)}",
+            "shown by the reference", "likely", artifact, whole=True,
+        )  # fmt: skip
+        return Examined((finding,))
+    return Examined(tuple(_finding(one, artifact) for one in culprits))
+
+
+def _finding(launch: LaunchComparison, artifact: str) -> Finding:
+    place = launch.place
+    text = [f"at {line}" for line in model_lines(place.lines)]
+    text += launch.reasons
+    for tensor in launch.results:
+        metrics = tensor.metrics
+        if metrics is not None and not metrics.identical:
+            worst = metrics.max_abs
+            most = f"max abs {worst.error:.4g} at {list(worst.index)}, " if worst else ""
+            text.append(
+                f"{tensor.name}: {most}{metrics.mismatched:,} of {metrics.numel:,} elements differ"
+            )
+    return Finding(
+        "inputs" if place.launch is None else "differs",
+        "is where the run parts from the reference: its inputs agree, its results do not"
+        if place.launch is not None
+        else "the inputs of the call differ from those of the reference",
+        "shown by the reference",
+        "shown",
+        artifact,
+        place.run,
+        place.launch,
+        place.iteration,
+        place.kernel,
+        place.line,
+        place.lines,
+        tuple(text),
+        whole=place.launch is None,
+    )

@@ -1,0 +1,195 @@
+"""The outputs of a call against the whole graph, evaluated from the inputs of the call.
+
+Each launch may compute what it claims, and the outputs be wrong for all that: a launch is missing,
+or is given another value than it should be. So the graph is evaluated once as a whole, in float64,
+with the bound of its rounding, and compared with what the call returned. Where that differs, the
+first launch is looked for whose results are not the nodes that they claim to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
+from rewriter.dump import dataflow, graphs
+from rewriter.dump.reading import RunDump, RunStep, open_dump
+from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.verification import received
+from rewriter.verification.bounded import Bounded, UncheckedError, exact
+from rewriter.verification.evaluate import Evaluator, TensorType, tensor_type
+from rewriter.verification.given_graphs import GivenGraphs
+from rewriter.verification.judge import compare
+from rewriter.verification.types import Comparison, LaunchCheck
+from rewriter.verification.verify import graph_sizes
+
+_MOST = 1 << 27  # elements of all nodes of a graph
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output of a call, by its place among them: the variable, the node that it is, and how it
+    differs from that."""
+
+    position: int
+    name: str
+    claim: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class CallCheck:
+    """The outputs of one call. `reason` says why they were not checked, or not all. `first` is the
+    first launch whose result is not the node that it claims to be, with the result."""
+
+    run: str
+    artifact: str
+    outputs: tuple[OutputCheck, ...]
+    reason: str = ""
+    first: LaunchCheck | None = None
+    of: OutputCheck | None = None
+
+    @property
+    def wrong(self) -> tuple[OutputCheck, ...]:
+        return tuple(one for one in self.outputs if not one.comparison.agrees)
+
+
+def check_outputs(
+    dump: Path, checks: Sequence[LaunchCheck] = (), given: GivenGraphs | None = None
+) -> tuple[CallCheck, ...]:
+    """What each call returned, against the graph as a whole; `checks` are those of the launches,
+    `given` the graphs of wrappers of which the dump has none."""
+    return tuple(_check(run, checks, given) for run in open_dump(dump).runs)
+
+
+def _check(run: RunDump, checks: Sequence[LaunchCheck], given: GivenGraphs | None) -> CallCheck:
+    text = graphs.read(run.path.parent.parent, run.sha256)
+    wrapper = wrapper_of(run)
+    if given is not None and wrapper is not None and not text:
+        text = given.of(wrapper.plain.data)
+    graph = parse(text) if text else None
+    if graph is None:
+        return CallCheck(run.name, run.artifact, (), "its graph is not known")
+    graph = inlined(graph, subgraphs(text))
+    rows = [row for row in run.inputs if isinstance(row, (TensorRow, ScalarRow))]
+    sizes = graph_sizes(graph, rows)
+    if _elements(graph, sizes) > _MOST:
+        return CallCheck(run.name, run.artifact, (), "its graph is too large to be evaluated whole")
+    try:
+        known: dict[str, Bounded] = {
+            row.arg: exact(received.load(run, row))
+            for row in rows
+            if isinstance(row, TensorRow) and row.arg in graph.types
+        }
+    except UncheckedError as error:
+        return CallCheck(run.name, run.artifact, (), str(error))
+    evaluator = Evaluator(graph, known, sizes)
+    outputs, reason = _outputs(run, graph, evaluator)
+    found = CallCheck(run.name, run.artifact, tuple(outputs), reason)
+    if not found.wrong:
+        return found
+    first, of = _first(run, graph, evaluator, checks)
+    return CallCheck(run.name, run.artifact, tuple(outputs), reason, first, of)
+
+
+def _elements(graph: FxGraph, sizes: Mapping[str, int]) -> int:
+    kinds = (tensor_type(node.type, sizes) for node in graph.nodes.values() if node.type)
+    return sum(kind.numel or 0 for kind in kinds if kind is not None)
+
+
+def _outputs(run: RunDump, graph: FxGraph, evaluator: Evaluator) -> tuple[list[OutputCheck], str]:
+    last = dataflow.trace(run)[-1]
+    if last.place.kernel != dataflow.OUTPUTS or len(last.returned) != len(graph.outputs):
+        return [], "what it returned was not recorded"
+    found, reasons = [], []
+    for position, (row, node) in enumerate(zip(last.returned, graph.outputs, strict=True)):
+        if not isinstance(row, TensorRow) or node not in graph.nodes:
+            continue
+        try:
+            comparison = _compared(run, row, node, evaluator)
+        except UncheckedError as error:
+            reasons.append(str(error))
+            continue
+        call = graph.nodes[node].call
+        name = row.arg.partition(": ")[2]
+        found.append(OutputCheck(position, name, f"{node} = {call}" if call else node, comparison))
+    return found, next(iter(reasons), "")
+
+
+def _compared(run: RunDump, row: TensorRow, node: str, evaluator: Evaluator) -> Comparison:
+    """A recorded value against a node, in whichever order its elements lie."""
+    expected = evaluator.value(node)
+    if not isinstance(expected, Bounded):
+        raise UncheckedError(f"{node} is no tensor")
+    kind = evaluator.type_of(node)
+    shape = tuple(expected.value.shape)
+    stride = kind.stride if kind is not None else tuple(expected.value.stride())
+    got = received.load(run, row)
+    ways = received.layouts(got, row, TensorType(expected.dtype, shape, stride), viewed=True)
+    compared = [compare(way.reshape(shape), expected) for way in ways]
+    return next((one for one in compared if one.agrees), compared[0])
+
+
+def _first(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, checks: Sequence[LaunchCheck]
+) -> tuple[LaunchCheck | None, OutputCheck | None]:
+    """The first launch that left something else than the node that it was taken for."""
+    steps = {(step.launch, step.iteration): step for step in run.steps}
+    for check in checks:
+        step = steps.get((check.launch, check.iteration))
+        if check.run != run.name or step is None or check.route not in ("graph", "fragment"):
+            continue
+        written = received.written(run.rows(step))
+        for checked in check.results:
+            node = checked.claim.partition(" = ")[0]
+            row = written.get(checked.arg)
+            if row is None or node not in graph.nodes:
+                continue
+            try:
+                comparison = _compared(run, row, node, evaluator)
+            except (UncheckedError, RuntimeError):
+                continue
+            if comparison.agrees:
+                continue
+            wrong = _received(run, graph, evaluator, step, node)
+            if wrong is not None:
+                by, output = wrong
+                for other in checks:
+                    if (other.run, other.launch, other.iteration) == (run.name, *by):
+                        return other, output
+            return check, OutputCheck(-1, checked.arg, checked.claim, comparison)
+    return None, None
+
+
+def _received(
+    run: RunDump, graph: FxGraph, evaluator: Evaluator, step: RunStep, node: str
+) -> tuple[tuple[int, int], OutputCheck] | None:
+    """Of what a launch reads for a node, that which is not the node that it should be, and the
+    launch, and which time it ran, that wrote it."""
+    flow = dataflow.Flow(run)
+    given = received.given(run.rows(step))
+    missing = {graph.base(name) for name in graph.nodes[node].reads} & graph.nodes.keys()
+    wrong: list[tuple[TensorRow, str, Comparison]] = []
+    for row in given.values():
+        compared = []
+        for name in sorted(missing):
+            try:
+                compared.append((name, _compared(run, row, name, evaluator)))
+            except (UncheckedError, RuntimeError):
+                continue
+        agreeing = [name for name, one in compared if one.agrees]
+        missing -= set(agreeing)
+        if not agreeing and compared:
+            wrong.append((row, *compared[0]))
+    for row, name, comparison in wrong:
+        sources = flow.nodes[step.position].given.get(row.arg, ())
+        if name not in missing or len(sources) != 1:
+            continue
+        maker = flow.nodes[sources[0].step].step
+        if maker.launch is not None:
+            call = graph.nodes[name].call
+            output = OutputCheck(-1, row.arg, f"{name} = {call}" if call else name, comparison)
+            return (maker.launch, maker.iteration), output
+    return None

@@ -1,0 +1,103 @@
+"""Outputs against those that are right, and the launches that feed what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dumps
+from rewriter.core.errors import RewriterError
+from rewriter.diagnosis.expected import compare_outputs, load_expected
+from rewriter.dump.reading import Dump, open_dump
+
+RIGHT = [torch.arange(32.0).reshape(4, 8), torch.ones(4, 8)]
+
+
+def _dump(tmp_path: Path) -> Dump:
+    """x -> #0 buf0 -> #1 buf1, which is returned; x -> #2 buf2, which is returned, too."""
+    value, facts = dumps.value, {"kind": "cpp", "scope": "call"}
+    files = {"buf1": "a.pt", "buf2": "b.pt"}
+    x = value("x", mean=5.0)
+    launches = [
+        dumps.launch(0, "cpp_a", [x], [value("buf0", "out", 1.0)], **facts),
+        dumps.launch(
+            1, "cpp_b", [value("buf0", mean=1.0)], [value("buf1", "out", 2.0, file="a.pt")], **facts
+        ),
+        dumps.launch(2, "cpp_c", [x], [value("buf2", "out", 3.0, file="b.pt")], **facts),
+    ]
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[x])
+    run = dump / "rank0" / "run0"
+    for tensor, name in zip(RIGHT, files.values(), strict=True):
+        torch.save(tensor, run / name)
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "outputs": {"call": ["buf1", "buf2"]}}))
+    return open_dump(dump)
+
+
+def _compared(tmp_path: Path, expected: list[Any]) -> Any:
+    return compare_outputs(_dump(tmp_path), expected, Path("right.pt"))
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        pytest.param(RIGHT, id="all"),
+        pytest.param(RIGHT[:1], id="the-first"),
+        pytest.param([None, RIGHT[1]], id="the-second"),
+        pytest.param([RIGHT[0] * (1 + 1e-7), RIGHT[1].half()], id="within-rounding"),
+        pytest.param([RIGHT[0].reshape(2, 16)], id="another-shape"),
+    ],
+)
+def test_outputs_that_agree_are_ruled_out(expected: list[Any], tmp_path: Path) -> None:
+    found = _compared(tmp_path, expected).examined()
+    assert found.findings == ()
+    assert "agree with what is expected" in found.ruled_out
+
+
+def test_the_launches_that_reach_a_wrong_output_are_known(tmp_path: Path) -> None:
+    wrong = RIGHT[0].clone()
+    wrong[3, 5] = -1.0
+    compared = _compared(tmp_path, [wrong, RIGHT[1]])
+    assert compared.feeding == {(0, 0), (1, 0)}
+    (finding,) = compared.examined().findings
+    assert (finding.kind, finding.launch) == ("outputs", None)
+    assert finding.headline.startswith("1 of 2 outputs (0: buf1) are not as expected")
+    assert finding.text[0].startswith("buf1[3, 5]  expected -1, got 29: 1 of 32 elements differ")
+    other = compare_outputs(_dump(tmp_path / "2"), [None, RIGHT[1] + 1], Path("right.pt"))
+    assert other.feeding == {(2, 0)}
+
+
+def test_of_no_call_with_these_sizes_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    with pytest.raises(RewriterError, match=r"sizes \[3\]; there are rank0/run0: 0: buf1 \[4, 8\]"):
+        _compared(tmp_path, [torch.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"no zip", "torch.load cannot read it"),
+        ({"a": torch.ones(2)}, "it holds dict"),
+        ([torch.ones(2), 3], "it holds list"),
+        ([None], "it holds no tensor"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(content: Any, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "right.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    with pytest.raises(RewriterError, match=problem) as error:
+        load_expected(path)
+    assert error.value.slug == "bad-expected"
+
+
+def test_one_tensor_is_a_list_of_one(tmp_path: Path) -> None:
+    torch.save(RIGHT[0], tmp_path / "right.pt")
+    (loaded,) = load_expected(tmp_path / "right.pt")
+    assert loaded is not None
+    assert torch.equal(loaded, RIGHT[0])

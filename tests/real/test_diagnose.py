@@ -1,0 +1,140 @@
+"""`rewriter diagnose` on a wrapper that is compiled here, with and without faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter.cli import main
+from test_verify import FAULTS, PROGRAM, compiled_cache, wrapper
+
+__all__ = ["compiled_cache", "wrapper"]  # fixtures
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+exhaustive = pytest.mark.exhaustive
+
+GELU = "        cpp_fused_gelu_1(buf5)\n"
+# What replaces what in the text, the kind of the finding, and the launch that is named.
+STRUCTURE = {
+    "missing": (GELU, "", "missing", 2),
+    "freed": (GELU, f"        del buf5\n{GELU}", "freed", 2),
+    "released": (GELU, f"        buf5.untyped_storage().resize_(0)\n{GELU}", "crash", 2),
+    "stale": (
+        "buf6 = empty_strided_cpu((40, 16), (16, 1), torch.float32)", "buf6 = buf5", "stale", 3,
+    ),
+}  # fmt: skip
+
+
+def _diagnose(capfd: pytest.CaptureFixture[str], *command: str, code: int) -> dict[str, Any]:
+    capfd.readouterr()
+    assert main(["diagnose", "--json", *command]) == code
+    found: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    return found
+
+
+def _change(wrapper: Path, old: str, new: str) -> None:
+    text = wrapper.read_text()
+    assert old in text
+    wrapper.write_text(text.replace(old, new, 1))
+
+
+def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clean = _diagnose(capfd, str(wrapper), "-d", "clean", code=0)
+    assert clean["finding"] is None
+    assert [one["what"] for one in clean["runs"]] == ["inputs,names,print,save"]
+    assert [line.partition(":")[0] for line in clean["ruled_out"]] == [
+        "a crash or a hang",
+        "NaN",
+        "memory read before it is written, or after it is reused or freed",
+        "a missing launch of a kernel",
+        "values that change between launches",
+        "wrong outputs",
+        "wrong kernels",
+    ]
+    assert json.loads(Path("clean/diagnosis.json").read_text()) == clean
+    # What it returned is right: nothing else is asked then, also of the dump.
+    files = sorted(Path("clean/values").glob("rank0/run0/000004/after*buf1[456]_cpu.pt"))
+    right = [torch.load(file) for file in files]
+    torch.save(right, "right.pt")
+    again = _diagnose(capfd, "clean/values", "--expected", "right.pt", code=0)
+    assert len(again["ruled_out"]) == 2
+    # A fault, with the outputs that are right.
+    old, new, launch = FAULTS["another operator"]
+    _change(wrapper, old, new)
+    found = _diagnose(capfd, str(wrapper), "-d", "bad", "--expected", "right.pt", code=1)
+    assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
+    assert [one["kind"] for one in found["findings"]] == ["wrong", "outputs"]
+    assert found["next"] == "rewriter repro bad/values --launch 2 -o repro"
+    assert "model.py:" in found["headline"]
+    # Against the run that was right it is the same launch.
+    parted = _diagnose(capfd, "bad/values", "--against", "clean/values", code=1)
+    assert {one["launch"] for one in parted["findings"]} == {launch}
+    assert [one["kind"] for one in parted["findings"]] == ["wrong", "differs"]
+
+
+@pytest.mark.parametrize(
+    "name", ["freed", *(pytest.param(x, marks=exhaustive) for x in STRUCTURE if x != "freed")]
+)
+def test_memory_that_is_gone_is_named(
+    name: str, wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old, new, kind, launch = STRUCTURE[name]
+    _change(wrapper, old, new)
+    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    assert (found["finding"]["kind"], found["finding"]["launch"]) == (kind, launch)
+
+
+@exhaustive
+def test_an_overwritten_argument_shows_in_what_the_call_returns(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each launch computes what it claims; the call does not."""
+    # The first product is given the weight of the second one's bias, of the same type and size.
+    _change(wrapper, "extern_kernels.addmm(arg9_1, buf3,", "extern_kernels.addmm(arg9_1 * 2, buf3,")
+    found = _diagnose(capfd, str(wrapper), "-d", "bad", code=1)
+    assert found["finding"]["launch"] == 1
+
+
+@exhaustive
+def test_a_program_is_run_for_its_health_and_for_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    clean = _diagnose(capfd, "-d", "clean", "--", sys.executable, "model.py", code=0)
+    assert [one["what"] for one in clean["runs"]] == [
+        "names,print,inputs",
+        "names,print,save,inputs",
+    ]
+    path = next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
+    old, new, launch = FAULTS["a constant by 1e-4"]
+    _change(path, old, new)
+    found = _diagnose(capfd, "-d", "bad", "--", sys.executable, "model.py", code=1)
+    assert (found["finding"]["kind"], found["finding"]["launch"]) == ("wrong", launch)
+
+
+@pytest.mark.parametrize(
+    ("command", "slug"),
+    [
+        (["--against", "eager"], "no-reference"),
+        (["--expected", "none.pt"], "unreadable"),
+        (["--graph", "none"], "no-graph"),
+        (["--newest", "1"], "idle-options"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_runs(
+    command: list[str], slug: str, wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir())
+    assert main(["diagnose", str(wrapper), *command]) == 2
+    assert f"error[{slug}]" in capfd.readouterr().err
+    assert sorted(os.listdir()) == before

@@ -64,6 +64,7 @@ VARIANTS = (
         1.5,
         dumps=True,
     ),
+    Variant("nan into the dump", ("--probe", "nan"), (1.5, 1.3, 1.3), 1.5, dumps=True),
     Variant("print", ("--probe", "print"), (2.5, 2, 2), 2, pipes=True),
     Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3), pipes=True),
     Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=2),

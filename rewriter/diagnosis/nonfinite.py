@@ -47,7 +47,8 @@ class Origin:
     the step, and how it is known.
 
     `overflow` is the step that made infinities which became it, `None` if there is none; `allowed`
-    the one that made NaN which are allowed there, where the step only passes those on.
+    the one that made NaN which are allowed there, where the step only passes those on; `given` are
+    inputs of the call whose infinities became it.
     """
 
     state: NonFiniteState
@@ -56,6 +57,7 @@ class Origin:
     overflow: FlowNode | None = None
     overflow_rows: tuple[TensorRow, ...] = ()
     allowed: FlowNode | None = None
+    given: tuple[TensorRow, ...] = ()
 
 
 def examine(
@@ -193,7 +195,7 @@ def _written(
     origin = Origin("made" if known else "wrote", node, held)
     maker = next(infinities.makers(flow, node), None)
     if maker is None:
-        return origin
+        return replace(origin, given=tuple(infinities.given(flow, node)))
     return replace(origin, overflow=maker, overflow_rows=infinities.held(flow, maker))
 
 
@@ -237,6 +239,8 @@ class _Witness:
         origin = self._origin
         what: What = "inf" if origin.state == "infinite" else "nan"
         made = self._verdict(origin.node, origin.state, origin.rows, what)
+        if origin.given:
+            made = replace(made, cause=Producer(None, row=origin.given[0]))
         if origin.allowed is not None:
             made = replace(made, cause=Producer.of(origin.allowed.place, None))
         if origin.overflow is None:
@@ -319,6 +323,14 @@ class _Witness:
         if verdict.state == "made":
             if not infinite:
                 yield "Nothing that it was given held NaN or infinities: it is made here."
+            elif verdict.cause is not None and verdict.cause.launch is None:
+                for row in self._origin.given:
+                    name = in_model(self._run, row.arg)
+                    named = f"{row.arg} ({name})" if name else row.arg
+                    yield (
+                        f"{named} came in with {row.count('inf'):,} infinite of {row.numel:,} "
+                        "elements, which become NaN here."
+                    )
             elif verdict.cause is None:
                 yield from (_constant(x, row) for x, row in infinite)
             else:

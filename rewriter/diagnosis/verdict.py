@@ -266,7 +266,9 @@ class Verdict:
 
     @property
     def origin(self) -> NonFiniteOrigin | None:
-        """Where the NaN or the infinities are from: `None` of a crash."""
+        """Where the NaN, or the infinities that became it, are from: `None` of a crash."""
+        if self.state in ("made", "wrote") and self.cause and self.cause.launch is None:
+            return "came in"
         return _ORIGINS.get(self.state)
 
     @property
@@ -337,7 +339,11 @@ class Verdict:
         if self.state == "read":
             return f"{launch} reads the first NaN, and nobody saw it written: {held}"
         verb = "writes" if self.state == "wrote" else "makes"
-        of = f", of infinities that {self.cause.place} made" if self.cause is not None else ""
+        of = ""
+        if self.cause is not None and self.cause.launch is None:
+            of = ", of infinities in the inputs of the call"
+        elif self.cause is not None:
+            of = f", of infinities that {self.cause.place} made"
         return f"{launch} {verb} the first NaN{of}: {held}"
 
     @property

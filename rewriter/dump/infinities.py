@@ -30,18 +30,34 @@ def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tupl
 
 def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:
     """The launches that computed the infinities which a launch read, from finite numbers."""
-    seen: set[int] = set()
+    for source in _origins(flow, node):
+        maker = flow.nodes[source.step]
+        if maker.step.launch is not None and dataflow.computes(flow.rows(maker)):
+            yield maker
+
+
+def given(flow: Flow, node: FlowNode) -> Iterator[TensorRow]:
+    """The inputs of the call whose infinities a launch read, less those that look like masks."""
+    for source in _origins(flow, node):
+        row = flow.origin(source)
+        if flow.nodes[source.step].step.launch is None and row and row.neginf != row.inf:
+            yield row
+
+
+def _origins(flow: Flow, node: FlowNode) -> Iterator[ValueOrigin]:
+    """Where the infinities that a launch read were first."""
+    seen: set[ValueOrigin] = set()
     waiting = [node]
     while waiting:
         for source in _read(flow, waiting.pop()):
-            maker = flow.nodes[source.step]
-            if source.step in seen or maker.step.launch is None:
+            if source in seen:
                 continue
-            seen.add(source.step)
-            if _is_given(flow, maker):
+            seen.add(source)
+            maker = flow.nodes[source.step]
+            if maker.step.launch is not None and _is_given(flow, maker):
                 waiting.append(maker)
-            elif dataflow.computes(flow.rows(maker)):
-                yield maker
+            else:
+                yield source
 
 
 def remaining(flow: Flow, steps: int, allowed: Allowed) -> Iterator[FlowNode]:

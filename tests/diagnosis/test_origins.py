@@ -58,6 +58,24 @@ def test_came_in(tmp_path: Path) -> None:
     assert judged(tmp_path / "b", [], inputs=[value("w", nan=2)], allow=("inputs:w",)) == ()
 
 
+def test_infinities_that_came_in_and_became_nan(tmp_path: Path) -> None:
+    bad, broken = value("x", inf=1), value("buf0", "out", inf=9, neginf=4)
+    found = [
+        launch(0, "extern_kernels.addmm", [bad], [broken]),
+        launch(1, "cpp_fused_norm_1", [{**broken, "role": "in"}], [value("buf1", "out", nan=8)]),
+    ]
+    (only,) = judged(tmp_path, found, inputs=[bad])
+    assert (only.launch, only.origin) == (1, "came in")
+    assert only.headline == (
+        "launch #1 cpp_fused_norm_1 (line 101) makes the first NaN, of infinities in the inputs of "
+        "the call: 8 of 32 elements of buf1"
+    )
+    assert only.notes[0] == ("x came in with 1 infinite of 32 elements, which become NaN here.")
+    mask = {**bad, "neginf": 1}
+    (masked,) = judged(tmp_path / "b", found, inputs=[mask])
+    assert masked.origin == "made here"
+
+
 def test_what_is_allowed_is_no_finding_where_it_is_absorbed(tmp_path: Path) -> None:
     made = value("buf0", "out", nan=5)
     found = [

@@ -1579,17 +1579,18 @@ def test_what_is_not_well_is_said_alike(dtype: torch.dtype, both: Callable[..., 
 def test_a_line_says_what_is_not_well(both: Callable[..., Both]) -> None:
     runtimes = both("nan", args="written")
     half = torch.tensor([1.0, 40000.0, -65504.0, math.inf, -math.inf, math.nan]).half()
-    begin = "[rewriter 0] #12 after  triton_poi_fused_0  out buf1  f16"
-    for tensor, expected in (
+    for again, tensor, expected in (
         (
+            "",
             half,
             "[6]  cpu  nan 1 +inf 1 -inf 1 near the limit 1 (16.67%) of 6; "
             "min -6.55e+04 max 4e+04\n",
         ),
-        (half[5:], "[1]  cpu  nan 1 of 1\n"),
-        (half[:1], ""),
+        (".1", half[5:], "[1]  cpu  nan 1 of 1\n"),
+        (".2", half[:1], ""),
     ):
         said = runtimes.each(lambda runtime, tensor=tensor: runtime.after(12, tensor))
+        begin = f"[rewriter 0] #12{again} after  triton_poi_fused_0  out buf1  f16"
         assert said == (begin * bool(expected) + expected,) * 2
 
 
@@ -1639,7 +1640,7 @@ def test_a_nan_ends_the_program(
         text=True,
     )
     assert ran.returncode == 1
-    assert ran.stdout.startswith("of the program")
+    assert "of the program" in ran.stdout
     assert "not reached" not in ran.stdout
     assert "+inf 1 of 2" in ran.stdout
     stopped = "stopped at #12 triton_poi_fused_0: 1 of 3 elements of buf1 are NaN (--stop)"

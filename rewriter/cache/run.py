@@ -33,6 +33,7 @@ from rewriter.execution import program
 from rewriter.execution.runner import blocking_environment
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
+from rewriter.runtime import cache_directory
 
 # `_frozen_param0 = None  # device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in Python,
 # `// _frozen_param0 device(type='cpu') torch.float32 (32,) (1,) 7fb8303d08c0` in C++.
@@ -310,7 +311,9 @@ class _Runner:
         if self._signals.received:
             raise KeyboardInterrupt
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("REWRITER_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("REWRITER_") or name in cache_directory.VARIABLES
         }
         environment |= {**naming.environment(self._traces), **added}
         if environment.get(_DISABLED, "0") not in ("", "0"):

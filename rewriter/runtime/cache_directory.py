@@ -7,6 +7,7 @@ from pathlib import Path
 
 VARIABLE = "REWRITER_CACHE_DIR"
 ENGINE = "REWRITER_ENGINE_DIR"
+VARIABLES = (VARIABLE, ENGINE)
 
 
 def cache_directory(of: str) -> Path | None:

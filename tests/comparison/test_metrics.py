@@ -310,14 +310,33 @@ def test_floats(dtype_a: torch.dtype, dtype_b: torch.dtype, data: st.DataObject)
     assert_same(a, near(a, dtype_b, how, seed), tolerance)
 
 
-@pytest.mark.parametrize(
-    ("dtype_a", "dtype_b"), sampled(FLOATS8, [*FLOATS8[1:], torch.float32, FLOATS8[0]])
-)
-def test_all_8_bit_floats(dtype_a: torch.dtype, dtype_b: torch.dtype) -> None:
+def check_8_bit_floats(dtype_a: torch.dtype, dtype_b: torch.dtype, step: int) -> None:
     bits = torch.arange(256, dtype=torch.uint8)
-    a = bits.view(dtype_a).repeat_interleave(256)
-    b = bits.view(dtype_b).repeat(256) if dtype_b.itemsize == 1 else bits.float().repeat(256)
-    assert_same(a, b, LOOSE)
+    # Not a number and infinite is what is at the end of either half, or before it.
+    some = torch.tensor([n for n in range(256) if not n % step or n % 128 > 123 or n == 128])
+    others = some.to(torch.uint8)
+    a = bits.view(dtype_a).repeat_interleave(len(some))
+    b = others.view(dtype_b) if dtype_b.itemsize == 1 else others.float()
+    assert_same(a, b.repeat(256), LOOSE)
+
+
+OTHERS = [*FLOATS8[1:], torch.float32, FLOATS8[0]]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype_b", OTHERS, ids=str)
+@pytest.mark.parametrize("dtype_a", FLOATS8, ids=str)
+def test_all_8_bit_floats(dtype_a: torch.dtype, dtype_b: torch.dtype) -> None:
+    check_8_bit_floats(dtype_a, dtype_b, step=1)
+
+
+@pytest.mark.parametrize(
+    ("dtype_a", "dtype_b"),
+    [pair.values for pair in sampled(FLOATS8, OTHERS) if not pair.marks],
+    ids=str,
+)
+def test_8_bit_floats(dtype_a: torch.dtype, dtype_b: torch.dtype) -> None:
+    check_8_bit_floats(dtype_a, dtype_b, step=8)
 
 
 @pytest.mark.parametrize("dtype_b", INTEGERS, ids=str)

@@ -952,10 +952,8 @@ def _for_the_compiler() -> Iterator[Any]:
     """Every wrapper; those that say most belong to a plain run."""
     first = (
         "cuda-torch2.11/cond aoti",
-        "cuda-torch2.11/customop cpp_wrapper",
-        # Modes that run in an exhaustive run alone.
+        # A mode that runs in an exhaustive run alone.
         "cpu-torch2.13/dropout aoti-arrayref",
-        "cpu-torch2.13/cond aoti-cpp-only",
     )
     for fixture in CPP_FIXTURES:
         marks = [] if str(fixture) in first else [pytest.mark.exhaustive]

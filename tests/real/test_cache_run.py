@@ -318,7 +318,7 @@ def test_what_it_was_told(directory: Path, python: Python, tmp_path: Path) -> No
     text = (
         "import json, os, sys\n"
         "names = ('REWRITER_DUMP', 'REWRITER_QUIET', 'REWRITER_COMMAND', 'CUDA_LAUNCH_BLOCKING',"
-        " 'PYTORCH_NO_CUDA_MEMORY_CACHING', 'MINE', 'REWRITER_PROBE')\n"
+        " 'PYTORCH_NO_CUDA_MEMORY_CACHING', 'MINE', 'REWRITER_PROBE', 'REWRITER_CACHE_DIR')\n"
         "print(json.dumps([[os.environ.get(name) for name in names], sys.argv[1:]]))"
     )
     environment = {**os.environ, "MINE": "1", "REWRITER_PROBE": "off"}
@@ -328,7 +328,7 @@ def test_what_it_was_told(directory: Path, python: Python, tmp_path: Path) -> No
     assert arguments == given
     assert variables[:2] == [str(tmp_path / "dump"), "1"]
     assert variables[2].startswith("rewriter cache run")
-    assert variables[3:] == [None, None, "1", None]
+    assert variables[3:] == [None, None, "1", None, os.environ["REWRITER_CACHE_DIR"]]
     done = run(directory, "--blocking", "--probe", "print", *python(text), env=environment)
     assert json.loads(done.stdout)[0][1:6:2] == [None, "1", "1"]
 

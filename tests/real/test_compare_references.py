@@ -57,7 +57,7 @@ REFERENCES: dict[str, tuple[Build, str, str]] = {
     "no reuse": (layers, "", "no reuse"),
     "realized": (layers, "", "realized"),
 }
-DEFAULT = ("eager", "eager attention", "attention not fused", "narrow vectors", "random")
+DEFAULT = ("eager", "eager attention", "attention not fused", "no reuse", "random")
 ALL = [
     pytest.param(name, marks=[] if name in DEFAULT else pytest.mark.exhaustive)
     for name in REFERENCES
@@ -165,7 +165,7 @@ def test_the_fault_of_a_launch_fused_away_is_narrowed_down(dumped: Dumps) -> Non
         assert any(f"#{index} " in reason for reason in first.reasons)
 
 
-@pytest.mark.parametrize("name", ["narrow vectors", pytest.param("no reuse", marks=ALL[-1].marks)])
+@pytest.mark.parametrize("name", ["no reuse", pytest.param("narrow vectors", marks=ALL[-1].marks)])
 @pytest.mark.parametrize("launch", [0, 4, 9, LAST])
 def test_the_fault_is_found_against_other_kernels(name: str, launch: int, dumped: Dumps) -> None:
     a, b = graphs(name)

@@ -58,7 +58,8 @@ FLAGS = {
     "-ffinite-math-only -fno-signed-zeros -fno-math-errno -fno-finite-math-only "
     "-fno-unsafe-math-optimizations -ffp-contract=off -fexcess-precision=fast "
     "-fno-tree-loop-vectorize -march=native",
-    "fast": "-std=c++20 -O3 -DNDEBUG -ffast-math",
+    "fast": "-std=c++20 -O1 -DNDEBUG -ffast-math",
+    "fastest": "-std=c++20 -O3 -DNDEBUG -ffast-math",
     # To compile.
     "quick": "-std=c++17 -O0",
 }
@@ -552,7 +553,7 @@ def both(
         recorder = attach(options, rows)
         recorder.begin()
         monkeypatch.setenv("REWRITER_DUMP", str(cpp))
-        native = Native(load(built(flags, in_two=flags == "fast")), options, rows)
+        native = Native(load(built(flags, in_two=flags.startswith("fast"))), options, rows)
         native.begin()
         made.append(Both(recorder, native, (python, cpp), capfd))
         return made[-1]
@@ -615,7 +616,9 @@ def test_lines_and_events_for_every_dtype_and_shape(
 SPECIAL = [0.0, 1.0, -2.5, math.nan, math.inf, -math.inf, 1e-45, 1e-310, 3e38, 1.7e308, -1.7e308]
 
 
-@pytest.mark.parametrize("flags", ["inductor", "fast"])
+@pytest.mark.parametrize(
+    "flags", ["inductor", "fast", pytest.param("fastest", marks=pytest.mark.exhaustive)]
+)
 def test_statistics_of_difficult_values(flags: str, both: Callable[..., Both]) -> None:
     runtimes = both("print", flags=flags)
     generator = torch.Generator().manual_seed(0)

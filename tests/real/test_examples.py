@@ -83,7 +83,8 @@ def test_the_example_of_the_python_api_runs(demo: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, **compiled(demo), "PYTHONPATH": str(ROOT)},
+        # Its lines, and those of the process that it starts, in their order.
+        env={**os.environ, **compiled(demo), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -778,7 +778,13 @@ def broken_runtime(monkeypatch: pytest.MonkeyPatch) -> str:
     return r"runtime\.cpp:\d+: .*nowhere.*\n +int missing = nowhere;"
 
 
-@pytest.mark.parametrize("broken", [broken_wrapper, broken_table, broken_runtime])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        broken_wrapper,
+        *(pytest.param(one, marks=EXHAUSTIVE) for one in (broken_table, broken_runtime)),
+    ],
+)
 def test_what_does_not_compile_is_shown(
     broken: Callable[[pytest.MonkeyPatch], str],
     packaged: Callable[..., Packaged],
@@ -930,20 +936,16 @@ def test_reading_and_rewriting_import_no_torch_and_give_the_same_bytes(
     """From another place, to another name, and in another process; also with a library that was
     built before, for which nothing is compiled.
 
-    In a plain run, the bodies of probes are kept from the other place.
+    In a plain run, what was compiled in the other place is kept.
     """
     plain, probed = tmp_path / "mlp.pt2", patched("mlp").path
     shutil.copy(packaged("mlp").path, plain)
     expected = patched("mlp", probes="names").path
     monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "cache"))  # It does build.
     if not anew:
-        builds = tmp_path / "cache/builds"
-        builds.mkdir(parents=True)
-        for bodies in kept_runtimes(kept):
-            shutil.copy(bodies, builds)
-            for entry in (kept / "builds").glob("*.json"):
-                if json.loads(entry.read_text())["sha256"] == bodies.stem:
-                    shutil.copy(entry, builds)
+        # Others may write into it: what is half written is hidden.
+        hidden = shutil.ignore_patterns(".*")
+        shutil.copytree(kept, tmp_path / "cache", ignore=hidden)
     build = ("instrument", plain, "--probe", "names", "--no-check", "-o")
     steps: Mapping[str, tuple[object, ...]] = {
         "list": ("list", plain),
@@ -956,13 +958,10 @@ def test_reading_and_rewriting_import_no_torch_and_give_the_same_bytes(
     for name, step in steps.items():
         modules = imported(COMMAND_LINE, *step)
         assert modules.isdisjoint({*HEAVY, "libcst"} - {"tree_sitter"}), name
-    assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
-    # The library is linked from these.
-    bodies_kept = len(kept_runtimes(tmp_path / "cache"))
-    assert len(list((tmp_path / "cache").rglob("*.o"))) == 2 + bodies_kept >= 3
-    assert anew or {path.name for path in kept_runtimes(tmp_path / "cache")} == {
-        path.name for path in kept_runtimes(kept)
-    }
+    if anew:
+        assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
+        # The library is linked from these.
+        assert len(list((tmp_path / "cache").rglob("*.o"))) == 3
     capsys.readouterr()  # of what was built above
     assert main(list(map(str, (*build, tmp_path / "and.another")))) == 0
     error = capsys.readouterr().err

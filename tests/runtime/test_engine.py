@@ -226,6 +226,10 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return functions
 
 
+# Every third tensor; all in an exhaustive run.
+some_of = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
+
+
 def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Measurement]:
     group = engine._groups(tensors)[-1]
     count = len(group.places)
@@ -235,8 +239,9 @@ def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Meas
     return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
 
-def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL) -> None:
-    tensors = [*CASES.values(), *large()]
+@some_of
+def test_the_kernel_of_the_gpu_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = [*CASES.values(), *large()][::step]
     for start in range(0, len(tensors), 16):
         some = tensors[start : start + 16]
         for found, expected in zip(
@@ -272,8 +277,9 @@ def quick() -> Iterator[torch.Tensor]:
     yield torch.randn((1 << 20) + 70_001)
 
 
-def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL) -> None:
-    tensors = list(quick())
+@some_of
+def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = list(quick())[::step]
     for start in range(0, len(tensors), 6):
         some = tensors[start : start + 6]
         found = emulate(emulation.emulate_quickly, some, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,14 @@ def imported(code: str, *arguments: object) -> set[str]:
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def imported_by(*commands: Sequence[object], code: int = 0) -> set[str]:
+    """The modules that a new interpreter has after these command lines, one after the other."""
+    lines = json.dumps([list(map(str, command)) for command in commands])
+    run = "import json, sys; from rewriter.cli import main\n"
+    run += f"for line in json.loads(sys.argv[1]): assert main(line) == {code}, line"
+    return imported(run, lines)
 
 
 COMMAND_LINE = (

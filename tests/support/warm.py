@@ -262,7 +262,7 @@ def _run_file(path: str, names: dict[str, Any]) -> None:
 
 def _reopen(number: int, name: str) -> None:
     """The standard streams as Python opens them."""
-    line = name == "stderr" or os.isatty(number)
+    line = name == "stderr" or os.isatty(number) or bool(os.environ.get("PYTHONUNBUFFERED"))
     stream: Any = open(  # noqa: SIM115
         number,
         "r" if name == "stdin" else "w",

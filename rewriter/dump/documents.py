@@ -27,8 +27,8 @@ class FingerprintName(Struct, frozen=True, kw_only=True):
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`manifest.json`: what the first process to write the dump was. `allow` names values that may
-    be NaN or infinite (`--allow`). `inputs` and `seed` are of a wrapper that `rewriter run` ran by
-    itself."""
+    be NaN or infinite (`--allow`), `tf32` the products of float32 that CUDA may compute in TF32.
+    `inputs` and `seed` are of a wrapper that `rewriter run` ran by itself."""
 
     format: Literal["rewriter.dump"] | UnsetType = UNSET
     version: int | UnsetType = UNSET
@@ -39,6 +39,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: tuple[str, ...] = ()
     torch: str | UnsetType = UNSET
     device: str | UnsetType = UNSET
+    tf32: tuple[str, ...] | UnsetType = UNSET
     command: str | UnsetType = UNSET
     fingerprint: FingerprintName | UnsetType = UNSET
     inputs: Literal["random", "file", "recorded"] | UnsetType = UNSET

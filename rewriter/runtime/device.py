@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -35,6 +36,22 @@ def synchronize(device: torch.device) -> None:
         module.synchronize()
     else:
         module.synchronize(device)
+
+
+def tf32() -> list[str]:
+    """The products of float32 that CUDA's libraries may compute in TF32: `matmul`, `conv`."""
+    backends: dict[str, Any] = {"matmul": torch.backends.cuda.matmul}
+    backends["conv"] = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
+    allowed = []
+    for name, backend in backends.items():
+        precision = getattr(backend, "fp32_precision", None)  # since torch 2.9
+        if precision is None:
+            precision = "tf32" if backend.allow_tf32 else "ieee"
+        elif precision == "none":
+            precision = getattr(torch.backends, "fp32_precision", "ieee")
+        if precision == "tf32":
+            allowed.append(name)
+    return allowed
 
 
 def first_line(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from .device import tf32
 from .event import Event, Value
 from .event_queue import drain_queue
 from .events_file import EventsFile, write_all
@@ -128,6 +129,7 @@ class DumpWriter:
             "fingerprint": {"name": NAME, "version": VERSION},
             "torch": torch.__version__,
             "device": _device(),
+            **({"tf32": tf32()} if torch.cuda.is_available() else {}),
             "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
         }
         _write_whole(str(self._root), path.name, f"{json.dumps(facts, indent=1)}\n".encode())

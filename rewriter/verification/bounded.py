@@ -26,7 +26,7 @@ NARROW = (
 )
 _LONGEST = 160  # characters of what torch says
 _FEW = 64  # terms up to which each rounding of a sum may have the same sign
-_LIKELY, _WALK = 8.0, 4.0  # standard deviations
+LIKELY, _WALK = 8.0, 4.0  # standard deviations
 
 
 class UncheckedError(Exception):
@@ -44,7 +44,7 @@ class Bounded:
 
     `value` is of float64, complex128, or of the integer type that it has in the program. `dtype` is
     the program's. `terms` is the length of the longest sum in it, `steps` the number of operations
-    that round, `through` the narrow types that it was converted to.
+    that round, `through` the narrow types that it was converted to, which may be TF32.
     """
 
     value: torch.Tensor
@@ -52,7 +52,7 @@ class Bounded:
     dtype: torch.dtype = torch.float32
     terms: int = 0
     steps: int = 0
-    through: frozenset[torch.dtype] = field(default_factory=frozenset)
+    through: frozenset[torch.dtype | str] = field(default_factory=frozenset)
 
     @property
     def is_real(self) -> bool:
@@ -92,7 +92,7 @@ def precision(dtypes: list[torch.dtype]) -> torch.dtype:
 
 def roundings_of(terms: int) -> float:
     """How many roundings of one sign a sum of so many terms amounts to, at most or very likely."""
-    return terms if terms <= _FEW else _LIKELY * terms**0.5
+    return terms if terms <= _FEW else LIKELY * terms**0.5
 
 
 def of_sum(
@@ -145,7 +145,7 @@ def rounded(
     *,
     roundings: float | torch.Tensor = 1.0,
     terms: int = 0,
-    through: frozenset[torch.dtype] = frozenset(),
+    through: frozenset[torch.dtype | str] = frozenset(),
 ) -> Bounded:
     """The result of an operation, with the error of its own rounding added."""
     terms = max([terms, *(one.terms for one in given)])

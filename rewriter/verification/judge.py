@@ -54,7 +54,7 @@ def reason(expected: Bounded, dtype: torch.dtype) -> str:
     parts = [f"rounding of {_name(kind)} in {expected.steps or 1} steps"]
     if expected.terms > 1:
         parts.append(f"sums of {expected.terms:,}")
-    narrow = {*expected.through, *({dtype} if dtype != kind else set())}
+    narrow: set[torch.dtype | str] = {*expected.through, *({dtype} if dtype != kind else set())}
     parts += [f"conversion to {_name(one)}" for one in sorted(narrow, key=str)]
     return ", ".join(parts)
 
@@ -87,5 +87,5 @@ def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(place))
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype | str) -> str:
     return str(dtype).removeprefix("torch.")

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import UNSET
+
 from rewriter.artifact.naming.attribution import held_inside, held_values, inner_names
 from rewriter.artifact.naming.fragment import fragments
 from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
@@ -24,6 +26,7 @@ from rewriter.verification.evaluate import TensorType
 from rewriter.verification.fragments import check_fragment
 from rewriter.verification.given_graphs import GivenGraphs
 from rewriter.verification.judge import compare
+from rewriter.verification.operators import products
 from rewriter.verification.references import Reference, check_reference, reference_of
 from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Verification
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
@@ -78,6 +81,9 @@ class _Call:
         text = dumped_graphs.read(run.path.parent.parent, run.sha256)
         if given is not None and self._wrapper is not None and not text:
             text = given.of(self._wrapper.plain.data)
+        # What a dump does not say, as that of a C++ wrapper, may be allowed.
+        allowed = run.manifest.tf32
+        self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
         self._launches: Mapping[int, Launch] = {}
         self._source = b""
         self._fragments: Mapping[str, FxGraph] = {}
@@ -143,12 +149,19 @@ class _Call:
         launch = self._launches.get(step.launch)
         if launch is None or launch.kernel != step.kernel:
             return replace(base, reason="the dump has no copy of the wrapper")
+        token = products.TF32.set(self._tf32 if self._is_on_gpu(step) else frozenset())
         try:
             return self._judged(base, step, launch)
         except UncheckedError as error:
             return replace(base, reason=str(error))
         except RuntimeError as error:  # torch's, of shapes that do not fit each other
             return replace(base, reason=f"it could not be evaluated: {in_short(error)}")
+        finally:
+            products.TF32.reset(token)
+
+    def _is_on_gpu(self, step: RunStep) -> bool:
+        rows = (row for row in self._run.rows(step) if isinstance(row, TensorRow))
+        return any((row.device or "cpu").partition(":")[0] not in ("cpu", "meta") for row in rows)
 
     def _judged(self, base: LaunchCheck, step: RunStep, launch: Launch) -> LaunchCheck:
         rows = self._run.rows(step)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from rewriter.verification.bounded import UncheckedError, exact  # noqa: E402
 from rewriter.verification.evaluate import operator_named, run  # noqa: E402
 from rewriter.verification.judge import compare  # noqa: E402
+from rewriter.verification.operators import products  # noqa: E402
 
 _X, _Y, _Z = (64, 96), (96, 32), (64, 96)
 # An operator of ATen, the shapes of its tensors, and what else it takes.
@@ -137,3 +138,30 @@ def test_a_sum_in_a_half_type_may_be_rounded_to_it_or_not() -> None:
     assert compare((x + y).float(), expected).agrees
     assert compare(x.float() + y.float(), expected).agrees
     assert not compare((x + y).float() * 1.01, expected).agrees
+
+
+@pytest.mark.parametrize("name", ["mm", "convolution"])
+def test_products_in_tf32_agree_where_that_is_allowed(name: str) -> None:
+    torch.manual_seed(0)
+    if name == "mm":
+        given, rest = [torch.randn(40, 96), torch.randn(96, 24)], ()
+        operator, kind = operator_named(["aten", "mm"]), "matmul"
+    else:
+        given, rest = [torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)], (
+            None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
+        )  # fmt: skip
+        operator, kind = operator_named(["aten", "convolution"]), "conv"
+    # Ten bits of a mantissa are left of the operands.
+    cut = [(x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in given]
+    got = operator(*cut, *rest)
+    strict = run(operator, (*map(exact, given), *rest), {}, torch.float32)
+    assert not compare(got, strict).agrees
+    token = products.TF32.set(frozenset({kind}))
+    try:
+        allowing = run(operator, (*map(exact, given), *rest), {}, torch.float32)
+    finally:
+        products.TF32.reset(token)
+    comparison = compare(got, allowing)
+    assert comparison.agrees
+    assert "TF32" in comparison.why
+    assert not compare(got * 1.05, allowing).agrees

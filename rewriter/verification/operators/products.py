@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
-from rewriter.verification.bounded import NARROW, Bounded, of_sum, precision, rounded
+from rewriter.verification.bounded import LIKELY, NARROW, Bounded, of_sum, precision, rounded
 from rewriter.verification.operators.operands import Given, magnitude_of, names, value_of
 
 PRODUCTS = names("mm bmm addmm baddbmm mv addmv dot convolution matmul linear")
+
+
+# What CUDA's libraries and Triton may compute in TF32 here: `matmul`, `conv`.
+TF32: ContextVar[frozenset[str]] = ContextVar("TF32", default=frozenset())
+_TF32_EPS = 2.0**-10  # operands keep 10 bits, and are cut off or rounded
+
+
+def operand_eps(name: str, given: Given) -> float:
+    """How far a library may be off in each operand of a product, relative to it."""
+    is_single = all(x.dtype is torch.float32 for x in given if x.is_real)
+    kind = "conv" if name.startswith("convolution") else "matmul"
+    return _TF32_EPS if is_single and kind in TF32.get() else 0.0
 
 
 def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> Bounded:
@@ -26,10 +39,15 @@ def multiplied(name: str, call: Any, args: Any, given: Given, kind: torch.dtype)
     error = of_sum(max(1, terms), call(magnitude_of), value, squares) * narrow
     if kind in NARROW:  # libraries add parts of a sum in the type of the result
         error = error + (value.abs() + 4 * squares.sqrt()) * torch.finfo(kind).eps
+    through: frozenset[torch.dtype | str] = frozenset()
+    if units := 2 * operand_eps(name, factors):  # of each term; they add up as they may, or walk
+        total = call(_only(factors, torch.abs))
+        error = error + units * torch.minimum(total, LIKELY * squares.clamp_min(0.0).sqrt())
+        through = frozenset({"TF32"})
     for uncertain in given:
         if uncertain.error is not None:
             error = error + call(_bounding(uncertain, factors))
-    return rounded(value, error, kind, given, terms=terms, roundings=2.0)
+    return rounded(value, error, kind, given, terms=terms, roundings=2.0, through=through)
 
 
 def _only(factors: Given, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -14,7 +14,7 @@ from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extr
 from rewriter.verification.operators.moves import MOVES, constant, moved
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
-from rewriter.verification.operators.products import PRODUCTS, multiplied
+from rewriter.verification.operators.products import PRODUCTS, multiplied, operand_eps
 from rewriter.verification.operators.sampled import sampled
 from rewriter.verification.operators.sums import SUMS, summed, variance
 
@@ -35,7 +35,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
     if name in attention.NAMES:
-        return sampled(attention.attention(operator, args, kwargs), given, kind)
+        call = attention.attention(operator, args, kwargs)
+        return sampled(call, given, kind, eps=operand_eps(name, given))
     call = caller(operator, args, kwargs)
     if name in ("index_put", "scatter", "scatter_reduce"):
         return _scattered(name, call, args, given, kind)

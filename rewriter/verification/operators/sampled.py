@@ -18,7 +18,7 @@ from rewriter.verification.bounded import (
 from rewriter.verification.operators.operands import Given, apart, is_uncertain, value_of
 
 
-def sampled(call: Any, given: Given, kind: torch.dtype) -> Any:
+def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> Any:
     """Of an operator without a rule: how far its result goes if what it reads is off by a rounding
     or by its bound, in a few draws, and how far it is in the program's own precision."""
     if is_uncertain(given):
@@ -33,7 +33,7 @@ def sampled(call: Any, given: Given, kind: torch.dtype) -> Any:
     narrow = precision([x.dtype for x in given if x.is_real] or [kind])
     # Libraries keep what lies between in the type of the operands.
     half = [torch.finfo(x.dtype).eps for x in given if x.dtype in NARROW]
-    eps = max([torch.finfo(narrow).eps, *half])
+    eps = max([eps, torch.finfo(narrow).eps, *half])
     generator = torch.Generator().manual_seed(0)
 
     def shaken(one: Bounded) -> torch.Tensor:

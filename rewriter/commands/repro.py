@@ -12,6 +12,7 @@ from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import message, say
 
 if TYPE_CHECKING:
+    from rewriter.reproduction.minimise.types import Minimised
     from rewriter.reproduction.under.types import UnderResult
 
 _LAUNCH = re.compile(r"#?(\d+)(?:\.(\d+))?")
@@ -58,6 +59,16 @@ def add(parser: Parser) -> None:
         "which tells another order of addition from another formula",
     )
     checks.add_argument(
+        "--minimise",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=60.0,
+        help="make sizes and values smaller while what is wrong remains (60 seconds): a crash, "
+        "NaN that is made here, a result that differs from what the launch claims to compute, or "
+        "what --under asan reports",
+    )
+    checks.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=float,
@@ -80,6 +91,10 @@ def add(parser: Parser) -> None:
         ),
         ("of another call", "rewriter repro cache.dump --launch 1 --run rank0/run3"),
         ("does it read beyond its arguments?", "rewriter repro cache.dump --launch 1 --under asan"),
+        (
+            "the smallest values on which it is wrong",
+            "rewriter repro cache.dump --launch 1 --minimise",
+        ),
     )
     parser.set_defaults(act=act)
 
@@ -106,21 +121,44 @@ def act(arguments: argparse.Namespace) -> int:
         libraries=arguments.libraries,
         overwrite=arguments.overwrite,
     )
+    smaller = None
+    if arguments.minimise is not None:
+        from rewriter.reproduction.minimise.minimise import minimise
+
+        watched = arguments.under == "asan"
+        smaller = minimise(made, seconds=arguments.minimise, watched=watched)
+        made = smaller.made
     ran = None
     if arguments.under is not None:
         from rewriter.reproduction.under.running import run_under
 
         ran = run_under(made, arguments.under, timeout=arguments.timeout)
-    code = DIFFERS if ran is not None and ran.findings else OK
+    code = DIFFERS if smaller is not None or (ran is not None and ran.findings) else OK
     if arguments.json:
-        emit(ReproDocument.of(made, ran))
+        emit(ReproDocument.of(made, ran, smaller))
         return code
     script = made.directory / "repro.py"
     say(f"{made.recorded.title} of {made.recorded.run.name}: {made.directory}")
     message(f"run it with: python {script}")
+    if smaller is not None:
+        _say_smaller(smaller)
     if ran is not None:
         _say(ran)
     return code
+
+
+def _say_smaller(smaller: Minimised) -> None:
+    say(smaller.finding)
+    for one in smaller.changes if smaller.confirmed else ():
+        say(f"  {one.name}: {one.before} -> {one.after}")
+    if not smaller.changes:
+        message("nothing of it could be made smaller")
+    elif smaller.confirmed:
+        message("checked once more in a process of its own: it is still found")
+    else:
+        message("the smaller one did not show it in a process of its own: it is as it was recorded")
+    stopped = "; the time was over" if smaller.stopped else ""
+    message(f"{smaller.trials} launches in {smaller.seconds:.1f} s{stopped}")
 
 
 def _say(ran: UnderResult) -> None:

@@ -74,11 +74,16 @@ def _kernel(recorded: Recorded) -> Cut:
     names = names_above(recorded)
     views = cpp_calls.Handed(recorded, names)
     handed: list[str] = []
+    sizes: dict[str, str] = {}
     for argument in launch.args:
         if argument.name in recorded.given:
             handed.append(views.handed(argument))
         else:
-            handed.append(names.number(unwrapped(argument.expr)))
+            text = unwrapped(argument.expr)
+            value = names.number(text)
+            if text.isidentifier() and text not in ("true", "false"):
+                sizes[text], value = value, text
+            handed.append(value)
     text = f"{kernel.prefix}\n{kernel.source}"
     if "'''" in text:
         raise refusal(recorded, "its source has ''' in it")
@@ -90,7 +95,10 @@ def _kernel(recorded: Recorded) -> Cut:
     call = f"{launch.kernel}({', '.join(handed)})"
     results = {name: views.variables[name] for name in recorded.written if name in views.variables}
     header = _HEADER + _COMPILER + (_VIEWS if "reinterpret_tensor(" in call else "")
-    return Cut(header, kernels, call, views.variables, results, cpp=kernel, handed=tuple(handed))
+    return Cut(
+        header, kernels, call, views.variables, results, cpp=kernel, handed=tuple(handed),
+        sizes=sizes,
+    )  # fmt: skip
 
 
 def kernel_of(recorded: Recorded) -> CppKernel:

@@ -35,11 +35,17 @@ def cut(recorded: Recorded) -> Cut:
     }
     bound = {*substitution.variables.values(), *_targets(statement)}
     texts = [*call, *results.values()]
-    local = _locals(scope, recorded, bound, texts, _module_names(module))
+    local, sizes = _locals(scope, recorded, bound, texts, _module_names(module))
     header, kernels = _of_module(module, lines, [*local, *texts])
     text = "\n".join([*local, *call])
     return Cut(
-        header, kernels, text, substitution.variables, results, is_random=_is_random(call[0])
+        header,
+        kernels,
+        text,
+        substitution.variables,
+        results,
+        is_random=_is_random(call[0]),
+        sizes=sizes,
     )
 
 
@@ -112,13 +118,15 @@ def _locals(
     bound: set[str],
     texts: Iterable[str],
     module: frozenset[str],
-) -> list[str]:
-    """Assignments that the launch needs besides its tensors: sizes, streams, numbers."""
+) -> tuple[list[str], dict[str, str]]:
+    """Assignments that the launch needs besides its tensors: streams, expressions over sizes; and
+    the numbers of the call among these, by name."""
     before: dict[str, ast.Assign] = {}
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and node.lineno < recorded.launch.line:
             before.update(dict.fromkeys(_targets(node), node))
     made: list[str] = []
+    sizes: dict[str, str] = {}
     pending = [name for text in texts for name in _names(text)]
     seen = set(bound) | module | _BUILTIN
     while pending:
@@ -128,14 +136,14 @@ def _locals(
         seen.add(name)
         assignment = before.get(name)
         if name in recorded.numbers:
-            made.insert(0, f"{name} = {recorded.numbers[name]}")
+            sizes[name] = recorded.numbers[name]
         elif assignment is not None and isinstance(assignment.targets[0], ast.Name):
             text = ast.unparse(assignment)
             made.insert(0, text)
             pending += _names(ast.unparse(assignment.value))
         else:
             raise refusal(recorded, f"it uses {name}, whose value the dump does not hold")
-    return made
+    return made, sizes
 
 
 def _of_module(module: ast.Module, lines: list[str], texts: Iterable[str]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.core.errors import RewriterError
@@ -13,20 +13,27 @@ from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.recorded import recorded_launch
 from rewriter.reproduction.refusal import not_saved
 from rewriter.reproduction.script import README, SCRIPT, readme, script
-from rewriter.reproduction.types import Recorded, Tensor
+from rewriter.reproduction.types import Cut, Recorded, Tensor
 
 
 @dataclass(frozen=True)
 class Reproduction:
     """What was written: the directory, the launch, and the names of its files.
 
-    `variables` are those of the script, by the dump's names of tensors.
+    `imports` and `libraries` are what the script loads.
     """
 
     directory: Path
     recorded: Recorded
     files: tuple[str, ...]
-    variables: Mapping[str, str]
+    cut: Cut
+    imports: tuple[str, ...] = ()
+    libraries: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The dump's names of tensors, by their variables in the script."""
+        return {variable: name for name, variable in self.cut.variables.items()}
 
 
 def reproduce(
@@ -49,39 +56,61 @@ def reproduce(
     """
     recorded = recorded_launch(dump, launch, run=run, iteration=iteration)
     cut = cut_out(recorded)
-    given = _files("given", {name: recorded.given[name] for name in cut.variables})
-    expected = _files("written", {name: recorded.written[name] for name in cut.results})
-    if not expected:
+    if not any(recorded.written[name].file for name in cut.results):
         problem = f"{recorded.run.path}: nothing that {recorded.title} wrote was saved"
         raise not_saved(problem, launch)
-    loaded = _libraries(libraries)
-    text = script(
-        recorded,
-        cut,
-        {name: file for name, (file, _) in given.items()},
-        {name: file for name, (file, _) in expected.items()},
-        tuple(imports),
-        tuple(loaded),
-    )
     target = Path(directory)
+    loaded = _libraries(libraries)
     if target.exists() and not overwrite:
         raise RewriterError(
             "exists",
             f"{target} exists",
             hint="Name another directory with -o, or pass --overwrite.",
         )
-    copies = dict([*given.values(), *expected.values(), *loaded.items()])
+    return write(recorded, cut, target, imports=imports, libraries=loaded)
+
+
+def write(
+    recorded: Recorded,
+    cut: Cut,
+    target: Path,
+    *,
+    imports: Sequence[str] = (),
+    libraries: Mapping[str, Path] | None = None,
+    notes: Sequence[str] = (),
+) -> Reproduction:
+    """Write the directory, over one that is there; `libraries` are files by their names in it.
+
+    `notes` are lines of the page beside the script: what was found, or what was made smaller.
+    """
+    libraries = libraries or {}
+    given = _files("given", {name: recorded.given[name] for name in cut.variables})
+    expected = _files("written", {name: recorded.written[name] for name in cut.results})
+    text = script(
+        recorded,
+        cut,
+        {name: file for name, (file, _) in given.items()},
+        {name: file for name, (file, _) in expected.items()},
+        tuple(imports),
+        tuple(libraries),
+    )
+    copies = dict([*given.values(), *expected.values(), *libraries.items()])
     with Transaction(target) as changes:
         if target.exists():
+            kept = {source.resolve() for source in copies.values()}
             for old in sorted(x for x in target.iterdir() if _is_ours(x)):
-                changes.remove(old)
+                if old.resolve() not in kept:
+                    changes.remove(old)
         changes.make_folder(target)
         for name, source in copies.items():
-            shutil.copyfile(source, changes.stage(target / name))
+            if source.resolve() != (target / name).resolve():
+                shutil.copyfile(source, changes.stage(target / name))
         changes.write(target / SCRIPT, text.encode(), 0o644)
-        page = readme(recorded, cut, tuple(imports))
+        page = readme(recorded, cut, tuple(imports), tuple(notes))
         changes.write(target / README, page.encode(), 0o644)
-    return Reproduction(target, recorded, (SCRIPT, README, *copies), cut.variables)
+    names = (SCRIPT, README, *copies)
+    kept_libraries = {name: target / name for name in libraries}
+    return Reproduction(target, recorded, names, cut, tuple(imports), kept_libraries)
 
 
 def _libraries(paths: Sequence[str | Path]) -> dict[str, Path]:

@@ -9,6 +9,11 @@ from rewriter.reproduction.types import Cut, Recorded, Tensor
 SCRIPT, README = "repro.py", "README.md"
 
 
+_CODES = """Exit code 0 (`reproduced`): it writes the recorded values again, bit for bit on a CPU.
+Exit code 1: it does not."""
+_CODES_OF_RANDOM = """Exit code 0: it runs, and what it draws has the recorded shapes and dtypes.
+No dump has the state of torch's generator."""
+
 # What each script has: how it loads tensors, then how it compares results and takes the time.
 _TENSORS = '''def saved(file, stride, device):
     """A saved tensor with the strides (in elements) that it had, on its device."""
@@ -159,44 +164,62 @@ def _tensor(tensor: Tensor, file: str | None) -> str:
     return f"saved({file!r}, {tensor.stride!r}, {tensor.device!r})"
 
 
-def readme(recorded: Recorded, cut: Cut, imports: tuple[str, ...]) -> str:
+def readme(
+    recorded: Recorded, cut: Cut, imports: tuple[str, ...], notes: tuple[str, ...] = ()
+) -> str:
     """A page that can be pasted into a bug report: what it is, of which versions, how to run it."""
     launch, manifest = recorded.launch, recorded.run.manifest
+    lines = [f"{x.file}:{x.line}" for x in recorded.run.names.lines.get(launch.index, ())]
     rows = [
         ("launch", f"`{recorded.title}`, {launch.kind}, line {launch.line} of `{launch.wrapper}`"),
         ("call", recorded.run.name),
+        ("lines of the model", ", ".join(lines) or "-"),
         ("source nodes", ", ".join(launch.source_nodes) or "-"),
         ("operators", ", ".join(launch.origins) or "-"),
         ("torch", manifest.torch or "not recorded"),
         ("device", ", ".join(sorted({x.device for x in recorded.given.values()})) or "-"),
-        ("program", f"`{manifest.command}`" if manifest.command else "not recorded"),
+        ("recorded by", f"`{manifest.command}`" if manifest.command else "not recorded"),
         ("needs", ", ".join(("torch", *imports))),
     ]
     tensors = [
         f"| `{x.name}` | {x.role} | {x.dtype} | {list(x.shape)} | {list(x.stride)} |"
         for x in recorded.given.values()
     ]
+    code = 'python -c "import torch; print(torch.__version__, torch.version.cuda)"'
     return "\n".join(
         (
-            f"# {recorded.title}",
+            f"# Launch {recorded.title}",
             "",
             "One launch of code that PyTorch Inductor generated, with the values that it was given",
             "and what it wrote then. Run it in an environment with this torch:",
             "",
             "```console",
             f"$ python {SCRIPT}",
+            f"$ {code}",
             "```",
             "",
-            "Exit code 0 (`reproduced`): it writes the recorded values once more, bit for bit on a",
-            "CPU. Exit code 1: it does not.",
+            _CODES_OF_RANDOM if cut.is_random else _CODES,
+            "",
+            *(("## What was found", "", *notes, "") if notes else ()),
+            "## Versions",
             "",
             "| | |",
             "|---|---|",
             *(f"| {name} | {text} |" for name, text in rows),
             "",
+            "## Arguments",
+            "",
             "| argument | role | dtype | shape | stride |",
             "|---|---|---|---|---|",
             *tensors,
+            "",
+            "## Files",
+            "",
+            "| file | holds |",
+            "|---|---|",
+            f"| `{SCRIPT}` | the kernel, the launch, the check of what it writes, and its time |",
+            "| `given_*.pt` | what the launch was given |",
+            "| `written_*.pt` | what it wrote when it was recorded |",
             "",
         )
     )

@@ -76,6 +76,7 @@ class Cut:
     its name in the dump); `results` are expressions after the call, by the name of what was
     written. `is_random` says that it draws from torch's generator, whose state no dump has. Of a
     C++ kernel, `cpp` is the kernel, and `handed` are the values of its parameters, as Python.
+    `sizes` are numbers of the call that the launch uses by name, as Python literals.
     """
 
     header: str
@@ -86,17 +87,21 @@ class Cut:
     is_random: bool = False
     cpp: CppKernel | None = None
     handed: tuple[str, ...] = ()
+    sizes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def function(self) -> str:
         """The function `launch` in Python: see `source`."""
         results = "\n".join(f"        {name!r}: {text}," for name, text in self.results.items())
         call = "\n".join(f"    {line}" for line in self.call.splitlines())
-        parameters = ", ".join(dict.fromkeys(self.variables.values()))
+        sizes = [f"{name}={value}" for name, value in self.sizes.items()]
+        parameters = ", ".join(
+            dict.fromkeys([*self.variables.values(), *(["*", *sizes] if sizes else [])])
+        )
         return f"def launch({parameters}):\n{call}\n    return {{\n{results}\n    }}\n"
 
     @property
     def source(self) -> str:
         """Python with the function `launch`, which takes tensors by the names of `variables`, runs
-        the kernel once, and returns what it wrote, by name."""
+        the kernel once, and returns what it wrote, by name. It takes `sizes`, too, by name."""
         return f"{self.header}\n\n{self.kernels}\n\n{self.function}"

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from rewriter.core.documents import Count, Document
 
 if TYPE_CHECKING:
+    from rewriter.reproduction.minimise.types import Minimised
     from rewriter.reproduction.reproduce import Reproduction
     from rewriter.reproduction.under.types import UnderResult
 
@@ -37,6 +38,26 @@ class Under(Struct, frozen=True, kw_only=True):
     note: str
 
 
+class MinimisedChange(Struct, frozen=True, kw_only=True):
+    """One argument or size, in words."""
+
+    name: str
+    before: str
+    after: str
+
+
+class MinimisedLaunch(Struct, frozen=True, kw_only=True):
+    """What `--minimise` made of the launch."""
+
+    kind: Annotated[str, Meta(description="crash, not finite, differs, or what asan reports")]
+    finding: str
+    changes: tuple[MinimisedChange, ...]
+    trials: Count
+    seconds: float
+    stopped: Annotated[bool, Meta(description="Whether the time was over")]
+    confirmed: Annotated[bool, Meta(description="Whether a fresh process finds it, too")]
+
+
 class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
     """`rewriter repro --json`."""
 
@@ -47,9 +68,12 @@ class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
     run: Annotated[str, Meta(description="The call, such as rank0/run0")]
     files: Annotated[tuple[str, ...], Meta(description="In the directory; the script is the first")]
     under: Under | None
+    minimised: MinimisedLaunch | None
 
     @staticmethod
-    def of(made: Reproduction, ran: UnderResult | None = None) -> ReproDocument:
+    def of(
+        made: Reproduction, ran: UnderResult | None = None, smaller: Minimised | None = None
+    ) -> ReproDocument:
         """The document of what was written."""
         recorded = made.recorded
         return ReproDocument(
@@ -60,9 +84,22 @@ class ReproDocument(Document, frozen=True, kw_only=True, tag="rewriter.repro"):
             run=recorded.run.name,
             files=made.files,
             under=None if ran is None else _under(ran),
+            minimised=None if smaller is None else _minimised(smaller),
         )
 
 
 def _under(ran: UnderResult) -> Under:
     findings = tuple(UnderFinding(**asdict(one)) for one in ran.findings)
     return Under(tool=ran.tool, findings=findings, command=ran.command, note=ran.note)
+
+
+def _minimised(smaller: Minimised) -> MinimisedLaunch:
+    return MinimisedLaunch(
+        kind=smaller.kind,
+        finding=smaller.finding,
+        changes=tuple(MinimisedChange(**asdict(one)) for one in smaller.changes),
+        trials=smaller.trials,
+        seconds=smaller.seconds,
+        stopped=smaller.stopped,
+        confirmed=smaller.confirmed,
+    )

@@ -59,7 +59,7 @@ static char* given(int number, const char* file, size_t bytes) {
     return static_cast<char*>(block);
 }
 
-int main() {
+int main(int argc, char** argv) {
 """
 
 
@@ -86,11 +86,21 @@ def run(directory: Path, arguments: Mapping[str, str], *, timeout: float) -> Und
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     captured = _captured(directory, folder, timeout)
+    command = build(folder, captured, timeout)
+    findings, output = watch(folder, captured, arguments, timeout)
+    words = " ".join(f"{name}={value}" for name, value in _OPTIONS.items())
+    given = shlex.join(["./program", *_words(captured["calls"][0], captured["memory"])])
+    again = ("set -e", 'cd "$(dirname "$0")"', shlex.join(command), f"{words} {given}", "")
+    (folder / AGAIN).write_text("\n".join(again), encoding="utf-8")
+    return UnderResult("asan", findings, shlex.join(["sh", str(folder / AGAIN)]), output, _NOTE)
+
+
+def build(folder: Path, captured: Json, timeout: float) -> list[str]:
+    """Write and compile the program for what a launch was handed; the command that compiled it."""
     if not captured["calls"]:
         raise not_for("asan", "it watches kernels in C++, and this launch runs none")
     call = captured["calls"][0]
     (folder / KERNEL).write_text(call["source"], encoding="utf-8")
-    parameters = list(_parameters(call, captured["memory"], arguments))
     (folder / PROGRAM).write_text(_program(call, captured["memory"]), encoding="utf-8")
     command = _command(captured["build"])
     built = execute("asan", command, folder, timeout, _OPTIONS)
@@ -99,14 +109,21 @@ def run(directory: Path, arguments: Mapping[str, str], *, timeout: float) -> Und
             raise no_tool("asan", "g++ finds no libasan", "Install it: gcc's libasan and libubsan.")
         lines = [x for x in built.stderr.splitlines() if "error" in x] or built.stderr.splitlines()
         raise no_tool("asan", f"the kernel does not compile: {lines[0] if lines else ''}", "")
-    ran = execute("asan", ["./program"], folder, timeout, _OPTIONS)
+    return command
+
+
+def watch(
+    folder: Path, captured: Json, arguments: Mapping[str, str], timeout: float
+) -> tuple[tuple[Finding, ...], str]:
+    """Run the program on the memory in its folder: what was found, and all it printed."""
+    call, memory = captured["calls"][0], captured["memory"]
+    command = ["./program", *_words(call, memory)]
+    ran = execute("asan", command, folder, timeout, _OPTIONS)
+    parameters = list(_parameters(call, memory, arguments))
     findings = _findings(ran.stderr, parameters, call["source"].splitlines())
     if not findings and ran.returncode:
         findings = (Finding("crash", f"it ended with {ran.returncode}"),)
-    words = " ".join(f"{name}={value}" for name, value in _OPTIONS.items())
-    again = ('cd "$(dirname "$0")"', shlex.join(command), f"{words} ./program")
-    (folder / AGAIN).write_text("\n".join(("set -e", *again, "")), encoding="utf-8")
-    return UnderResult("asan", findings, shlex.join(["sh", str(folder / AGAIN)]), ran.stderr, _NOTE)
+    return findings, ran.stderr
 
 
 def _captured(directory: Path, folder: Path, timeout: float) -> Json:
@@ -124,19 +141,31 @@ def _command(build: Json) -> list[str]:
 
 
 def _program(call: Json, memory: Sequence[Json]) -> str:
-    lines = [
+    """The program around a kernel; sizes of blocks and numbers come from its command line."""
+    lines = [f"    if (argc != {1 + len(_words(call, memory))}) return 3;"]
+    lines += [
         f'    char* block_{x["index"]} = given({x["index"]}, "memory_{x["index"]}.bin", '
-        f"{x['bytes']});"
+        f"strtoull(argv[{1 + x['index']}], nullptr, 10));"
         for x in memory
     ]
     values = []
+    number = 1 + len(memory)
     for kind, one in zip(call["types"], call["args"], strict=False):
         if "memory" in one:
             values.append(f"({kind})(block_{one['memory']} + {one['offset']})")
         else:
-            text = {True: "true", False: "false"}.get(one["value"], str(one["value"]))
-            values.append(f"({kind})({text})")
+            read = "strtod(argv[{}], nullptr)" if isinstance(one["value"], float) else ""
+            read = read or "strtoll(argv[{}], nullptr, 10)"
+            values.append(f"({kind}){read.format(number)}")
+            number += 1
     return f"{_HEAD}{chr(10).join(lines)}\n    kernel({', '.join(values)});\n    return 0;\n}}\n"
+
+
+def _words(call: Json, memory: Sequence[Json]) -> list[str]:
+    """The command line of the program."""
+    numbers = (one["value"] for one in call["args"] if "memory" not in one)
+    texts = (str(int(x)) if isinstance(x, bool) else str(x) for x in numbers)
+    return [*(str(x["bytes"]) for x in memory), *texts]
 
 
 def _parameters(

@@ -13,7 +13,7 @@ def run_under(made: Reproduction, tool: Tool, *, timeout: float) -> UnderResult:
     """What a tool says of the launch. Raises `RewriterError` where the tool is not there, or has
     nothing to say of such a launch; the script stays."""
     directory = Path(made.directory).absolute()
-    arguments = {variable: name for name, variable in made.variables.items()}
+    arguments = made.variables
     match tool:
         case "asan":
             return asan.run(directory, arguments, timeout=timeout)

@@ -9,36 +9,59 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 
-def main(script: Path, folder: Path) -> None:
+@dataclass
+class Calls:
+    """What kernels were handed since it was left last."""
+
+    folder: Path
+    made: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+def captured(folder: Path) -> Calls:
+    """Have C++ kernels not compiled from now on, but what they are handed written into a folder."""
     from torch._inductor.async_compile import AsyncCompile
 
-    calls: list[dict[str, Any]] = []
-    memory: dict[int, dict[str, Any]] = {}
+    calls = Calls(folder)
 
     def compiled(self: Any, types: list[str], source: str, *rest: Any, **more: Any) -> Any:
         def kernel(*given: Any) -> None:
-            handed = [_handed(one, memory, folder) for one in given]
-            calls.append({"types": list(types), "source": source, "args": handed})
+            handed = [_handed(one, calls.memory, folder) for one in given]
+            calls.made.append({"types": list(types), "source": source, "args": handed})
 
         return kernel
 
     compiler: Any = AsyncCompile
     compiler.cpp_pybinding = compiled
+    return calls
+
+
+def leave(calls: Calls, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Write down the calls so far, and forget them."""
+    for name, tensor in tensors.items():
+        if (kept := calls.memory.get(tensor.untyped_storage().data_ptr())) is not None:
+            kept["variable"] = name
+    document = {"calls": calls.made, "memory": list(calls.memory.values()), "build": _build()}
+    (folder / "launch.json").write_text(json.dumps(document), encoding="utf-8")
+    calls.made, calls.memory = [], {}
+
+
+def main(script: Path, folder: Path) -> None:
+    calls = captured(folder)
     names: dict[str, Any] = {"__name__": "repro", "__file__": str(script)}
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
     tensors = names["arguments"]()
     names["launch"](**tensors)
-    for name, tensor in tensors.items():
-        if (kept := memory.get(tensor.untyped_storage().data_ptr())) is not None:
-            kept["variable"] = name
-    document = {"calls": calls, "memory": list(memory.values()), "build": _build()}
-    (folder / "launch.json").write_text(json.dumps(document), encoding="utf-8")
+    leave(calls, tensors, folder)
 
 
 def _handed(value: Any, memory: dict[int, dict[str, Any]], folder: Path) -> dict[str, Any]:
@@ -46,7 +69,7 @@ def _handed(value: Any, memory: dict[int, dict[str, Any]], folder: Path) -> dict
         return {"value": value}
     storage = value.untyped_storage()
     kept = memory.get(storage.data_ptr())
-    if kept is None:
+    if kept is None:  # the tensors live as long as the call
         file = folder / f"memory_{len(memory)}.bin"
         file.write_bytes(bytes(storage))
         kept = {"index": len(memory), "bytes": storage.nbytes(), "variable": ""}
@@ -55,6 +78,7 @@ def _handed(value: Any, memory: dict[int, dict[str, Any]], folder: Path) -> dict
     return {"memory": kept["index"], "offset": offset, "item": value.element_size()}
 
 
+@cache
 def _build() -> dict[str, Any]:
     from torch._inductor.cpp_builder import CppTorchOptions
     from torch._inductor.cpu_vec_isa import pick_vec_isa

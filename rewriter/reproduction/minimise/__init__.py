@@ -1,0 +1,1 @@
+"""Makes the sizes and values of a launch smaller while what is wrong with it remains."""

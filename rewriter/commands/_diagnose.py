@@ -33,6 +33,7 @@ from rewriter.instrumentation.select import select
 from rewriter.instrumentation.types import Selection
 
 _MOST = 3  # runs, unless values do not fit into one
+_PIECES = 8  # runs for values that do not
 _LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
 
 
@@ -58,6 +59,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     first = runs.run(
         "values", everything, "does it end, are its numbers finite, and what does each launch do"
     )
+    pieces = [first, *_further(runs, first, everything)]
     if arguments.against is not None and right.dump is None and first.ended.code == 0:
         reference = ArtifactSubject(
             arguments, arguments.against, open_named(arguments, arguments.against)
@@ -65,7 +67,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         runs = replace(runs, subject=reference)
         ran = runs.run("reference", everything, f"what {arguments.against} does, which is right")
         right = replace(right, dump=ran.dump)
-    return _conclude(arguments, runs, first, first, everything, right, artifact)
+    return _conclude(arguments, runs, pieces, everything, right, artifact)
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -90,16 +92,30 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if first.dump is None:
         if first.ended.code == 0:
             raise _nothing()
-        return _conclude(arguments, runs, first, None, health, right)
+        return _conclude(arguments, runs, [first], health, right)
     if first.ended.code != 0:
-        return _conclude(arguments, runs, first, None, health, right)
+        return _conclude(arguments, runs, [first], health, right)
     everything = _values(arguments, folder, calls=values_needed.calls(first.dump, _limit(folder)))
     verdicts = first.nonfinite
     why = "which launch makes wrong numbers: all values of these calls, to check each launch"
     if verdicts:
         why = f"{verdicts[0].label} makes NaN: does it compute what it should?"
     second = runs.run("values", everything, why)
-    return _conclude(arguments, runs, first, second, everything, right)
+    pieces = [second, *_further(runs, second, everything)]
+    return _conclude(arguments, runs, [first, *pieces], everything, right)
+
+
+def _further(runs: Runs, ran: ProbedRun, selection: Selection) -> Iterator[ProbedRun]:
+    """Runs for the values of launches that did not fit into the limit of one."""
+    for number in range(2, _PIECES + 1):
+        left = None if ran.dump is None else values_needed.unsaved(ran.dump)
+        chosen = selection.launches[0].start if selection.launches else -1
+        if left is None or left.start == chosen or ran.ended.code != 0:
+            return  # nothing is left, or one launch alone is too large
+        selection = replace(selection, launches=(left,))
+        why = f"the values of launches #{left.start} to #{left.stop - 1}, which did not fit"
+        ran = runs.run(f"values-{number}", selection, why)
+        yield ran
 
 
 def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
@@ -125,8 +141,8 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
             f"--against {arguments.against}, which is no dump, of a dump",
             hint="Record the run that is right: rewriter run --probe save -d right.dump …",
         )
-    found = examined(arguments, ran, ran, select("save"), right)
-    return _report(arguments, found, (), dump, dump)
+    found = examined(arguments, ran, [ran], select("save"), right)
+    return _report(arguments, found, (), dump, [dump])
 
 
 def _right(arguments: argparse.Namespace) -> Right:
@@ -195,13 +211,14 @@ def _nothing() -> RewriterError:
 def _conclude(
     arguments: argparse.Namespace,
     runs: Runs,
-    first: ProbedRun,
-    values: ProbedRun | None,
+    done: Sequence[ProbedRun],
     selection: Selection,
     right: Right,
     artifact: Artifact | None = None,
 ) -> int:
-    """Run what else is needed, and print what came of all runs."""
+    """Run what else is needed, and print what came of all runs: the first decides."""
+    first = done[0]
+    pieces = [one for one in done if one.dump is not None and one.has_values]
     if first.ended.interrupted:
         return INTERRUPTED
     if first.dump is None and first.ended.code == 0:
@@ -212,9 +229,9 @@ def _conclude(
         waited = runs.run("crash", waiting, why, blocking=True)
         if waited.ended.code != 0:
             first = waited
-    found = examined(arguments, first, values, selection, right, artifact)
-    dump = first.dump if values is None else values.dump
-    return _report(arguments, found, runs.done, runs.folder, dump)
+    found = examined(arguments, first, pieces, selection, right, artifact)
+    dumps = [one.dump for one in pieces or [first] if one.dump is not None]
+    return _report(arguments, found, runs.done, runs.folder, dumps)
 
 
 def _report(
@@ -222,19 +239,19 @@ def _report(
     found: Iterator[Examined],
     steps: Sequence[DiagnosisStep],
     folder: Path,
-    dump: Path | None,
+    dumps: Sequence[Path],
 ) -> int:
     from rewriter.commands._documents.diagnose import diagnose_document
 
-    order = [] if dump is None else [run.name for run in open_dump(dump).runs]
+    order = [run.name for run in open_dump(dumps[0]).runs] if dumps else []
     diagnosis = ruling.rule(found, order=order, steps=steps)
-    diagnosis = replace(diagnosis, next=_next(diagnosis, dump))
+    diagnosis = replace(diagnosis, next=_next(diagnosis, dumps))
     document = diagnose_document(str(folder), diagnosis)
     if steps:
         encoded = json_text.encode(as_json(document), indent=1)
         (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
-    if arguments.output is not None and dump is not None:
-        _write_page(arguments, dump)
+    if arguments.output is not None and dumps:
+        _write_page(arguments, dumps[0])
     if arguments.json:
         emit(document)
     else:
@@ -243,12 +260,14 @@ def _report(
     return DIFFERS if diagnosis.findings else OK
 
 
-def _next(diagnosis: Diagnosis, dump: Path | None) -> str:
+def _next(diagnosis: Diagnosis, dumps: Sequence[Path]) -> str:
     """The command that cuts the launch out that is wrong."""
     finding = diagnosis.finding
-    if dump is None or finding is None or finding.launch is None:
+    if finding is None or finding.launch is None or finding.kind not in ("wrong", "differs"):
         return ""
-    if finding.kind not in ("wrong", "differs"):
+    which = (finding.run, finding.launch, finding.iteration)
+    dump = next((one for one in dumps if values_needed.is_saved(one, *which)), None)
+    if dump is None:
         return ""
     launch = label(finding.launch, finding.iteration).removeprefix("#")
     run = f" --run {finding.run}" if finding.run != "rank0/run0" else ""

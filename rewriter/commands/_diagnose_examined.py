@@ -47,13 +47,14 @@ class Right:
 def examined(
     arguments: argparse.Namespace,
     first: ProbedRun,
-    values: ProbedRun | None,
+    pieces: Sequence[ProbedRun],
     selection: Selection,
     right: Right,
     artifact: Artifact | None = None,
 ) -> Iterator[Examined]:
-    """All that is looked into. `first` is the run that decides, `values` the one with all values,
-    which may be the same."""
+    """All that is looked into. `first` is the run that decides, `pieces` are those with all values,
+    which it may be one of: several, where the values of all launches did not fit into one."""
+    values = pieces[0] if pieces else None
     crashes = first.crashes
     yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
     dump = first.dump if values is None or values.dump is None else values.dump
@@ -66,10 +67,12 @@ def examined(
     if right.dump is not None and dump is not None:
         yield _against(dump, right.dump)
     verification = None
-    if values is not None and values.dump is not None and open_dump(values.dump).runs:
-        verification = _verify(arguments, values.dump)
+    dumps = [one.dump for one in pieces if one.dump is not None]
+    if dumps:
+        verification = _verify(arguments, dumps)
     if first.dump is not None:
-        verdicts = first.nonfinite
+        # Where values were saved, it says more: which elements, and what they were made of.
+        verdicts = (values.nonfinite if values is not None else ()) or first.nonfinite
         yield ruling.of_nonfinite(
             verdicts,
             verification,
@@ -79,21 +82,31 @@ def examined(
         )
     found = list(_structure(dump, artifact))
     if verification is not None and dump is not None:
-        found += _values(arguments, dump, verification, whole=first.ended.code == 0)
+        whole = first.ended.code == 0
+        found += _values(arguments, dumps, verification, whole=whole)
+    if any(one.outputs_agree for one in found):
+        found = [ruling.without_effect(one) for one in found]
     yield from (one if compared is None else feeding(one, compared) for one in found)
 
 
 def _values(
-    arguments: argparse.Namespace, dump: Path, verification: Verification, *, whole: bool
+    arguments: argparse.Namespace,
+    dumps: Sequence[Path],
+    verification: Verification,
+    *,
+    whole: bool,
 ) -> Iterator[Examined]:
     """What the recorded values say. Of a run that was cut short, which is not `whole`, nothing is
     suspect but that."""
-    yield examine_corruption(open_dump(dump))
-    if verification.finding is None and whole:
+    yield examine_corruption(open_dump(dumps[0]))
+    if verification.finding is None and whole and len(dumps) == 1:
         from rewriter.verification.end_to_end import check_outputs
 
-        yield of_calls(check_outputs(dump, verification.checks, given_graphs(arguments)))
-    yield ruling.of_verification(verification, _evidence(dump, verification), whole=whole)
+        yield of_calls(check_outputs(dumps[0], verification.checks, given_graphs(arguments)))
+    evidence: dict[Key, tuple[str, ...]] = {}
+    for dump in reversed(dumps):
+        evidence |= _evidence(dump, verification)
+    yield ruling.of_verification(verification, evidence, whole=whole)
 
 
 def _against(dump: Path, reference: Path) -> Examined:
@@ -155,24 +168,25 @@ def _evidence(dump: Path, verification: Verification) -> Mapping[Key, tuple[str,
     opened = open_dump(dump)
     runs = {run.name: run for run in opened.runs}
     differing = [one for one in verification.checks if one.outcome == "differs"]
-    return {
+    found = {
         (one.run, one.launch, one.iteration): evidence_of(
             opened, runs[one.run], one.launch, one.iteration
         )
         for one in differing[:_SHOWN]
+        if one.run in runs
     }
+    return {key: text for key, text in found.items() if text}
 
 
-def _verify(arguments: argparse.Namespace, dump: Path) -> Verification | None:
+def _verify(arguments: argparse.Namespace, dumps: Sequence[Path]) -> Verification | None:
     from rewriter.verification.verify import verify
 
-    if not any(run.saves for run in open_dump(dump).runs):
+    dumps = [dump for dump in dumps if any(run.saves for run in open_dump(dump).runs)]
+    if not dumps:
         return None
     register_operators(getattr(arguments, "imports", ()))
     message("checking each launch against what it claims to compute")
+    graphs = given_graphs(arguments)
     with progress_bar() as bar:
-        return verify(
-            dump,
-            graphs=given_graphs(arguments),
-            progress=None if bar is None else lambda done, total: bar(done, total),
-        )
+        progress = None if bar is None else lambda done, total: bar(done, total)
+        return ruling.merged([verify(dump, graphs=graphs, progress=progress) for dump in dumps])

@@ -23,7 +23,7 @@ from rewriter.diagnosis.conclusion import OPTIONS, Conclusion, next_command, wri
 from rewriter.diagnosis.element import follow
 from rewriter.diagnosis.findings import DiagnosisStep
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.dump.reading import is_recorded
+from rewriter.dump.reading import is_recorded, open_dump
 from rewriter.dump.where import where
 from rewriter.execution.host_process import HostOutput
 from rewriter.execution.run_result import InterruptedRunError
@@ -44,6 +44,11 @@ class ProbedRun:
     is_random: bool = False
     seconds: float = 0.0
     template: str = ""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether tensors were saved."""
+        return self.dump is not None and any(run.saves for run in open_dump(self.dump).runs)
 
     @property
     def crashes(self) -> tuple[Verdict, ...]:

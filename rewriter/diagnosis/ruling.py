@@ -38,6 +38,30 @@ class Examined:
     ruled_out: str = ""
     suspects: tuple[Suspect, ...] = ()
     notes: tuple[str, ...] = ()
+    outputs_agree: bool = False  # calls return what their graphs give
+
+
+def without_effect(examined: Examined) -> Examined:
+    """Where the outputs are right: memory that is taken over while it is read, element by element,
+    changes nothing."""
+    kept = tuple(one for one in examined.findings if one.kind != "stale")
+    notes = (
+        f"{one.headline}: it changes nothing of what the call returns"
+        for one in examined.findings
+        if one not in kept
+    )
+    return replace(examined, findings=kept, notes=(*examined.notes, *notes))
+
+
+def merged(verifications: Sequence[Verification]) -> Verification:
+    """One of several, that each have the values of other launches of the same run."""
+    checks: dict[tuple[str, str, int, int], LaunchCheck] = {}
+    for verification in verifications:
+        for one in verification.checks:
+            key = (one.run, one.artifact, one.launch, one.iteration)
+            if key not in checks or checks[key].outcome == "unchecked":
+                checks[key] = one
+    return Verification(tuple(checks.values()), verifications[0].caveat)
 
 
 def rule(

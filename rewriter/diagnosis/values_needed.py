@@ -40,6 +40,33 @@ def calls(dump: Path, limit: int) -> str:
     return ",".join(map(str, chosen))
 
 
+def unsaved(dump: Path) -> range | None:
+    """The launches from the first one of which a value did not fit into the limit, `None` if all
+    did."""
+    first, last = None, 0
+    for run in open_dump(dump).runs:
+        for step in run.steps:
+            rows = dataflow.tensors(run.rows(step))
+            if step.launch is None:
+                continue
+            last = max(last, step.launch)
+            if any("max-bytes" in row.unsaved for row in rows) and (
+                first is None or step.launch < first
+            ):
+                first = step.launch
+    return None if first is None else range(first, last + 1)
+
+
+def is_saved(dump: Path, run: str, launch: int, iteration: int) -> bool:
+    """Whether all values of a launch were saved."""
+    for one in open_dump(dump).runs:
+        for step in one.steps if one.name == run else ():
+            if (step.launch, step.iteration) == (launch, iteration):
+                rows = dataflow.tensors(one.rows(step))
+                return bool(rows) and not any(row.unsaved for row in rows)
+    return False
+
+
 def _has_nan(run: RunDump) -> bool:
     return any(row.nan for step in run.steps for row in dataflow.tensors(run.rows(step)))
 

@@ -374,6 +374,7 @@ class _Witness:
         elif verdict.state == "read":
             yield "Whoever wrote it has no probes, or stands outside of compiled code."
         yield from _domains(verdict, read)
+        yield from _masked(verdict)
         if self._dump.caveat:
             yield self._dump.caveat
 
@@ -397,6 +398,19 @@ def _overflow(rows: Sequence[TensorRow]) -> Iterator[str]:
             yield (
                 f"The finite elements of {row.arg} come to {size:.6g}, the largest "
                 f"{row.dtype} is {largest:.6g}: it overflows."
+            )
+
+
+def _masked(verdict: Verdict) -> Iterator[str]:
+    """Whether a softmax was given rows that are masked in full: their maxima are -Inf."""
+    if verdict.state not in ("made", "wrote") or "softmax" not in verdict.kernel:
+        return
+    for argument in verdict.arguments:
+        row = argument.row
+        if argument.role == "out" and isinstance(row, TensorRow) and row.neginf == row.inf != 0:
+            yield (
+                f"{row.inf:,} of {row.numel:,} elements of {argument.name} are -Inf: if these are "
+                "the maxima of rows, those rows are masked in full, and their softmax is NaN."
             )
 
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
+from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
 from rewriter.report.types import Finding, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.runtime.allowed import Allowed
 from rewriter.runtime.text import short_dtype
 
 # The types that a network overflows. Of the others, masks hold the largest values.
@@ -29,18 +31,24 @@ def of_run(
     *,
     cut: bool = False,
     overflow: tuple[ReportedLaunch, ReportedLaunch] | None = None,
+    absorbed: bool = False,
+    allowed: Allowed = NOTHING_ALLOWED,
 ) -> tuple[Finding, ...]:
     """The findings of one run, faults first. `cut` says that its last line is incomplete,
-    `overflow` which launch made infinities that another one turned into the first NaN."""
-    nan = _non_finite(run, launches, "nan")
-    infinities = _non_finite(run, launches, "inf")
+    `overflow` which launch made infinities that another one turned into the first NaN, `absorbed`
+    that no infinity remains which a launch computed. What is `allowed` is no finding."""
+    nan = _non_finite(run, launches, "nan", allowed)
+    infinities = _non_finite(run, launches, "inf", allowed)
     if overflow is not None:
         infinities = [found for found in infinities if found.launch is not overflow[0]]
     found = [
         *_ended(run, launches, cut),
         *(_overflow(run, launches, *overflow) if overflow else ()),
         *nan,
-        *(_noted(found) if nan or _is_constant(found) else found for found in infinities),
+        *(
+            _noted(found) if nan or absorbed or _is_constant(found) else found
+            for found in infinities
+        ),
         *_near_overflow(run, launches),
         *_jump(run, launches),
         *_unmeasured(run, launches),
@@ -119,14 +127,24 @@ def _ended(run: str, launches: Sequence[ReportedLaunch], cut: bool) -> list[Find
     return []
 
 
-def _non_finite(run: str, launches: Sequence[ReportedLaunch], what: NonFinite) -> list[Finding]:
+def _holds(launch: ReportedLaunch, what: NonFinite, allowed: Allowed) -> bool:
+    """Whether a launch wrote such values, other than those that are allowed there."""
+    kernel = launch.kernel if launch.is_launch else ""
+    rows = (row for row in measured(launch.results) if row.count(what))
+    return any(not allowed.covers(kernel, row.arg) for row in rows)
+
+
+def _non_finite(
+    run: str, launches: Sequence[ReportedLaunch], what: NonFinite, allowed: Allowed
+) -> list[Finding]:
     """Where the first are, and where more begin."""
     word = _WORDS[what]
-    holders = [launch for launch in launches if total(launch.results, what)]
+    holders = [launch for launch in launches if _holds(launch, what, allowed)]
     readers = (launch for launch in launches if total(launch.read, what))
     reader, first = next(readers, None), holders[0] if holders else None
     findings = []
-    if reader and (first is None or reader.position < first.position):
+    writer = next((launch for launch in launches if total(launch.results, what)), None)
+    if reader and (writer is None or reader.position < writer.position):
         # Nobody saw it written: by a launch without probes, or in an input that was not recorded.
         short = f"{word} is first seen in what {reader} reads"
         text = f"{short}: {_holding(reader.read, what)}; what wrote it was not recorded."

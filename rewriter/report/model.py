@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.conclusion import read_conclusion
-from rewriter.diagnosis.nonfinite import Follow, Where, overflow_of
+from rewriter.diagnosis.nonfinite import Follow, Where, infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -24,6 +24,7 @@ from rewriter.report.types import (
     ReportedValue,
     Sources,
 )
+from rewriter.runtime.allowed import Allowed
 
 
 def report(
@@ -79,6 +80,7 @@ def read_run(
     Raises `RewriterError` where the dump is not as a runtime writes it.
     """
     flow = dataflow.Flow(dumped)
+    allowed = Allowed(dumped.manifest.allow)
     launches = [
         launch(dumped, node.step, flow.rows(node), histogram, sources or {})
         for node in flow.nodes[: len(dumped.steps)]
@@ -94,7 +96,12 @@ def read_run(
         findings=(
             *_reported(dumped, launches),
             *findings.of_run(
-                dumped.name, launches, cut=dumped.cut, overflow=_overflow(dumped, launches)
+                dumped.name,
+                launches,
+                cut=dumped.cut,
+                overflow=_overflow(dumped, launches),
+                absorbed=infinite_origin_of(dumped, allowed) is None,
+                allowed=allowed,
             ),
         ),
     )

@@ -28,7 +28,7 @@ class Answer:
     """What was concluded about an artifact: the launches that it named, the first one first, what
     kind of finding the first one is, and launches that it could say nothing of, with the reason.
 
-    `broken` is what a compiler said that refused the artifact, `failed` why there is no answer.
+    `ended` says how a run ended that did not run to its end, `broken` is what a compiler said that refused the artifact, `failed` why there is no answer.
     """
 
     named: tuple[int, ...] = ()
@@ -39,6 +39,7 @@ class Answer:
     seconds: float = 0.0
     runs: int = 0
     dump: str = ""
+    ended: str = ""
     broken: str = ""
     failed: str = ""
 
@@ -98,7 +99,8 @@ class Judge:
         document = ended.document or {}
         findings = document.get("findings", [])
         named = [x["launch"] for x in findings if x["launch"] is not None]
-        recorded = [x["dump"] for x in document.get("runs", ()) if "save" in x["what"]]
+        runs = document.get("runs", ())
+        recorded = [x["dump"] for x in runs if "save" in x["what"]]
         return Answer(
             named=tuple(dict.fromkeys(named)),
             kind=findings[0]["kind"] if findings else "",
@@ -106,8 +108,9 @@ class Judge:
             suspects={str(x["launch"]): x["reason"] for x in document.get("suspects", ())},
             command=" ".join(["rewriter", *command]),
             seconds=time.monotonic() - started,
-            runs=len(document.get("runs", ())),
+            runs=len(runs),
             dump=recorded[-1] if recorded else "",
+            ended=next((x["outcome"] for x in runs if x["outcome"] != "ran to its end"), ""),
             broken=ended.errors[-1500:] if "CppCompileError" in ended.errors else "",
             failed="" if document else ended.errors[-1500:],
         )

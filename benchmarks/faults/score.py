@@ -15,7 +15,6 @@ from benchmarks.faults.oracle import Changed
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
 SAME, ROUNDING, BROKEN = "changes nothing", "within rounding", "does not compile"
 CLEAN, ALARM = "clean", "false alarm"
-_ENDED = ("crash", "hang")
 
 
 def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str:
@@ -25,7 +24,7 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
     if fault.harmless:
         return ALARM if answer.says_something or answer.failed else CLEAN
     beyond = [one for one in differences if one.beyond]
-    if not (beyond or answer.kind in _ENDED or answer.failed or fault.change.outputs):
+    if not (beyond or answer.ended or answer.failed or fault.change.outputs):
         if answer.says_something:
             return ALARM if not differences else ROUNDING
         return ROUNDING if differences else SAME

@@ -28,7 +28,8 @@ class Answer:
     """What was concluded about an artifact: the launches that it named, the first one first, what
     kind of finding the first one is, and launches that it could say nothing of, with the reason.
 
-    `ended` says how a run ended that did not run to its end, `broken` is what a compiler said that refused the artifact, `failed` why there is no answer.
+    `ended` says how a run ended before its end, `broken` what a compiler said that refused the
+    artifact, `failed` why there is no answer.
     """
 
     named: tuple[int, ...] = ()

@@ -16,9 +16,11 @@ from rewriter.reproduction.refusal import refusal
 from rewriter.reproduction.types import CppKernel, Cut, Recorded
 
 _SIGNATURE = re.compile(r'extern "C"\s+(?:[A-Z_]+\s+)?void\s+(\w+)\s*\(([^)]*)\)')
+_TRITON_FUNCTION = re.compile(r"^@triton\.jit[^\n]*\n(?:@[^\n]*\n)*def (\w+)\(", re.MULTILINE)
 _PREFIX = re.compile(r"^#include [<\"][^>\"\n]*cpp_prefix\.h[>\"]", re.MULTILINE)
 _DEFAULT_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 _CALLS = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
+_TRITON = frozenset({"triton", "triton_user", "triton_template", "combo"})
 _HEADER = "import torch\n"
 _COMPILER = "from torch._inductor.async_compile import AsyncCompile\n"
 _VIEWS = "\nreinterpret_tensor = torch.ops.inductor._reinterpret_tensor\n"
@@ -38,8 +40,12 @@ def cut(recorded: Recorded) -> Cut:
             return _kernel(recorded)
         if kind in _CALLS:
             return _operator(recorded)
+        if kind in _TRITON:
+            return _triton(recorded)
     except UnreadError as error:
         raise refusal(recorded, str(error)) from error
+    if kind == "multi_kernel":
+        raise refusal(recorded, "it has several kernels, and no dump says which of them ran")
     raise refusal(recorded, f"of C++ wrappers it does not do so with launches of kind {kind}")
 
 
@@ -99,6 +105,51 @@ def _kernel(recorded: Recorded) -> Cut:
         header, kernels, call, views.variables, results, cpp=kernel, handed=tuple(handed),
         sizes=sizes,
     )  # fmt: skip
+
+
+def _triton(recorded: Recorded) -> Cut:
+    """A kernel of Triton from the source that the wrapper quotes, launched as in Python: Inductor's
+    launcher chooses the blocks again."""
+    launch = recorded.launch
+    found = _source(recorded)
+    function = None if found is None else _TRITON_FUNCTION.search(found.text)
+    if found is None or function is None:
+        raise refusal(
+            recorded,
+            "the wrapper has the compiled kernel (a cubin) and not its source: torch quotes that "
+            "since 2.8",
+        )
+    if "'''" in found.text:
+        raise refusal(recorded, "its source has ''' in it")
+    names = names_above(recorded)
+    views = cpp_calls.Handed(recorded, names)
+    handed: list[str] = []
+    sizes: dict[str, str] = {}
+    for argument in launch.args:
+        if argument.name in recorded.given:
+            handed.append(views.handed(argument))
+        elif argument.type == "scalar":
+            text = unwrapped(argument.expr)
+            value = names.number(text)
+            if text.isidentifier() and text not in ("true", "false"):
+                sizes[text], value = value, text
+            handed.append(value)
+        # The device, the stream and where kernels are loaded from are the launcher's own.
+    device = next((x.device for x in recorded.given.values() if x.device != "cpu"), "cuda:0")
+    kind, _, index = device.partition(":")
+    kernels = (
+        "async_compile = AsyncCompile()\n"
+        f"{launch.kernel} = async_compile.triton({function[1]!r}, '''{found.text}''', "
+        f"device_str={kind!r})\n\nasync_compile.wait(globals())\ndel async_compile\n"
+    )
+    call = (
+        f"stream = get_raw_stream({index or 0})\n"
+        f"{launch.kernel}.run({', '.join([*handed, 'stream=stream'])})"
+    )
+    stream = f"from torch._C import _{kind}_getCurrentRawStream as get_raw_stream\n"
+    header = _HEADER + _COMPILER + stream + (_VIEWS if "reinterpret_tensor(" in call else "")
+    results = {name: views.variables[name] for name in recorded.written if name in views.variables}
+    return Cut(header, kernels, call, views.variables, results, sizes=sizes)
 
 
 def kernel_of(recorded: Recorded) -> CppKernel:

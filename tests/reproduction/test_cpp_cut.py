@@ -19,6 +19,7 @@ from rewriter.reproduction.cutting import cut_out
 from rewriter.reproduction.types import Recorded, Tensor
 
 ARTIFACTS = Path(__file__).parents[2] / "fixtures/artifacts/cpu-torch2.13"
+CUDA = ARTIFACTS.with_name("cuda-torch2.11")
 SIZES = {"s77": "4", "s40": "4", "s27": "8", "u0": "3", "u1": "3", "u3": "3", "zuf0": "0.5"}
 
 
@@ -138,6 +139,40 @@ def test_every_launch_of_the_artifacts_is_cut_out() -> None:
                 refused[f"{path.relative_to(ARTIFACTS)} {launch.kernel}"] = str(error)
     assert count > 150
     assert refused == {}
+
+
+def test_every_triton_kernel_that_is_quoted_is_cut_out() -> None:
+    refused: dict[str, str] = {}
+    count = 0
+    for path in sorted(CUDA.glob("*/*/*")):
+        if path.name != "wrapper.cpp" and not path.match("cpp_wrapper/*.py"):
+            continue
+        wrapper = open_artifact(path).only
+        for launch in wrapper.located.launches:
+            count += 1
+            try:
+                ast.parse(cut_out(recorded(wrapper, launch)).source)
+            except RewriterError as error:
+                refused[f"{path.relative_to(CUDA)} {launch.kernel}"] = error.message
+    assert count > 150
+    assert {name.partition(" ")[2] for name in refused} <= {"multi_kernel_0", "multi_kernel_1"}
+    assert all("no dump says which of them ran" in why for why in refused.values())
+
+
+def test_a_triton_kernel_is_launched_as_in_python() -> None:
+    wrapper = open_artifact(CUDA / "mlp/aoti/wrapper.cpp").only
+    launch = next(x for x in wrapper.located.launches if x.kind == "triton")
+    text = cut_out(recorded(wrapper, launch)).source
+    assert "triton_poi_fused_addmm_gelu_0.run(given_0, given_1, 512, stream=stream)" in text
+    assert "async_compile.triton('triton_poi_fused_addmm_gelu_0', " in text
+    assert "from torch._C import _cuda_getCurrentRawStream as get_raw_stream" in text
+
+
+def test_a_compiled_kernel_without_its_source_is_refused() -> None:
+    wrapper = open_artifact(CUDA.with_name("cuda-torch2.6") / "mlp/cpp_wrapper/output_code.py").only
+    launch = next(x for x in wrapper.located.launches if x.kind == "triton")
+    with pytest.raises(RewriterError, match="has the compiled kernel"):
+        cut_out(recorded(wrapper, launch))
 
 
 def test_a_view_is_made_where_only_its_buffer_was_recorded() -> None:

@@ -114,7 +114,10 @@ class Kernel:
                 self._memory.hand(name, value)
         blocks = {name: self._block(name, values) for name in names if name in declared}
         values = {**self._facts.get("constants", {}), **blocks, **values}
-        grid = self._grid(values, blocks)
+        # Of kernels whose grid is given, it follows their own arguments.
+        extra = self._facts["inductor_meta"].get("extra_launcher_args", ())
+        more_values = dict(zip(extra, given[len(given) - len(extra) :], strict=False))
+        grid = self._grid({**values, **more_values}, blocks)
         function[grid](**values)
 
     def _block(self, name: str, values: Mapping[str, Any]) -> Any:

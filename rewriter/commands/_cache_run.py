@@ -98,7 +98,7 @@ def show(probed: ProbedRun) -> None:
         message("interrupted; the cache is as it was")
     elif run.ended.code != 0:
         by_probe = run.dump is not None and read_stopped(run.dump) is not None
-        why = ", at the first NaN, as --stop has it" if by_probe else ""
+        why = ": --stop ended it at the first NaN" if by_probe else ""
         message(f"{shlex.join(request.program)}: {run.ended}{why}")
         if run.placed and not by_probe and not any(verdict.ended for verdict in probed.verdicts):
             message("no launch was recorded as running when it ended")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rewriter.cache import location
 from rewriter.cache.run import Request
@@ -31,8 +31,16 @@ from rewriter.verification.types import Verification
 
 if TYPE_CHECKING:
     from rewriter.verification.given_graphs import GivenGraphs
+    from rewriter.verification.references import Reference
 
 _QUIET = {"REWRITER_QUIET": "1"}
+
+
+class _Given(NamedTuple):
+    """What the user names that launches are checked against."""
+
+    graphs: GivenGraphs | None
+    references: Sequence[Reference]
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
@@ -44,12 +52,13 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
             "--wrapper": arguments.wrappers,
         }
         refuse_idle(given, "nothing is run: the dump has it all", "Drop the option.")
-        return _judge(arguments, Path(path), OK)
+        return _judge(arguments, Path(path), _given(arguments), OK)
     _program.refuse_options_of_programs(arguments)
     artifact = open_named(arguments, path)
     if artifact.only.probes is not None:
         hint = "Name the plain file, or `rewriter strip` it first."
         raise already_instrumented(artifact.only, hint)
+    claims = _given(arguments)
     request = replace(
         request_of(arguments, artifact),
         selection=_selection(arguments),
@@ -68,7 +77,7 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         message(f"find out why: rewriter triage {path}")
     if ran.dump is None or not is_recorded(ran.dump):
         raise _nothing(ran.dump)
-    return _judge(arguments, ran.dump, DIFFERS if ran.crashed else OK)
+    return _judge(arguments, ran.dump, claims, DIFFERS if ran.crashed else OK)
 
 
 def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -76,6 +85,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if hasattr(arguments, "args"):
         _program.refuse_options_of_artifacts(arguments)
     program.require(command)
+    claims = _given(arguments)
     selection = _selection(arguments)
     globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
     probed = _program.run_probed(
@@ -99,7 +109,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     dump = probed.run.dump
     if dump is None or not is_recorded(dump):
         raise _nothing(dump)
-    return _judge(arguments, dump, DIFFERS if probed.run.ended.code != 0 else OK)
+    return _judge(arguments, dump, claims, DIFFERS if probed.run.ended.code != 0 else OK)
 
 
 def is_dump(path: Path) -> bool:
@@ -127,24 +137,32 @@ def _nothing(dump: Path | None) -> RewriterError:
     )
 
 
-def _judge(arguments: argparse.Namespace, dump: Path, code: int) -> int:
+def _given(arguments: argparse.Namespace) -> _Given:
+    """Read before anything is run: a wrong name costs no run."""
+    graphs = given_graphs(arguments)
+    if not arguments.references:
+        return _Given(graphs, ())
     from rewriter.verification.references import Reference
+
+    register_operators(getattr(arguments, "imports", ()))
+    return _Given(graphs, [Reference.read(one) for one in arguments.references])
+
+
+def _judge(arguments: argparse.Namespace, dump: Path, claims: _Given, code: int) -> int:
     from rewriter.verification.verify import verify
 
-    graphs = given_graphs(arguments)
     register_operators(getattr(arguments, "imports", ()))
-    references = [Reference.read(one) for one in arguments.references]
     with progress_bar() as bar:
         verification = verify(
             dump,
-            graphs=graphs,
-            references=references,
+            graphs=claims.graphs,
+            references=claims.references,
             progress=None if bar is None else lambda done, total: bar(done, total),
         )
     if arguments.json:
         emit(verify_document(str(dump), verification))
     else:
-        _show(verification)
+        _show(verification, str(from_here(dump)))
         message(f"dump: {from_here(dump)}")
     return DIFFERS if verification.finding is not None else code
 
@@ -172,7 +190,7 @@ def register_operators(modules: Sequence[str]) -> None:
             ) from error
 
 
-def _show(verification: Verification) -> None:
+def _show(verification: Verification, dump: str) -> None:
     def style(row: int, column: int, cell: str) -> str:
         return level_style("error") if cell == "DIFFERS" else ""
 
@@ -180,6 +198,6 @@ def _show(verification: Verification) -> None:
     say(text.coverage(verification))
     if verification.reasons:
         say(*text.reasons(verification))
-    if lines := text.describe(verification):
+    if lines := text.describe(verification, dump):
         first, *rest = lines
         say([(first, level_style("error"))], *rest)

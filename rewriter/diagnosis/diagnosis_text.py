@@ -10,6 +10,7 @@ from rewriter.dump.names import listed
 
 _OTHERS = 5  # findings behind the first that are listed
 _SUSPECTS = 8
+_WRAPPERS = 3  # for which one suspicion was ruled out, that are listed
 
 
 def page(diagnosis: Diagnosis) -> list[str]:
@@ -20,12 +21,23 @@ def page(diagnosis: Diagnosis) -> list[str]:
         lines += _others(diagnosis.findings[1:])
     if diagnosis.ruled_out:
         lines.append("ruled out:")
-        lines += [f"  {line}" for line in diagnosis.ruled_out]
+        lines += [f"  {line}" for line in _grouped(diagnosis.ruled_out)]
     lines += _suspects(diagnosis.suspects)
     lines += [f"note: {note}" for note in diagnosis.notes]
     if diagnosis.next:
         lines.append(f"next: {diagnosis.next}")
     return lines
+
+
+def _grouped(sentences: Sequence[str]) -> Iterator[str]:
+    """What was ruled out, each suspicion once, for however many wrappers."""
+    groups: dict[str, list[str]] = {}
+    for sentence in sentences:
+        suspicion, _, known = sentence.partition(": ")
+        groups.setdefault(suspicion, []).append(known)
+    for suspicion, facts in groups.items():
+        more = f"; and so for {len(facts) - _WRAPPERS} more" if len(facts) > _WRAPPERS else ""
+        yield f"{suspicion}: {'; '.join(facts[:_WRAPPERS])}{more}"
 
 
 def _others(findings: Sequence[Finding]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rewriter.core.labels import short
 from rewriter.core.text import counted
-from rewriter.dump.names import SourceLine
+from rewriter.dump.names import SourceLine, listed
 from rewriter.dump.reading import label
 
 # `crash`, `hang`: where the process ended, or was stopped. `nan`: who made the first NaN. `wrong`:
@@ -76,7 +76,7 @@ class Finding:
         """One sentence: which launch, where, what is wrong, by what it is known, and how sure."""
         sure = {"shown": "", "likely": "likely: ", "possible": "possibly: "}[self.certainty]
         if self.whole:
-            model = f", of {self.lines[0].short}" if self.lines else ""
+            model = f" ({listed(self.lines)})" if self.lines else ""
             return f"{sure}{self.what}{model}; {self.shown}"
         place = f" ({self.place})" if self.place else ""
         subject = f"{self.label}{place} " if self.label else ""

@@ -137,21 +137,24 @@ def of_nonfinite(
     for at, verdict in enumerate(verdicts):
         check = _check_of(verdict, verification)
         shown = (
-            "shown by the NaN, which is made here"
+            "shown by what it read and wrote"
             if verdict.launch is not None
-            else ("shown by the values that it was given")
+            else "shown by the values that it was given"
         )
         finding = _of_verdict(verdict, "nan", shown, following[at : at + 1])
         if check is not None and check.outcome == "agrees":
             its_own = (
-                f"{verdict.label} computes what its graph says: the NaN is the model's, or comes "
-                "of its inputs"
+                "the launch computes what its graph says, so the NaN is the model's, or comes from "
+                "its inputs"
             )
-            finding = replace(finding, symptom=True, text=(*finding.text, f"note: {its_own}"))
+            finding = replace(finding, symptom=True, shown=its_own)
         elif check is not None and check.outcome == "unchecked":
             finding = replace(
                 finding,
-                text=(*finding.text, f"note: it could not be checked against it: {check.reason}"),
+                text=(
+                    *finding.text,
+                    f"note: whether it computes what it should is not known: {check.reason}",
+                ),
             )
         if is_random and (check is None or check.outcome != "differs"):
             notes.append(

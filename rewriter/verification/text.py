@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rewriter.core.labels import short
@@ -33,8 +34,8 @@ def headline(finding: LaunchCheck) -> str:
     )
 
 
-def describe(verification: Verification) -> list[str]:
-    """The verdict of the first finding; empty if there is none."""
+def describe(verification: Verification, dump: str) -> list[str]:
+    """The verdict of the first finding of a dump; empty if there is none."""
     finding = verification.finding
     if finding is None or finding.worst is None:
         return []
@@ -46,7 +47,15 @@ def describe(verification: Verification) -> list[str]:
     if others:
         lines.append(f"  {counted(others, 'launch')} after it differ from what they claim, too")
     lines += [f"  note: {verification.caveat}"] if verification.caveat else []
-    return lines
+    return [*lines, f"  next: {_repro(verification, finding, dump)}", "        (this launch alone)"]
+
+
+def _repro(verification: Verification, finding: LaunchCheck, dump: str) -> str:
+    """The command that cuts a launch out."""
+    launch = f"{finding.launch}.{finding.iteration}" if finding.iteration else finding.launch
+    command = f"rewriter repro {shlex.quote(dump)} --launch {launch}"
+    several = len({one.run for one in verification.checks}) > 1
+    return f"{command} --run {finding.run}" if several else command
 
 
 def evidence(finding: LaunchCheck) -> list[str]:
@@ -74,10 +83,11 @@ def _result(checked: Checked) -> Iterator[str]:
 def coverage(verification: Verification) -> str:
     """How many launches were checked, and what came of it."""
     checked = len(verification.checks) - verification.count("unchecked")
+    agree, differ = verification.count("agrees"), verification.count("differs")
     return (
         f"{checked} of {counted(len(verification.checks), 'launch')} checked "
-        f"({verification.coverage:.0%}): {verification.count('agrees')} agree, "
-        f"{verification.count('differs')} differ"
+        f"({verification.coverage:.0%}): {agree} {'agrees' if agree == 1 else 'agree'}, "
+        f"{differ} {'differs' if differ == 1 else 'differ'}"
     )
 
 

@@ -34,8 +34,12 @@ from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
 _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 _NO_GRAPH = (
-    "a C++ kernel says nothing of what it computes, and neither an entry of Inductor's cache nor a "
-    "debug directory is there that does; --graph names one"
+    "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
+    "from Inductor's cache nor from a debug directory; name one with --graph"
+)
+_OTHER_GRAPH = (
+    "none of the graphs that --graph names is known to be this wrapper's: name its "
+    "fx_graph_transformed.py itself"
 )
 _USERS = "a user wrote this kernel: --reference KERNEL=module:function names what it has to compute"
 
@@ -84,6 +88,7 @@ class _Call:
         # What a dump does not say, as that of a C++ wrapper, may be allowed.
         allowed = run.manifest.tf32
         self._tf32 = frozenset(("matmul", "conv") if allowed is UNSET else allowed)
+        self._without_graph = _OTHER_GRAPH if given is not None and not text else _NO_GRAPH
         self._launches: Mapping[int, Launch] = {}
         self._source = b""
         self._fragments: Mapping[str, FxGraph] = {}
@@ -203,7 +208,7 @@ class _Call:
         if outcome is not None:
             return replace(base, reason=f"{', '.join(outcome.unknown)}: no node of the graph")
         if launch.kind == "cpp":
-            return replace(base, reason=_NO_GRAPH)
+            return replace(base, reason=self._without_graph)
         if launch.kind == "triton_user":
             return replace(base, reason=_USERS)
         return replace(base, reason=f"a launch of kind {launch.kind} has no program beside it")

@@ -63,13 +63,22 @@ def test_nothing_wrong_is_ruled_out_with_counts() -> None:
     ]
 
 
+def test_a_suspicion_is_ruled_out_for_several_wrappers_in_one_line() -> None:
+    many = [Examined(ruled_out=f"stale memory: {name} reads none") for name in "abcde"]
+    lines = page(rule([of_end(ENDED, ()), *many]))
+    assert lines[2:] == [
+        "  a crash or a hang: it ran to its end",
+        "  stale memory: a reads none; b reads none; c reads none; and so for 2 more",
+    ]
+
+
 @pytest.mark.parametrize(
     ("examined", "kind", "words"),
     [
         pytest.param(
             of_end(CRASHED, (verdict("running", ended=CRASHED),)), "crash",
-            "the program ended in launch #2 cpp_fused_log_2 (line 30): signal SIGSEGV, of "
-            "model.py:9; shown by where the process died", id="crash",
+            "the program ended in launch #2 cpp_fused_log_2 (line 30): signal SIGSEGV "
+            "(model.py:9); shown by where the process died", id="crash",
         ),
         pytest.param(
             of_end(ExitStatus(None, timed_out=True), ()), "hang",
@@ -101,7 +110,7 @@ def test_a_nan_of_a_launch_that_computes_what_it_should_is_the_models() -> None:
     diagnosis = rule([nan, of_verification(AGREE)])
     assert diagnosis.finding is not None
     assert diagnosis.finding.symptom
-    assert "the NaN is the model's" in diagnosis.finding.text[-1]
+    assert "the NaN is the model's" in diagnosis.headline
     # A launch that differs comes first, also a later one.
     later = Verification((check(2, "agrees"), check(7, "differs")))
     nan = of_nonfinite((verdict("made"),), later, launches=2, is_random=False)

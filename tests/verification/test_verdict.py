@@ -1,0 +1,41 @@
+"""The verdict of `rewriter verify`, and the command that it ends in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rewriter.verification import text
+from rewriter.verification.types import Checked, Comparison, LaunchCheck, Verification
+
+WRONG = Comparison(5, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
+AGREES = LaunchCheck("rank0/run0", 0, 0, "cpp_fused_log_0", "cpp", 20, "agrees", "graph")
+DIFFERS = replace(
+    AGREES, launch=2, outcome="differs", results=(Checked("buf1", "log = aten.log(x)", WRONG),)
+)
+
+
+@pytest.mark.parametrize(
+    ("checks", "command"),
+    [
+        pytest.param((AGREES, DIFFERS), "'my dump' --launch 2", id="one-call"),
+        pytest.param(
+            (AGREES, replace(DIFFERS, run="rank0/run3", iteration=1)),
+            "'my dump' --launch 2.1 --run rank0/run3",
+            id="a-loop-in-another-call",
+        ),
+    ],
+)
+def test_a_verdict_ends_in_the_command_that_cuts_the_launch_out(
+    checks: tuple[LaunchCheck, ...], command: str
+) -> None:
+    *_, following, why = text.describe(Verification(checks), "my dump")
+    assert following == f"  next: rewriter repro {command}"
+    assert why == "        (this launch alone)"
+
+
+def test_coverage_is_in_words() -> None:
+    assert text.coverage(Verification((AGREES, DIFFERS))) == (
+        "2 of 2 launches checked (100%): 1 agrees, 1 differs"
+    )

@@ -159,6 +159,11 @@ def _judge(arguments: argparse.Namespace, dump: Path, claims: _Given, code: int)
             references=claims.references,
             progress=None if bar is None else lambda done, total: bar(done, total),
         )
+    if arguments.independent:
+        from rewriter.reproduction.independent.checks import check_independently
+
+        imports = getattr(arguments, "imports", ())
+        verification = check_independently(dump, verification, imports=imports)
     if arguments.json:
         emit(verify_document(str(dump), verification))
     else:

@@ -67,6 +67,11 @@ def _add_choice(parser: Parser) -> None:
         help="of a package: what TORCH_COMPILE_DEBUG=1 left when it was compiled",
     )
     against.add_argument(
+        "--independent",
+        action="store_true",
+        help="launch each kernel again, and C++ kernels without vectors: both have to be the same",
+    )
+    against.add_argument(
         "--reference",
         dest="references",
         metavar="KERNEL=MODULE:FUNCTION",

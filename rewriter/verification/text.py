@@ -15,6 +15,7 @@ _AGAINST = {
     "operator": "the operator that it calls, in float64",
     "graph": "the graph that the wrapper was compiled from, in float64",
     "fragment": "the part of the graph that stands above the kernel, in float64",
+    "itself": "another launch of the same kernel",
     "reference": "the function that --reference names, in float64",
     "": "",
 }
@@ -28,8 +29,11 @@ def headline(finding: LaunchCheck) -> str:
     elements = "element" if comparison.numel == 1 else "elements"
     share = f"{comparison.wrong:,} of {comparison.numel:,} {elements}"
     other = _together(finding)
+    what = "does not compute what it claims"
+    if finding.route == "itself":
+        what = f"is {finding.reason}"
     return (
-        f"{finding.label} {finding.kernel}{other} does not compute what it claims: {share} of "
+        f"{finding.label} {finding.kernel}{other} {what}: {share} of "
         f"{worst.arg} differ by more than rounding explains"
     )
 
@@ -84,10 +88,12 @@ def coverage(verification: Verification) -> str:
     """How many launches were checked, and what came of it."""
     checked = len(verification.checks) - verification.count("unchecked")
     agree, differ = verification.count("agrees"), verification.count("differs")
+    again = sum(bool(one.independent) for one in verification.checks)
+    more = f"; {counted(again, 'launch')} again, with the same results" if again else ""
     return (
         f"{checked} of {counted(len(verification.checks), 'launch')} checked "
         f"({verification.coverage:.0%}): {agree} {'agrees' if agree == 1 else 'agree'}, "
-        f"{differ} {'differs' if differ == 1 else 'differ'}"
+        f"{differ} {'differs' if differ == 1 else 'differ'}{more}"
     )
 
 

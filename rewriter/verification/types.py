@@ -11,8 +11,9 @@ from rewriter.dump.reading import label
 
 Outcome = Literal["agrees", "differs", "unchecked"]
 # What a launch was checked against: the operator that it names, the graph that the wrapper was
-# compiled from, the part of it that stands above the kernel, or a function that the user names.
-Route = Literal["operator", "graph", "fragment", "reference", ""]
+# compiled from, the part of it that stands above the kernel, a function that the user names, or
+# the same launch once more.
+Route = Literal["operator", "graph", "fragment", "reference", "itself", ""]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Checked:
 @dataclass(frozen=True)
 class LaunchCheck:
     """One launch of a run. `reason` says why it was not checked, or what is to be known of how it
-    was; `together` names the launches that it could only be checked together with."""
+    was; `together` names the launches that it could only be checked together with, `independent`
+    what holds of it whatever it claims, such as `deterministic`."""
 
     run: str
     launch: int
@@ -75,6 +77,7 @@ class LaunchCheck:
     results: tuple[Checked, ...] = ()
     lines: tuple[SourceLine, ...] = ()
     together: tuple[int, ...] = ()
+    independent: tuple[str, ...] = ()
     artifact: str = ""
 
     @property

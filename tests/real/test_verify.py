@@ -157,3 +157,16 @@ def test_a_program_agrees(
     found = _verify(capfd, "-d", "D", "--", sys.executable, "model.py", kind)
     assert found["differ"] == 0
     assert found["coverage"] >= 0.8
+
+
+@exhaustive
+def test_kernels_are_the_same_again_and_without_vectors(
+    wrapper: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = _verify(capfd, str(wrapper), "--independent")
+    assert found["differ"] == 0
+    kernels = [x["independent"] for x in found["launches"] if x["kind"] == "cpp"]
+    assert kernels
+    assert all(one == ["deterministic", "scalar agrees"] for one in kernels)
+    others = [x["independent"] for x in found["launches"] if x["kind"] != "cpp"]
+    assert all(one == ["deterministic"] for one in others)

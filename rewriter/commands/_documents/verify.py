@@ -41,12 +41,16 @@ class LaunchCheckEntry(Entry, frozen=True, kw_only=True):
     line: Count
     outcome: Literal["agrees", "differs", "unchecked"]
     route: Annotated[
-        Literal["operator", "graph", "fragment", "reference", ""],
+        Literal["operator", "graph", "fragment", "reference", "itself", ""],
         Meta(description="What it was checked against"),
     ]
     reason: Annotated[str, Meta(description="Why it was not checked, or not in full")]
     together: Annotated[
         tuple[Count, ...], Meta(description="Launches that it could only be checked with")
+    ]
+    independent: Annotated[
+        tuple[str, ...],
+        Meta(description="With --independent: what holds whatever it claims, as `deterministic`"),
     ]
     lines: Annotated[tuple[str, ...], Meta(description="Of the model")]
     results: tuple[CheckedEntry, ...]
@@ -98,6 +102,7 @@ def _launch(check: LaunchCheck) -> LaunchCheckEntry:
         route=check.route,
         reason=check.reason,
         together=check.together,
+        independent=check.independent,
         lines=tuple(map(str, check.lines)),
         results=tuple(map(_checked, check.results)),
     )

@@ -1,0 +1,90 @@
+"""Runs in a process of its own, with torch alone: launches of scripts of `rewriter repro`.
+
+`python host.py FOLDER` takes the folders in FOLDER one by one, each with a `repro.py`. It launches
+twice on the same values, then once with the kernel compiled for one element at a time and without
+optimisation, if it is one in C++ for the CPU. Results go into `results.pt` of each folder, under
+`first`, `again` and `scalar`; why there are none, into `problem.txt`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# Vectors of the same width, whose elements a loop computes: what ATen has where it knows no better.
+_SCALAR = """#if defined(CPU_CAPABILITY_AVX512)
+#include <ATen/cpu/vec/vec_base.h>
+#undef CPU_CAPABILITY_AVX512
+#elif defined(CPU_CAPABILITY_AVX2)
+#include <ATen/cpu/vec/vec_base.h>
+#undef CPU_CAPABILITY_AVX2
+#endif
+#define CPU_CAPABILITY_NEON
+"""
+
+
+def main(folder: Path) -> None:
+    for one in sorted(folder.iterdir(), key=lambda path: int(path.name)):
+        results: dict[str, Any] = {}
+        try:
+            with torch.no_grad():
+                script = _script(one)
+                results["first"] = _launched(script)
+                results["again"] = _launched(script)
+                with _scalar() as compiled:
+                    again = _script(one)
+                    if compiled:
+                        results["scalar"] = _launched(again)
+        except Exception as error:  # of one launch: the others are not concerned
+            lines = str(error).strip().splitlines()
+            text = f"{type(error).__name__}: {lines[0] if lines else ''}"
+            (one / "problem.txt").write_text(text, encoding="utf-8")
+        torch.save(results, one / "results.pt")
+
+
+def _script(folder: Path) -> dict[str, Any]:
+    path = folder / "repro.py"
+    names: dict[str, Any] = {"__name__": "repro", "__file__": str(path)}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    return names
+
+
+def _launched(script: dict[str, Any]) -> dict[str, torch.Tensor]:
+    results = script["launch"](**script["arguments"]())
+    return {name: value.detach().cpu().clone() for name, value in results.items()}
+
+
+@contextmanager
+def _scalar() -> Iterator[list[str]]:
+    """Have kernels in C++ compiled so from here on; the sources of those that were."""
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    compiler: Any = AsyncCompile
+    original = compiler.cpp_pybinding
+    compiled: list[str] = []
+
+    def scalar(self: Any, types: Any, source: str, *rest: Any, **more: Any) -> Any:
+        compiled.append(source)
+        return original(self, types, _SCALAR + source, *rest, **more)
+
+    settings: dict[str, Any] = {
+        "aot_inductor.debug_compile": True,
+        "cpp_cache_precompile_headers": False,
+    }
+    known = {name: value for name, value in settings.items() if name in config.get_config_copy()}
+    compiler.cpp_pybinding = scalar
+    try:
+        with config.patch(known):
+            yield compiled
+    finally:
+        compiler.cpp_pybinding = original
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,53 @@
+"""Launches that are made again: what differs by more than rounding is a finding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rewriter.reproduction.independent.checks import _added  # noqa: E402
+from rewriter.verification.text import coverage, describe  # noqa: E402
+from rewriter.verification.types import LaunchCheck, Verification  # noqa: E402
+
+_CHECK = LaunchCheck("rank0/run0", 3, 0, "cpp_fused_sum_3", "cpp", 9, "unchecked")
+
+
+def _result(folder: Path, **changes: float) -> LaunchCheck:
+    """A launch of a sum of 4,096 numbers; `changes` are relative, by the name of the launch."""
+    first = torch.linspace(1.0, 2.0, 8)
+    results = {name: {"buf0": first * (1 + change)} for name, change in changes.items()}
+    torch.save({"first": {"buf0": first}, **results}, folder / "results.pt")
+    given = {"arg0_1": SimpleNamespace(file=folder, shape=(8, 4096))}
+    made: Any = SimpleNamespace(directory=folder, recorded=SimpleNamespace(given=given))
+    return _added(_CHECK, made)
+
+
+def test_launches_that_are_the_same_but_for_rounding(tmp_path: Path) -> None:
+    check = _result(tmp_path, again=0.0, scalar=1e-6)
+    assert check.outcome == "unchecked"
+    assert check.independent == ("deterministic", "scalar agrees")
+    assert "1 launch again, with the same results" in coverage(Verification((check,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("again", "not deterministic"), ("scalar", "not the same without vectors and optimisation")],
+)
+def test_launches_that_differ_from_themselves(name: str, reason: str, tmp_path: Path) -> None:
+    check = _result(tmp_path, **{"again": 0.0, name: 1e-3})
+    assert (check.outcome, check.route, check.reason) == ("differs", "itself", reason)
+    verdict = "\n".join(describe(Verification((check,))))
+    assert f"#3 cpp_fused_sum_3 is {reason}: 8 of 8 elements of buf0 differ" in verdict
+    assert "sums of 4,096" in verdict
+
+
+def test_a_launch_that_was_not_made_again_stays_as_it_is(tmp_path: Path) -> None:
+    assert _added(_CHECK, None) == _CHECK
+    torch.save({}, tmp_path / "results.pt")
+    made: Any = SimpleNamespace(directory=tmp_path, recorded=SimpleNamespace(given={}))
+    assert _added(_CHECK, made) == _CHECK

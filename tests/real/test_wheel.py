@@ -36,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the installed package alone; what it needs comes from this environment."""
     folder = tmp_path_factory.mktemp("installed")
-    options = ["--no-deps", "--no-index", "--quiet", "--target", str(folder)]
+    options = ["--no-deps", "--no-index", "--no-compile", "--quiet", "--target", str(folder)]
     _python("-m", "pip", "install", *options, str(wheel), cwd=folder)
     return folder
 

@@ -41,7 +41,7 @@ def test_launches_that_are_the_same_but_for_rounding(tmp_path: Path) -> None:
 def test_launches_that_differ_from_themselves(name: str, reason: str, tmp_path: Path) -> None:
     check = _result(tmp_path, **{"again": 0.0, name: 1e-3})
     assert (check.outcome, check.route, check.reason) == ("differs", "itself", reason)
-    verdict = "\n".join(describe(Verification((check,))))
+    verdict = "\n".join(describe(Verification((check,)), "D"))
     assert f"#3 cpp_fused_sum_3 is {reason}: 8 of 8 elements of buf0 differ" in verdict
     assert "sums of 4,096" in verdict
 

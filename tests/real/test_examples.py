@@ -133,7 +133,7 @@ PROGRAMS = {
     "crash": under("guides/crash.md", "On the CPU"),
     "change": under("guides/inductor-change.md"),
     "package": under("guides/package.md"),
-    "repro": under("topics/repro.md"),
+    "repro": under("topics/repro.md", "A launch by itself"),
 }
 FIRST = under("README.md", "Which kernel makes the NaN?")
 CPP = under("topics/cpp.md", "Just in time")
@@ -159,6 +159,8 @@ NOT_PLAYED = {
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
     ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
+    ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",
+    ("docs/topics/repro.md", "The smallest values"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/verify.md", "Wrong numbers without a reference"): "a program of the reader",
 }
 

@@ -57,7 +57,7 @@ REFERENCES: dict[str, tuple[Build, str, str]] = {
     "no reuse": (layers, "", "no reuse"),
     "realized": (layers, "", "realized"),
 }
-DEFAULT = ("eager", "eager attention", "attention not fused", "no reuse", "random")
+DEFAULT = ("eager", "attention not fused", "no reuse", "random")
 ALL = [
     pytest.param(name, marks=[] if name in DEFAULT else pytest.mark.exhaustive)
     for name in REFERENCES

@@ -58,6 +58,8 @@ def examined(
     crashes = first.crashes
     yield ruling.of_end(first.ended, crashes, first.following(crashes, selection))
     dump = first.dump if values is None or values.dump is None else values.dump
+    if dump is not None:
+        yield ruling.of_inputs(open_dump(dump))
     compared = None
     if right.path is not None and dump is not None and first.ended.code == 0:
         compared = compare_outputs(open_dump(dump), right.outputs, right.path)

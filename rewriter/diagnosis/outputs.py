@@ -46,8 +46,8 @@ def _findings(call: CallCheck) -> list[Finding]:
     node = call.of.claim.partition(" = ")[0]
     launch = Finding(
         "wrong",
-        f"leaves {call.of.name}, which should be {node} of the graph and is not, by what that is "
-        "from the inputs of the call",
+        f"leaves {call.of.name}, which is not the {node} that the graph gives from the inputs of "
+        "the call",
         "shown by the whole graph",
         "likely",
         call.artifact,

@@ -17,6 +17,7 @@ from rewriter.diagnosis.findings import (
 )
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.diagnosis.verdict_text import describe
+from rewriter.dump.reading import Dump
 from rewriter.verification import text as verification_text
 from rewriter.verification.types import LaunchCheck, Verification
 
@@ -26,6 +27,7 @@ _AGAINST = {
     "operator": "shown by the operator that it calls, on the values that it received",
     "": "shown by what it claims to compute",
 }
+_SUSPECTED = 3  # launches that may be at fault, and are named
 _REASONS = 6  # why launches could not be checked, that are listed
 
 
@@ -73,15 +75,41 @@ def rule(
 ) -> Diagnosis:
     """Put together what all examinations came to. `order` has the calls' names as they ran."""
     parts = tuple(examined)
+    suspects = tuple(one for part in parts for one in part.suspects)
     findings = _without_symptoms([one for part in parts for one in part.findings])
+    if any(one.kind == "outputs" and not one.symptom for one in findings):
+        findings += _suspected(suspects)
     return Diagnosis(
         ranked(findings, order),
         tuple(part.ruled_out for part in parts if part.ruled_out),
-        tuple(one for part in parts for one in part.suspects),
+        suspects,
         tuple(dict.fromkeys(one for part in parts for one in part.notes)),
         tuple(steps),
         next_command,
     )
+
+
+def _suspected(suspects: Sequence[Suspect]) -> Iterator[Finding]:
+    """Where outputs are wrong and no launch is named: those that could not be checked, and may feed
+    what is wrong."""
+    left = sorted(
+        (one for one in suspects if one.feeds is not False), key=lambda one: not one.feeds
+    )
+    for one in left[:_SUSPECTED]:
+        feeds = "feeds what is wrong, and " if one.feeds else ""
+        yield Finding(
+            "wrong",
+            f"{feeds}could not be checked: {one.reason}",
+            f"one of {counted(len(left), 'launch')} that may be at fault",
+            "possible",
+            one.artifact,
+            one.run,
+            one.launch,
+            one.iteration,
+            one.kernel,
+            one.line,
+            one.lines,
+        )
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
@@ -119,6 +147,30 @@ def of_end(
 
 def _end(ended: ExitStatus) -> str:
     return "was stopped at its time limit" if ended.timed_out else "died"
+
+
+def of_inputs(dump: Dump) -> Examined:
+    """Inputs that are not what the wrapper was compiled for: by type, shape, stride, device."""
+    findings, calls = [], 0
+    for run in dump.runs:
+        calls += bool(run.inputs)
+        rows = list(run.unexpected())
+        if not rows:
+            continue
+        named = "; ".join(f"{row.name}: {row.unexpected}" for row in rows[:_REASONS])
+        findings.append(
+            Finding(
+                "inputs",
+                f"an input of {run.name} is not what the wrapper was compiled for: {named}",
+                "shown by the inputs of the call",
+                artifact=run.artifact,
+                run=run.name,
+                whole=True,
+            )
+        )
+    ruled_out = "inputs that the wrapper was not compiled for: none in "
+    ruled_out += counted(calls, "call")
+    return Examined(tuple(findings), ruled_out if calls and not findings else "")
 
 
 def of_nonfinite(

@@ -140,3 +140,22 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
         ("unwritten", 3), ("wrong", 3), ("wrong", 5), ("corrupted", 1), ("crash", 4),
         ("outputs", None),
     ]  # fmt: skip
+
+
+def test_where_outputs_are_wrong_what_could_not_be_checked_is_suspected() -> None:
+    outputs = Examined((finding("outputs", None),))
+    unchecked = of_verification(UNKNOWN)
+    feeding = replace(unchecked, suspects=tuple(replace(x, feeds=True) for x in unchecked.suspects))
+    diagnosis = rule([outputs, feeding])
+    assert [(one.kind, one.launch) for one in diagnosis.findings] == [
+        ("outputs", None),
+        ("wrong", 2),
+    ]
+    assert diagnosis.findings[1].headline.startswith("possibly: launch #2 cpp_fused_log_2")
+    assert "feeds what is wrong, and could not be checked: random numbers" in page(diagnosis)[2]
+    elsewhere = replace(
+        unchecked, suspects=tuple(replace(x, feeds=False) for x in unchecked.suspects)
+    )
+    assert len(rule([outputs, elsewhere]).findings) == 1
+    # With a launch that differs, nobody is suspected.
+    assert len(rule([outputs, feeding, of_verification(DIFFER)]).findings) == 2

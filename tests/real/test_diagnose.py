@@ -52,6 +52,7 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     assert [one["what"] for one in clean["runs"]] == ["inputs,names,print,save"]
     assert [line.partition(":")[0] for line in clean["ruled_out"]] == [
         "a crash or a hang",
+        "inputs that the wrapper was not compiled for",
         "NaN",
         "memory read before it is written, or after it is reused or freed",
         "a missing launch of a kernel",
@@ -65,7 +66,17 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     right = [torch.load(file) for file in files]
     torch.save(right, "right.pt")
     again = _diagnose(capfd, "clean/values", "--expected", "right.pt", code=0)
-    assert len(again["ruled_out"]) == 2
+    assert len(again["ruled_out"]) == 3
+    # Another value than the call was given: each launch computes what it claims, the call does not.
+    given = Path("clean/values/rank0/run0/inputs/aoti_model_inputs_arg2_1_cpu.pt")
+    original = given.read_bytes()
+    tensor = torch.load(given)
+    given.unlink()  # one file stands for values that are the same
+    torch.save(tensor.flip(0), given)
+    changed = _diagnose(capfd, "clean/values", code=1)
+    assert [one["kind"] for one in changed["findings"]] == ["corrupted", "wrong", "outputs"]
+    assert {one["launch"] for one in changed["findings"]} == {0, None}
+    given.write_bytes(original)
     # A fault, with the outputs that are right.
     old, new, launch = FAULTS["another operator"]
     _change(wrapper, old, new)

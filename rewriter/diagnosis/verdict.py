@@ -378,8 +378,8 @@ class Verdict:
         if all(held.where for held in self.held):
             return "", ""  # they are saved
         if self.launch is None:
-            given = "the inputs of the call" if one else "the inputs of each call"
-            return f"--probe print,save{one}", f"all values, {given} among them"
+            names = ",".join(dict.fromkeys(held.name for held in self.held))
+            return f"--tensors {names} --probe print,save{one}", "which elements they are"
         others = [x.launch for x in (self.cause, self.effect) if x and x.launch is not None]
         launches = ",".join(map(str, sorted({*self.producers, self.launch, *others})))
         which = "all values of these launches" + (" in that call" if one else "")

@@ -212,7 +212,7 @@ def test_a_record_of_the_last_calls_alone(tmp_path: Path) -> None:
     (only,) = examine(dump)
     assert (only.state, only.call) == ("given", "8th call of the wrapper")
     assert "The call before it was not recorded" in only.notes[1]
-    assert only.wants[0] == "--probe print,save --calls 7"
+    assert only.wants[0] == "--tensors x --probe print,save --calls 7"
 
 
 def test_calls_are_those_of_one_wrapper(tmp_path: Path) -> None:

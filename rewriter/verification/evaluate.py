@@ -24,6 +24,7 @@ _DTYPES = {
     "u8": torch.uint8, "b8": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
 }  # fmt: skip
 _TYPE = re.compile(r"^(\w+)\[([^\]]*)\](?:\[([^\]]*)\])?")
+_CONTROL = ("higher_order.cond", "higher_order.while_loop", "higher_order.invoke_subgraph", "self.")
 _MOST = 1 << 28  # elements of a result
 
 
@@ -127,6 +128,10 @@ class Evaluator:
             return self._values[node.reads[0]]
         if node.operator == ATTRIBUTE:
             raise UncheckedError(f"{node.name} was not recorded")
+        if node.call.startswith(_CONTROL):
+            raise UncheckedError(
+                f"it needs {node.name}, which a graph inside of the graph computes"
+            )
         kind = self.type_of(node.name)
         if kind is not None and (kind.numel or 0) > _MOST:
             raise UncheckedError(f"{node.name} is too large to be computed here")

@@ -46,17 +46,15 @@ def check_independently(
     wrapper, or draws random numbers, is left as it is.
     """
     with tempfile.TemporaryDirectory(prefix="rewriter-verify-") as scratch:
-        cut = _cut_out(dump, verification, Path(scratch), imports)
-        command = [sys.executable, str(Path(host.__file__)), scratch]
+        cut = _cut_out(dump, verification, Path(scratch))
+        command = [sys.executable, str(Path(host.__file__)), scratch, *imports]
         with suppress(subprocess.TimeoutExpired):  # what is there is judged
             subprocess.run(command, capture_output=True, timeout=timeout, check=False)
         checks = [_added(one, cut.get(place)) for place, one in enumerate(verification.checks)]
     return replace(verification, checks=tuple(checks))
 
 
-def _cut_out(
-    dump: Path, verification: Verification, scratch: Path, imports: Sequence[str]
-) -> Mapping[int, Reproduction]:
+def _cut_out(dump: Path, verification: Verification, scratch: Path) -> Mapping[int, Reproduction]:
     """The scripts of the launches that can stand alone, by the place of the launch."""
     hashes = {run.name: run.sha256 for run in open_dump(dump).runs}
     seen: set[tuple[str, int]] = set()
@@ -68,9 +66,7 @@ def _cut_out(
         seen.add(key)
         folder = scratch / str(place)
         try:
-            made = reproduce(
-                dump, one.launch, folder, run=one.run, iteration=one.iteration, imports=imports
-            )
+            made = reproduce(dump, one.launch, folder, run=one.run, iteration=one.iteration)
         except RewriterError:
             continue  # the reason is `repro`'s to say
         found[place] = made

@@ -1,6 +1,7 @@
 """Runs in a process of its own, with torch alone: launches of scripts of `rewriter repro`.
 
-`python host.py FOLDER` takes the folders in FOLDER one by one, each with a `repro.py`. It launches
+`python host.py FOLDER MODULE…` imports modules or files, which register operators, and takes the
+folders in FOLDER one by one, each with a `repro.py`. It launches
 twice on the same values, then once with the kernel compiled for one element at a time and without
 optimisation, if it is one in C++ for the CPU. Results go into `results.pt` of each folder, under
 `first`, `again` and `scalar`; why there are none, into `problem.txt`. What draws random numbers is
@@ -9,6 +10,7 @@ left out.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +31,11 @@ _SCALAR = """#if defined(CPU_CAPABILITY_AVX512)
 """
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, modules: list[str]) -> None:
+    for name in modules:
+        path = Path(name).resolve()
+        sys.path.insert(0, str(path.parent if name.endswith(".py") else Path.cwd()))
+        importlib.import_module(path.stem if name.endswith(".py") else name)
     for one in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         results: dict[str, Any] = {}
         try:
@@ -90,4 +96,4 @@ def _scalar() -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

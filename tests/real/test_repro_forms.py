@@ -112,10 +112,12 @@ def _check(found: dict[str, Any]) -> None:
     assert all("equal bit for bit" in x or x == "reproduced" for x in lines)
 
 
-def test_each_kind_in_a_cpp_wrapper_is_reproduced(
-    compiled_cpp: Callable[[str], Compiled], tmp_path: Path
+@pytest.mark.parametrize("language", ["compiled", "compiled_cpp"], ids=["python", "cpp"])
+def test_each_kind_in_a_wrapper_is_reproduced(
+    language: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    graph = compiled_cpp("every_form").graphs[0]
+    compiled: Callable[[str], Compiled] = request.getfixturevalue(language)
+    graph = compiled("every_form").graphs[0]
     (tmp_path / "w.py").write_text(graph.source)
     torch.save(graph.args, tmp_path / "args.pt")
     words = ["run", str(tmp_path / "w.py"), "--args", str(tmp_path / "args.pt"), *RECORDED]

@@ -301,11 +301,10 @@ def _as_recorded(launch: Launch, run: RunDump) -> Launch:
     step = next((x for x in run.steps if x.launch == launch.index), None)
     if launch.kind != "custom_op" or step is None or step.kernel == launch.kernel:
         return launch
-    if run.launch_row(launch.index).kind != launch.kind:
-        return launch
+    kind = run.launch_row(launch.index).kind
     roles = {row.arg: row.role for row in run.rows(step) if isinstance(row, TensorRow)}
     args = (replace(one, role=roles.get(one.name, one.role)) for one in launch.args)
-    return replace(launch, kernel=step.kernel, args=tuple(args))
+    return replace(launch, kernel=step.kernel, kind=kind or launch.kind, args=tuple(args))
 
 
 def _partly(unknown: list[str]) -> str:

@@ -86,8 +86,8 @@ def examined(
     if verification is not None and dump is not None:
         whole = first.ended.code == 0
         found += _values(arguments, dumps, verification, whole=whole)
-    if any(one.outputs_agree for one in found):
-        found = [ruling.without_effect(one) for one in found]
+        right_too = any(one.outputs_agree for one in found)
+        found = [ruling.without_effect(one, verification, right=right_too) for one in found]
     yield from (one if compared is None else feeding(one, compared) for one in found)
 
 

@@ -136,6 +136,9 @@ def _finding(
         what = f"reads {name}, which is deleted before it"
     elif kind == "stale":
         what = f"reads {name} after another buffer took its memory over"
+        others = tuple(
+            one.index for one in launches if one.index > launch.index and _reads_stale(one, name)
+        )
         text.append(f"{name} lies in the memory of {argument.buffer}")
     elif later:
         kind, others = "order", (later[0].index,)
@@ -162,6 +165,10 @@ def _finding(
         tuple(text),
         others,
     )
+
+
+def _reads_stale(launch: Launch, name: str) -> bool:
+    return any(one.hazard == "stale" and variable(one.name) == name for one in launch.args)
 
 
 def _writes(launch: Launch, argument: Argument) -> bool:

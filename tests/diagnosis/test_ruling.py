@@ -9,7 +9,14 @@ import pytest
 from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.diagnosis_text import page
 from rewriter.diagnosis.findings import Finding, FindingKind
-from rewriter.diagnosis.ruling import Examined, of_end, of_nonfinite, of_verification, rule
+from rewriter.diagnosis.ruling import (
+    Examined,
+    of_end,
+    of_nonfinite,
+    of_verification,
+    rule,
+    without_effect,
+)
 from rewriter.diagnosis.verdict import Verdict, VerdictState
 from rewriter.dump.names import SourceLine
 from rewriter.verification.types import Checked, Comparison, LaunchCheck, Outcome, Verification
@@ -31,7 +38,7 @@ def check(launch: int, outcome: Outcome, reason: str = "") -> LaunchCheck:
     results = () if outcome == "unchecked" else (Checked("buf1", "log = aten.log(x)", comparison),)
     return LaunchCheck(
         "rank0/run0", launch, 0, "cpp_fused_log_2", "cpp", 30, outcome, "graph", reason, results,
-        (LINE,), (), "c.py",
+        (LINE,), artifact="c.py",
     )  # fmt: skip
 
 
@@ -159,3 +166,14 @@ def test_where_outputs_are_wrong_what_could_not_be_checked_is_suspected() -> Non
     assert len(rule([outputs, elsewhere]).findings) == 1
     # With a launch that differs, nobody is suspected.
     assert len(rule([outputs, feeding, of_verification(DIFFER)]).findings) == 2
+
+
+def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing() -> None:
+    stale = Examined((finding("stale", 2, artifact="c.py"),))
+    assert without_effect(stale, AGREE, right=False).findings == ()
+    assert "changes nothing" in without_effect(stale, AGREE, right=False).notes[0]
+    assert without_effect(stale, DIFFER, right=False).findings
+    assert without_effect(stale, DIFFER, right=True).findings == ()
+    # A later launch reads it, too.
+    later = Examined((finding("stale", 2, artifact="c.py", others=(4,)),))
+    assert without_effect(later, AGREE, right=False).findings

@@ -1,0 +1,82 @@
+"""What a call returned against its graph as a whole: a dump and a graph written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import dumps  # noqa: E402
+from rewriter.dump import graphs  # noqa: E402
+from rewriter.verification.end_to_end import CallCheck, check_outputs  # noqa: E402
+
+KIND = '"f32[4, 8][8, 1]cpu"'
+GRAPH = f"""
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: {KIND}):
+        mul: {KIND} = torch.ops.aten.mul.Tensor(arg0_1, 2)
+        add: {KIND} = torch.ops.aten.add.Tensor(mul, 1);  mul = None
+        return (add,)
+"""
+INC = "mine = torch.ops.mine.inc_.default(add)"
+
+
+def _check(tmp_path: Path, returned: torch.Tensor, graph: str = GRAPH) -> CallCheck:
+    value = dumps.value
+    x = torch.arange(32.0).reshape(4, 8)
+    facts = {"kind": "cpp", "scope": "call"}
+    given = value("arg0_1", file="x.pt")
+    launches = [dumps.launch(0, "cpp_a", [given], [value("buf0", "out", file="y.pt")], **facts)]
+    dump = dumps.write(tmp_path / "x.dump", launches, inputs=[given])
+    run = dump / "rank0" / "run0"
+    torch.save(x, run / "x.pt")
+    torch.save(returned, run / "y.pt")
+    sha256 = "ab" * 32
+    more = {"sha256": sha256, "outputs": {"call": ["buf0"]}}
+    (run / "run.json").write_text(
+        json.dumps({**json.loads((run / "run.json").read_text()), **more})
+    )
+    graphs.write(dump, {sha256: graph})
+    (call,) = check_outputs(dump)
+    return call
+
+
+RIGHT = torch.arange(32.0).reshape(4, 8) * 2 + 1
+
+
+def test_what_the_graph_gives_agrees(tmp_path: Path) -> None:
+    call = _check(tmp_path, RIGHT)
+    assert (call.reason, call.wrong) == ("", ())
+    assert [(one.position, one.name) for one in call.outputs] == [(0, "buf0")]
+
+
+def test_what_it_does_not_give_is_wrong_at_its_element(tmp_path: Path) -> None:
+    returned = RIGHT.clone()
+    returned[2, 3] += 1e-3
+    (output,) = _check(tmp_path, returned).wrong
+    assert (output.comparison.wrong, output.comparison.at) == (1, (2, 3))
+    assert output.claim.startswith("add = ")
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        pytest.param("", "its graph is not known", id="none"),
+        pytest.param(
+            GRAPH.replace("aten.add.Tensor(mul, 1)", "aten.rand_like.default(mul)"), "random",
+            id="random",
+        ),
+        pytest.param(
+            GRAPH.replace("        return", f"        {INC}\n        return"), "in place",
+            id="in-place",
+        ),
+        pytest.param(GRAPH.replace("(add,)", "(add, arg0_1)"), "was not recorded", id="outputs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_says_why(graph: str, reason: str, tmp_path: Path) -> None:
+    call = _check(tmp_path, RIGHT + 5, graph)
+    assert call.wrong == ()
+    assert reason in call.reason

@@ -97,7 +97,7 @@ class Bench:
             with self._file.open("a") as stream:
                 stream.write(json.dumps({"key": key, **row}) + "\n")
             self._write_miss(row)
-            print(f"{row['outcome']:22} {row['name']}: {row['what'][:90]}", flush=True)
+            print(f"{row['outcome']:25} {row['name']}: {row['what'][:90]}", flush=True)
 
     def _write_miss(self, row: dict[str, Any]) -> None:
         """A file for who closes it; without one, once it is closed."""

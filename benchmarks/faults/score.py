@@ -13,7 +13,7 @@ from benchmarks.faults.oracle import Changed
 
 # Outcomes of a fault that changes a value, and of one that does not.
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
-SAME, ROUNDING, BROKEN = "changes nothing", "within rounding", "does not compile"
+SAME, ROUNDING, BROKEN = "changes nothing", "rounding or scratch alone", "does not compile"
 CLEAN, ALARM = "clean", "false alarm"
 
 
@@ -23,7 +23,7 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
         return BROKEN
     if fault.harmless:
         return ALARM if answer.says_something or answer.failed else CLEAN
-    beyond = [one for one in differences if one.beyond]
+    beyond = [one for one in differences if one.beyond and not _is_scratch(fault, one)]
     if not (beyond or answer.ended or answer.failed or fault.change.outputs):
         if answer.says_something:
             return ALARM if not differences else ROUNDING
@@ -32,6 +32,11 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
     if culprits & set(answer.named[:1]) or _names_what_is_missing(fault, answer):
         return FIRST
     return AMONG if culprits & set(answer.named[:3]) else MISSED
+
+
+def _is_scratch(fault: Fault, one: Changed) -> bool:
+    order = fault.change.order
+    return fault.source.is_scratch(order[one.launch] if order else one.launch, one.arg)
 
 
 def _names_what_is_missing(fault: Fault, answer: Answer) -> bool:
@@ -103,7 +108,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f"{len(effective)} faults change a value beyond rounding: {_share(effective)} named first; "
         f"{_share(known)} of those in launches that are checked when they are right\n"
-        f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} no more than rounding, "
+        f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} no more than rounding or values that nothing reads, "
         f"{counts[BROKEN]} do not compile\n"
         f"false alarms: {counts[ALARM]} in {controls} clean controls\n"
     )

@@ -109,6 +109,17 @@ class Source:
             found += re.findall(r"\bbuf\d+\b", line)
         return frozenset(found)
 
+    def is_scratch(self, launch: int, arg: str) -> bool:
+        """Whether nothing but the launch itself sees what it leaves in an argument: no later launch
+        reads that memory, and the wrapper does not return it."""
+        owners = {x.buffer for x in self.launches[launch].args if x.name == arg}
+        if not owners or not all(one.startswith("buf") for one in owners):
+            return False
+        everything = [x for one in self.launches for x in one.args]
+        kept = {x.buffer for x in everything if x.name in self.returned} | self.returned
+        later = [x for one in self.launches[launch + 1 :] for x in one.args if "in" in x.role]
+        return not owners & (kept | {x.buffer for x in later})
+
     def statement(self, launch: Launch) -> tuple[int, int]:
         """Where the statement of a launch begins and ends, its newline included."""
         return launch.insertion_point.start, launch.insertion_point.end

@@ -137,10 +137,12 @@ def main(argv: list[str] | None = None) -> int:
     faults = [x for x in faults if arguments.only in x.name]
     # A process that was forked cannot use a GPU that the one before it used.
     cold = arguments.device == "cuda"
-    python, server = (sys.executable, None) if cold else warm_python()
+    idle = cold or arguments.report
+    python, server = (sys.executable, None) if idle else warm_python()
     try:
         bench = Bench(programs, Judge(python, arguments.timeout), work, arguments)
-        _run(bench, faults, arguments)
+        if not arguments.report:
+            _run(bench, faults, arguments)
     finally:
         if server is not None:
             server.close()
@@ -207,6 +209,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="ask about what was missed once more")
     parser.add_argument("--list", action="store_true", help="only list the corpus")
+    parser.add_argument("--report", action="store_true", help="only score what was asked so far")
     parser.add_argument("--work", type=Path, default=Path("build/faults"), metavar="DIR")
     parser.add_argument("--misses", type=Path, metavar="DIR", help="write a file for each miss")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all cases there")

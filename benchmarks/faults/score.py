@@ -108,8 +108,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f"{len(effective)} faults change a value beyond rounding: {_share(effective)} named first; "
         f"{_share(known)} of those in launches that are checked when they are right\n"
-        f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} no more than rounding or values that nothing reads, "
-        f"{counts[BROKEN]} do not compile\n"
+        f"counted apart: {counts[SAME]} change nothing, {counts[ROUNDING]} only rounding or "
+        f"what nothing reads, {counts[BROKEN]} do not compile\n"
         f"false alarms: {counts[ALARM]} in {controls} clean controls\n"
     )
 

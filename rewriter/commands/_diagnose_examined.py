@@ -145,9 +145,11 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
     """What the texts of the wrappers say, of those that were called, or else of the artifact's."""
     runs = {} if dump is None else {run.sha256: run for run in reversed(open_dump(dump).runs)}
     known = [(wrapper, run) for run in runs.values() if (wrapper := wrapper_of(run)) is not None]
+    package = None if artifact is None else artifact.package
+    extra = package.models[0].kernels if package is not None and package.models else {}
     if not known and artifact is not None:
         for wrapper in artifact.wrappers:
-            yield (lifetimes := examine_lifetimes(wrapper))
+            yield (lifetimes := examine_lifetimes(wrapper, extra=extra))
             yield examine_kernels(wrapper, readers=_readers(lifetimes))
     for wrapper, run in known:
         empty = {
@@ -157,7 +159,8 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
             if not row.size
         }
         lines = run.names.lines
-        yield (lifetimes := examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines))
+        lifetimes = examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines, extra=extra)
+        yield lifetimes
         yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
 
 

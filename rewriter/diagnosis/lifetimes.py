@@ -38,13 +38,15 @@ def examine_lifetimes(
     run: str = "",
     empty: Collection[str] = (),
     lines: Mapping[int, tuple[SourceLine, ...]] = {},
+    extra: Mapping[str, bytes] = {},
 ) -> Examined:
     """The launches of a wrapper that read memory without a value of its own.
 
-    `empty` are the buffers that have no elements, as a record says: nothing writes those.
+    `empty` are the buffers that have no elements, as a record says: nothing writes those. `extra`
+    are the sources of kernels in other files, as in a package.
     """
     launches = wrapper.launches
-    sources = _sources(wrapper, launches)
+    sources = _sources(wrapper, launches, extra)
     wrong = {
         # What follows from the first of several readers is not said of each.
         (argument.hazard, variable(argument.name), launch.scope): (launch, argument)
@@ -67,12 +69,14 @@ def examine_lifetimes(
     )
 
 
-def _sources(wrapper: OpenWrapper, launches: Sequence[Launch]) -> Mapping[str, str]:
+def _sources(
+    wrapper: OpenWrapper, launches: Sequence[Launch], extra: Mapping[str, bytes]
+) -> Mapping[str, str]:
     """The kernels' sources, where they are needed: to see whether memory is read first."""
     if not any(one.hazard == "updated" for launch in launches for one in launch.args):
         return {}
     try:
-        return kernel_sources(wrapper)
+        return kernel_sources(wrapper, extra)
     except RewriterError:
         return {}
 

@@ -115,7 +115,7 @@ def _act(
             ran = run_wrapper(replace(request, progress=progress))
     except InterruptedRunError as stopped:
         ran = stopped.result
-    done = conclude(arguments, path, ran, chosen)
+    done = conclude(arguments, path, ran, chosen, is_plain=artifact.only.probes is None)
     done = _with_values(request, ran, done)
     if arguments.json:
         emit(run_document(ran, command, done.verdicts, done.following, done.trace))
@@ -203,12 +203,18 @@ class Concluded:
 
 
 def conclude(
-    arguments: argparse.Namespace, path: str, ran: RunResult, chosen: Selection | None
+    arguments: argparse.Namespace,
+    path: str,
+    ran: RunResult,
+    chosen: Selection | None,
+    *,
+    is_plain: bool = True,
 ) -> Concluded:
-    """Judge a run, and add to its dump what `report` needs to judge it again."""
+    """Judge a run, and add to its dump what `report` needs to judge it again. Of what has probes
+    already, which is not `is_plain`, no command with other probes is suggested."""
     verdicts = judge(ran, blocking=arguments.blocking)
     trace = timing.write_trace(ran.dump) if ran.dump is not None and ran.is_timed else None
-    template = again(arguments, path, OPTIONS, blocking=arguments.blocking)
+    template = again(arguments, path, OPTIONS, blocking=arguments.blocking) if is_plain else ""
     if ran.dump is not None:
         write_conclusion(ran.dump, Conclusion(ran.ended, arguments.blocking, template))
     following = [next_command(template, verdict, chosen) for verdict in verdicts]

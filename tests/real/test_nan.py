@@ -70,6 +70,18 @@ def test_a_run_that_is_stopped(
     assert "verdict" not in capfd.readouterr().out
 
 
+def test_of_an_instrumented_wrapper_no_command_with_other_probes_is_suggested(
+    broken: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`run` refuses probe options for it."""
+    wrapper, *inputs = broken
+    assert main(["instrument", wrapper, "-o", "probed.py", "--probe", "print"]) == 0
+    assert main(["run", "probed.py", *inputs]) == 1
+    printed = capfd.readouterr().out
+    assert "verdict: the first NaN is in the inputs" in printed
+    assert "next:" not in printed
+
+
 @pytest.mark.exhaustive
 def test_a_cpp_wrapper_ends_its_program(
     compiled_cpp: Callable[[str], Compiled], tmp_path: Path

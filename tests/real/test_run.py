@@ -124,7 +124,7 @@ def test_bad_args_files(
     for name, says in {
         "text.pt": "torch.load cannot read it: it is no file of torch.save",
         "dict.pt": "expected a list of inputs, found dict",
-        "few.pt": "takes 7 inputs, the file holds 1",
+        "few.pt": "takes 7 inputs, weights among them, the file holds 1",
         "evil.pt": "torch.load cannot read it",
     }.items():
         capfd.readouterr()

@@ -94,7 +94,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         if len(inputs) != spec["inputs"]:
             raise ProblemError(
                 "bad-args-file",
-                f"{spec['args']}: the wrapper takes {spec['inputs']} inputs, "
+                f"{spec['args']}: the wrapper takes {spec['inputs']} inputs, weights among them, "
                 f"the file holds {len(inputs)}",
             )
     else:

@@ -13,6 +13,7 @@ from rewriter.core import limits
 from rewriter.core.errors import RewriterError
 
 _CODE = ("output_code.py", "output_code.cpp")
+_NEAR = 0.95  # of the lines of a wrapper
 _COMMANDS = "// Compile cmd"  # which torch adds to what it keeps of a package
 
 
@@ -40,12 +41,19 @@ class GivenGraphs:
             )
 
     def of(self, source: bytes) -> str:
-        """The graph of a wrapper: the one whose code it is, or else the only one that there is: a
-        wrapper may have been edited since."""
+        """The graph of a wrapper: the one whose code it is, or else, as a wrapper may have been
+        edited since, the only one with nearly the same lines, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
         same = [one for one in self._given if code and one.code.startswith(code)]
-        alone = self._given if len(self._given) == 1 else []
-        return next((one.text for one in (*same, *alone)), "")
+        if same or len(self._given) == 1:
+            return (same or self._given)[0].text
+        lines = set(code.split("\n"))
+        near = [one for one in self._given if _share(lines, set(one.code.split("\n"))) >= _NEAR]
+        return near[0].text if len(near) == 1 else ""
+
+
+def _share(lines: set[str], others: set[str]) -> float:
+    return len(lines & others) / max(1, len(lines))
 
 
 def _of_folders(folders: list[Path]) -> Iterator[_Given]:

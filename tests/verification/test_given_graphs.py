@@ -61,10 +61,13 @@ def test_a_wrapper_gets_the_graph_of_its_own_code(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "fx_graph_transformed.py").write_text(EXPORTED.replace("model.py", f"{name}.py"))
-        (folder / "output_code.cpp").write_text(f"// {name}\n// and its kernels\n")
+        lines = "".join(f"// line {number} of {name}\n" for number in range(100))
+        (folder / "output_code.cpp").write_text(f"// {name}\n{lines}// and its kernels\n")
     given = GivenGraphs(tmp_path)
     assert "two.py" in given.of(b"// two\n// Compile cmd\n// g++\n")
     assert given.of(b"// three\n") == ""
+    edited = (tmp_path / "one" / "output_code.cpp").read_bytes().replace(b"line 7 ", b"line 8 ")
+    assert "one.py" in given.of(edited)
     assert "one.py" in GivenGraphs(tmp_path / "one" / "fx_graph_transformed.py").of(b"any")
 
 

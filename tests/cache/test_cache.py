@@ -560,7 +560,7 @@ def test_readers_see_whole_files(act: Act, directory: Path) -> None:
     ) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
-        for _ in range(5):
+        for _ in range(10):
             act("instrument", "cabmlp*")
             allowed.add(digest())
             act("restore")
@@ -588,7 +588,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("property") / "cache")
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(_SELECTIONS, min_size=1, max_size=3))
 def test_restore_gives_back_every_selection(steps: list[dict[str, str]], shared: Path) -> None:
     before = content(shared)

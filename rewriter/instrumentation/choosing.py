@@ -12,6 +12,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.types import Phase
 from rewriter.instrumentation.types import Selection
 from rewriter.locate.types import Argument, Launch
+from rewriter.runtime.allowed import Allowed
 
 NO_MATCH = ("no-launch-matches", "no-tensor-matches")
 """Errors of a wrapper in which a selection names nothing: others may have it."""
@@ -59,7 +60,7 @@ def choose(launches: Iterable[Launch], selection: Selection) -> tuple[Launch, ..
 def unmatched(
     launches: Iterable[Launch], selection: Selection, inputs: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """The patterns and indices of a selection that no launch has, nor any of the inputs."""
+    """What a selection names that no launch has, nor any of the inputs: patterns and indices."""
     launches, inputs = tuple(launches), tuple(inputs)
     indices = {launch.index for launch in launches}
     return (
@@ -78,6 +79,14 @@ def unmatched(
             for pattern in selection.tensors or ()
             if not any(_is_named(a, [pattern]) for launch in launches for a in launch.args)
             and not any(_fits(name, [pattern]) for name in inputs)
+        ),
+        *(
+            f"value {pattern} (--allow)"
+            for pattern in selection.allow
+            if not any(
+                Allowed([pattern]).covers(x.kernel, a.name) for x in launches for a in x.args
+            )
+            and not any(Allowed([pattern]).covers("", name) for name in inputs)
         ),
     )
 

@@ -27,6 +27,7 @@ _OWN = (
     "artifact/package/pack.py",
     "rebuild/build_cache.py",
     "locate/operators.py",
+    "reproduction/under/host/",
 )
 # Hashes the text and reads it nowhere.
 _HASHED = "options_line.py"

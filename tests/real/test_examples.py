@@ -161,6 +161,7 @@ NOT_PLAYED = {
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
     ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/repro.md", "The smallest values"): "a wrapper with a fault: test_repro_forms.py",
+    ("docs/topics/verify.md", "What a launch is checked against"): "a kernel of the reader",
     ("docs/topics/verify.md", "Wrong numbers without a reference"): "a program of the reader",
 }
 

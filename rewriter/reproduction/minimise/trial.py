@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import select
 import signal
 import subprocess
@@ -66,7 +65,7 @@ class TrialProcess:
         torch.save(dict(given), self._folder / "given.pt")
         wanted = {"given": str(self._folder / "given.pt"), "sizes": dict(sizes)}
         try:
-            process.stdin.write(json.dumps(wanted) + "\n")
+            process.stdin.write(json_text.encode(wanted) + "\n")
             process.stdin.flush()
         except BrokenPipeError:
             return self._died()

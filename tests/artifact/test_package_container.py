@@ -894,8 +894,11 @@ def name_of(path: Path) -> str:
     return path.parent.parent.name
 
 
-@pytest.mark.parametrize("original", REAL, ids=name_of)
-@pytest.mark.parametrize("machine", MACHINES)
+def _id(value: str | Path) -> str:
+    return name_of(value) if isinstance(value, Path) else value
+
+
+@pytest.mark.parametrize(("machine", "original"), sampled(list(MACHINES), REAL, id=_id))
 def test_a_real_package_is_refused_before_any_work(
     machine: str,
     original: Path,

@@ -109,7 +109,7 @@ def test_each_option(fixture: Fixture, options: dict[str, Any]) -> None:
     check(data, result)
 
 
-@all_fixtures
+@pytest.mark.parametrize("fixture", one_in(3, FIXTURES))
 def test_a_filter_by_kernel(fixture: Fixture) -> None:
     data = fixture.data
     launches = opened(data).launches

@@ -653,7 +653,7 @@ def test_every_launch_has_a_tensor(fixture: Fixture) -> None:
         assert all(argument.buffer and argument.name and argument.expr for argument in tensors)
 
 
-@all_fixtures
+@pytest.mark.parametrize("fixture", one_in(3, CPP_FIXTURES))
 def test_list_json_has_the_schema_of_the_contract(
     fixture: Fixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

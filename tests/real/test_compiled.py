@@ -16,6 +16,7 @@ import rewriter
 from capture import Compiled
 from harness import call, call_module, copy, events, load
 from models import MODELS
+from sampling import sampled
 
 Compile = Callable[[str], Compiled]
 
@@ -51,8 +52,7 @@ def test_every_call_is_recognised(model: str, compiled: Compile, tmp_path: Path)
         assert artifact.unrecognised == ()
 
 
-@pytest.mark.parametrize("probes", PROBES)
-@pytest.mark.parametrize("model", RUNNABLE)
+@pytest.mark.parametrize(("model", "probes"), sampled(RUNNABLE, PROBES))
 def test_outputs_are_bit_equal(
     model: str,
     probes: str,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import located
-from rewriter.diagnosis.findings import Finding
+from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump import dataflow, saved
 from rewriter.dump.reading import Dump, RunDump, RunStep
@@ -171,13 +171,13 @@ def _equal(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
 
 
 def _finding(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Finding:
-    facts = run.launch_row(step.launch)
     first = "the inputs" if before.step.launch is None else f"#{before.step.launch}"
     between = [
         one for one in run.steps[before.step.position + 1 : step.position] if one.launch is not None
     ]
     names = ", ".join(f"#{one.launch} {one.kernel}" for one in between[:6]) or "none"
     only = between[0] if len(between) == 1 else None
+    certainty: Certainty
     if only is not None:
         place, kernel = only, only.kernel
         what = (
@@ -197,7 +197,7 @@ def _finding(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Find
         "corrupted",
         what,
         "shown by the values that were recorded on both sides",
-        certainty,  # type: ignore[arg-type]
+        certainty,
         run.artifact,
         run.name,
         place.launch,

@@ -182,8 +182,8 @@ def _reduced(index: Index, shape: Index, own: Index) -> tuple[int | None, ...] |
 
 
 def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
-    """What is to be known of many elements: how many, from where to where, and what is not finite.
-    The index is that of the first one that is not."""
+    """Many elements in short: how many, the smallest and the largest, how many are not finite.
+    The index is that of the first one that is not finite."""
     row = one.value[tuple(slice(None) if at is None else at for at in place)].reshape(-1)
     counts = {"nan": int(row.isnan().sum()), "inf": int(row.isinf().sum())}
     finite = row[row.isfinite()]

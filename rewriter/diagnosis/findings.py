@@ -163,7 +163,7 @@ def ranked(findings: Sequence[Finding], order: Sequence[str]) -> tuple[Finding, 
     def key(finding: Finding) -> tuple[bool, bool, int, int, int, int]:
         return (
             finding.symptom,
-            sure.index(finding.certainty) == 2,
+            finding.certainty == "possible",
             calls.get(finding.run, -1),
             _position(finding),
             _ORDER.index(finding.kind),

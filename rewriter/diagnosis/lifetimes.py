@@ -193,15 +193,14 @@ def _returned(wrapper: OpenWrapper, run: str, known: Collection[str]) -> Iterato
         for name, buffer, hazard in zip(names, entry.outputs, entry.hazards, strict=False):
             if not hazard or {name, buffer} & set(known):
                 continue
+            kind = _KINDS[hazard]
             how = {
                 "unwritten": "nothing has written it: the launch that computes it is missing",
-                "taken": "nothing has written it: the launch that computes it is missing",
-                "updated": "nothing has written it: the launch that computes it is missing",
                 "stale": "another buffer took its memory over",
                 "freed": "it is deleted before",
-            }[hazard]
+            }[kind]
             yield Finding(
-                _KINDS[hazard],
+                kind,
                 f"the wrapper {wrapper.path.name[:14]} returns {name}, and {how}",
                 _SHOWN,
                 artifact=wrapper.path.name,

@@ -49,8 +49,8 @@ def without_effect(examined: Examined, verification: Verification, *, right: boo
     agree = {(one.artifact, one.launch) for one in verification.checks if one.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
-        if one.kind != "stale" or one.launch is None:
-            return one.kind == "stale" and right
+        if one.kind != "stale":
+            return False
         return right or (not one.others and (one.artifact, one.launch) in agree)
 
     kept = tuple(one for one in examined.findings if not is_harmless(one))

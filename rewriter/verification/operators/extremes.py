@@ -28,8 +28,8 @@ def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
     return each_result(call(value_of), None, made)
 
 
-def arg_extreme(name: str, call: Any, args: Any, x: Bounded, kind: torch.dtype) -> Bounded:
-    """Which element is the largest: open where another one is as large within the bounds."""
+def arg_extreme(name: str, call: Any, args: Any, x: Bounded) -> Bounded:
+    """The index of the largest: uncertain where another one is as large within the bounds."""
     index = call(value_of)
     if x.error is None:
         return Bounded(index, None, index.dtype, x.terms, x.steps, x.through)

@@ -57,7 +57,7 @@ def _writes(about: Any) -> bool:
     return about.alias_info is not None and about.alias_info.is_write
 
 
-def result_type(name: str, args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
+def result_type(args: Any, kwargs: dict[str, Any], given: Given) -> torch.dtype:
     asked = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)]
     if asked:
         return asked[0]

@@ -24,7 +24,7 @@ _EXACT = names(
     bitwise_not masked_fill isnan isinf fill threshold real imag conj"""
 )
 _FEW = names("add sub mul div reciprocal sqrt square rsub lerp addcmul addcdiv")
-_QUICK = 3.0  # divisions on a GPU are off by 2 units, and a constant divisor is multiplied with
+_QUICK = 3.0  # divisions on a GPU are off by 2 units; by a constant, they are products
 # Elementary functions. SLEEF, which Inductor's vectors call, is off by 1 to 3.5 units in the last
 # place; CUDA's tables have up to 9; each has the argument reduced, which is one more.
 _ELEMENTARY = 10.0

@@ -69,7 +69,7 @@ def _normal(words: list[torch.Tensor], *, on_gpu: bool, size: Any) -> Bounded:
     length = (-2.0 * one.double().log()).sqrt()
     value = (length * (2.0 * math.pi * two.double()).cos()).reshape(size)
     eps = torch.finfo(torch.float32).eps
-    # The argument of the cosine is rounded, too, and where the logarithm is near 0 it is its.
+    # The argument of the cosine, which is at most 2 pi, is rounded, too.
     angle = length.reshape(size) * 2.0 * math.pi * eps
     return rounded(value, angle + 4 * eps * length.reshape(size), torch.float32, [], roundings=10.0)
 

@@ -31,7 +31,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if any(word in name for word in RANDOM):
         raise UncheckedError(f"{name} draws random numbers")
     given = flat([args, kwargs])
-    kind = dtype or result_type(name, args, kwargs, given)
+    kind = dtype or result_type(args, kwargs, given)
     if name in _COMPOSED:
         return _COMPOSED[name](args, kwargs, kind)
     if name in attention.NAMES:
@@ -51,7 +51,7 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
     if name in ("var_mean", "var", "std"):
         return variance(name, call, args, kwargs, given[0], kind)
     if name in ("argmax", "argmin"):
-        return arg_extreme(name, call, args, given[0], kind)
+        return arg_extreme(name, call, args, given[0])
     if name in EXTREMES or name in ("any", "all"):
         return extreme(call, given, kind)
     if name in ("convert_element_type", "to", "_to_copy") or torch.Tag.pointwise in operator.tags:

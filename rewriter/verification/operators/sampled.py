@@ -55,7 +55,7 @@ def sampled(call: Any, given: Given, kind: torch.dtype, *, eps: float = 0.0) -> 
                 (torch.complex64 if single else torch.complex128) if one.is_complex() else narrow
             )
         far = torch.stack([apart(one, other) for other in rest]).amax(0)
-        # What one element goes by is chance: so much goes any.
+        # How far one element moves is chance: each may move as far as several do on average.
         several = 8 * math.sqrt(terms)
         far = torch.maximum(8 * far, far.mean() * several)
         return rounded(one, far, dtype, given, roundings=several, terms=terms)

@@ -28,7 +28,7 @@ def summed(name: str, call: Any, args: Any, given: Given, kind: torch.dtype) -> 
     terms = max(1, given[0].value.numel() // max(1, value.numel()))
     if value.shape == given[0].value.shape:  # a running sum, or a scatter: any may take them all
         terms = max([*value.shape, 1])
-    scale = terms if name == "mean" else 1  # what is divided by that is rounded as it was
+    scale = terms if name == "mean" else 1  # a mean is bounded as its sum
     largest = _partial_sums(name, args, given[0].value)
     largest = value.abs() * scale if largest is None else largest.reshape(value.shape)
     units = of_sum(terms, call(magnitude_of) * scale, largest, call(square_of) * scale)

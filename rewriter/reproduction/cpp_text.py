@@ -108,7 +108,7 @@ class CppNames:
             case ast.Constant(value=int() | float()):
                 return node.value
             case ast.Name():
-                return self._variable(node.id, text, seen)
+                return self._variable(node.id, seen)
             case ast.Call(func=ast.Name(id=name)):
                 known, parts = _FUNCTIONS.get(name), node.args
             case ast.BinOp():
@@ -124,7 +124,7 @@ class CppNames:
         except (ArithmeticError, TypeError) as error:
             raise UnreadError(f"{text}: {error}") from error
 
-    def _variable(self, name: str, text: str, seen: set[str]) -> int | float:
+    def _variable(self, name: str, seen: set[str]) -> int | float:
         if name in self._numbers:
             found = ast.literal_eval(self._numbers[name])
             if isinstance(found, (int, float)):

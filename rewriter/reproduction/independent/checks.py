@@ -3,6 +3,7 @@ optimisation. Results that differ by more than rounding depend on what they must
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,12 @@ from rewriter.verification.judge import compare
 from rewriter.verification.types import Checked, LaunchCheck, Verification
 
 _FEW = 64  # roundings that any kernel is allowed
-# What each result of the host is compared with `first` for: the row, and what it claims to be.
+# Which result is compared with `first`: the property that is checked, and the claim in words.
 _VARIANTS = {
     "again": ("deterministic", "what the same launch on the same values wrote before"),
     "scalar": ("scalar agrees", "what the kernel writes one element at a time, not optimised"),
 }
-_NOT = {
+_REASONS = {  # where they differ
     "deterministic": "not deterministic",
     "scalar agrees": "not the same without vectors and optimisation",
 }
@@ -81,7 +82,7 @@ def _added(check: LaunchCheck, made: Reproduction | None) -> LaunchCheck:
     if "first" not in results:
         return check
     given = [x for x in made.recorded.given.values() if x.file is not None]
-    largest = max((_numel(x.shape) for x in given), default=1)
+    largest = max((math.prod(x.shape) for x in given), default=1)
     agreeing: list[str] = []
     for name, (row, claim) in _VARIANTS.items():
         if name not in results:
@@ -92,14 +93,14 @@ def _added(check: LaunchCheck, made: Reproduction | None) -> LaunchCheck:
         ]
         if any(not x.comparison.agrees for x in checked):
             return replace(check, outcome="differs", route="itself", results=tuple(checked),
-                           reason=_NOT[row])  # fmt: skip
+                           reason=_REASONS[row])  # fmt: skip
         agreeing.append(row)
     return replace(check, independent=tuple(agreeing))
 
 
 def _allowed(tensor: torch.Tensor, largest: int) -> Bounded:
-    """A result, with what rounding may change: of the longest sum that it may be, relative to the
-    largest element, of which others may be what is left."""
+    """A result with the rounding that it may have: that of the longest sum that it may be, at the
+    magnitude of its largest element, since small elements may be differences of large numbers."""
     if not tensor.is_floating_point():
         return Bounded(wide(tensor), None, tensor.dtype)
     value = wide(tensor)
@@ -110,10 +111,3 @@ def _allowed(tensor: torch.Tensor, largest: int) -> Bounded:
     eps = torch.finfo(precision([tensor.dtype])).eps * roundings_of(terms)
     eps += torch.finfo(tensor.dtype).eps if tensor.dtype in NARROW else 0.0
     return Bounded(value, torch.full((), float(scale) * eps), tensor.dtype, terms, terms)
-
-
-def _numel(shape: Sequence[int]) -> int:
-    numel = 1
-    for one in shape:
-        numel *= one
-    return numel

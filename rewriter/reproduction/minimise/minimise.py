@@ -170,20 +170,12 @@ def in_words(tensor: torch.Tensor) -> str:
     if bool((flat == flat[0]).all()):
         return f"{shape}, all {flat[0].item():.6g}"
     if len(there) <= _SHOWN:
-        places = (_unravelled(one, tensor.shape) for one in there)
+        places = tensor.nonzero().tolist()
         listed = ", ".join(
-            f"{list(at)}: {flat[one].item():.6g}" for at, one in zip(places, there, strict=True)
+            f"{at}: {flat[one].item():.6g}" for at, one in zip(places, there, strict=True)
         )
         return f"{shape}, zero but for {listed}"
     return f"{shape}, {len(there):,} of {flat.numel():,} elements not zero"
-
-
-def _unravelled(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    place: list[int] = []
-    for size in reversed(shape):
-        flat, at = divmod(flat, size)
-        place.append(at)
-    return tuple(reversed(place))
 
 
 def _written(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Shrinker:
     until: float
     fixed: frozenset[str]
     trials: int = 0
-    stopped: bool = field(default=False)
+    stopped: bool = False
 
     def _accepts(self, values: Values, sizes: dict[str, int]) -> bool:
         if time.monotonic() > self.until:

@@ -24,7 +24,7 @@ _FLAGS = (
     "-fsanitize=address,undefined", "-fno-sanitize=vptr,alignment", "-fno-omit-frame-pointer", "-g",
     "-O1",
 )  # fmt: skip
-# What is said otherwise here, or is for modules of Python.
+# Flags that `_FLAGS` replaces, and those that only a Python extension needs.
 _DROPPED = (
     "-shared", "-fPIC", "-O3", "-O2", "-O1", "-O0", "-g", "-g1", "-DNDEBUG", "-Wall", "-pedantic",
     "-ltorch_python",
@@ -231,7 +231,7 @@ def _place(
         distance = max(start - address, address - end + 1, 0)
         if best is None or distance < best[0]:
             best = distance, one, (address - start) // one.item
-    # What is farther away than a page may be anywhere.
+    # An address farther away than 1 MiB belongs to no parameter.
     return None if best is None or best[0] > 1 << 20 else best[1:]
 
 

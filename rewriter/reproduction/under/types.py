@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Tool = Literal["asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan"]
-TOOLS: tuple[Tool, ...] = ("asan", "interpret", "compute-sanitizer", "triton-sanitizer", "fpsan")
 
 
 @dataclass(frozen=True)

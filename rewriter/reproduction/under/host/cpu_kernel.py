@@ -20,7 +20,7 @@ import torch
 
 @dataclass
 class Calls:
-    """What kernels were handed since it was left last."""
+    """What kernels were handed since the last `leave`."""
 
     folder: Path
     made: list[dict[str, Any]] = field(default_factory=list)
@@ -45,13 +45,13 @@ def captured(folder: Path) -> Calls:
     return calls
 
 
-def leave(calls: Calls, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Write down the calls so far, and forget them."""
+def leave(calls: Calls, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write the calls so far into their folder, and forget them."""
     for name, tensor in tensors.items():
         if (kept := calls.memory.get(tensor.untyped_storage().data_ptr())) is not None:
             kept["variable"] = name
     document = {"calls": calls.made, "memory": list(calls.memory.values()), "build": _build()}
-    (folder / "launch.json").write_text(json.dumps(document), encoding="utf-8")
+    (calls.folder / "launch.json").write_text(json.dumps(document), encoding="utf-8")
     calls.made, calls.memory = [], {}
 
 
@@ -61,7 +61,7 @@ def main(script: Path, folder: Path) -> None:
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
     tensors = names["arguments"]()
     names["launch"](**tensors)
-    leave(calls, tensors, folder)
+    leave(calls, tensors)
 
 
 def _handed(value: Any, memory: dict[int, dict[str, Any]], folder: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def main(script: Path, folder: Path, mode: str) -> None:
                 kept = {name: value.detach().cpu().clone() for name, value in results.items()}
                 torch.save(kept, folder / "results.pt")
             else:
-                cpu_kernel.leave(calls, tensors, folder)
+                cpu_kernel.leave(calls, tensors)
             answer: dict[str, Any] = {"ok": True}
         except Exception as error:
             answer = {"ok": False, "error": f"{type(error).__name__}: {error}"[:500]}

@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _TUNERS = (
     "pointwise", "reduction", "persistent_reduction", "cooperative_reduction", "split_scan",
     "template", "fixed_config", "user_autotune", "foreach",
 )  # fmt: skip
-# What torch calls functions of libdevice otherwise.
+# Functions of libdevice that torch has under another name.
 _CALLED = {"fabs": "abs", "rint": "round", "nearbyint": "round"}
 _LARGEST = 1024  # elements of a block
 
@@ -46,15 +46,12 @@ class Memory:
         import numpy as np
 
         inside = np.zeros_like(mask)
-        for start, end, _, _ in self._blocks():
+        for start, end, _, _ in self.ranges:
             inside |= (addresses >= start) & (addresses + size <= end)
         wrong = mask & ~inside
         if wrong.any():
             self._fault(int(addresses[wrong].flat[0]), int(wrong.sum()), what)
         return mask & inside
-
-    def _blocks(self) -> Iterator[tuple[int, int, str, int]]:
-        yield from self.ranges
 
     def _fault(self, address: int, count: int, what: str) -> None:
         line = 0
@@ -112,7 +109,7 @@ class Kernel:
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
                 self._memory.hand(name, value)
-        blocks = {name: self._block(name, values) for name in names if name in declared}
+        blocks = {name: self._block(name) for name in names if name in declared}
         values = {**self._facts.get("constants", {}), **blocks, **values}
         # Of kernels whose grid is given, it follows their own arguments.
         extra = self._facts["inductor_meta"].get("extra_launcher_args", ())
@@ -120,7 +117,7 @@ class Kernel:
         grid = self._grid({**values, **more_values}, blocks)
         function[grid](**values)
 
-    def _block(self, name: str, values: Mapping[str, Any]) -> Any:
+    def _block(self, name: str) -> Any:
         constants = self._facts.get("constants", {})
         if name in constants:
             return constants[name]
@@ -163,7 +160,7 @@ def _power(size: int) -> int:
 
 
 def _without_tuning(kept: dict[str, Any]) -> None:
-    """Have Inductor's decorators keep the function and what they are told, and no more."""
+    """Have Inductor's decorators only keep the function and their arguments."""
     from torch._inductor.runtime import triton_helpers, triton_heuristics
 
     def tuner(**facts: Any) -> Callable[[Any], Any]:

@@ -59,6 +59,11 @@ class Ended:
     errors: str
 
 
+def _searched() -> list[str]:
+    """Where this process was told to look for packages, first what comes first."""
+    return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+
+
 class Judge:
     """Runs commands of `rewriter`, each in a process of its own.
 
@@ -76,7 +81,7 @@ class Judge:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             cwd=folder,
-            env={**program.environment, "PYTHONPATH": str(ROOT)},
+            env={**program.environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *_searched()])},
             start_new_session=True,
         )
         try:

@@ -19,6 +19,7 @@ from rewriter.diagnosis.evidence import evidence_of
 from rewriter.diagnosis.expected import ComparedCall, compare_outputs
 from rewriter.diagnosis.lifetimes import examine_lifetimes
 from rewriter.diagnosis.outputs import of_calls
+from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.unlaunched import examine_kernels
 from rewriter.dump import dataflow
@@ -151,6 +152,7 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
         for wrapper in artifact.wrappers:
             yield (lifetimes := examine_lifetimes(wrapper, extra=extra))
             yield examine_kernels(wrapper, readers=_readers(lifetimes))
+            yield examine_races(wrapper)
     for wrapper, run in known:
         empty = {
             dataflow.variable(row.arg)
@@ -162,6 +164,7 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
         lifetimes = examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines, extra=extra)
         yield lifetimes
         yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))
+        yield examine_races(wrapper, run=run.name)
 
 
 def _readers(examined: Examined) -> tuple[int, ...]:

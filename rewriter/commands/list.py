@@ -18,6 +18,7 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
+from rewriter.diagnosis.races import find_races
 from rewriter.dump.names import Names, SourceLine, listed
 from rewriter.locate.types import Launch
 
@@ -35,7 +36,11 @@ def add(parser: Parser) -> None:
         action="store_true",
         help="quote the lines of the model, and the nodes of the graph that each launch computes",
     )
-    group.add_argument("--strict", action="store_true", help="exit 1 if a call is not recognised")
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit 1 if a call is not recognised, or a launch does not wait for another stream",
+    )
     parser.add_examples(
         ("the launches of a wrapper", "rewriter list output_code.py"),
         ("of all wrappers that a compilation left", "rewriter list torch_compile_debug"),
@@ -55,6 +60,7 @@ def act(arguments: argparse.Namespace) -> int:
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
+    races = [(one.name, race) for one in artifact.wrappers for race in find_races(one)]
     compilations = Compilations.of_artifact(artifact)
     names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:
@@ -73,6 +79,8 @@ def act(arguments: argparse.Namespace) -> int:
                 say(*_table(wrapper.launches, known))
             if wrapper.probes is not None:
                 message(f"{wrapper.name} is instrumented with {', '.join(wrapper.probes.probes)}")
+        for name, race in races:
+            message(f"race: {name}: {race.label} {race.sentence}")
         for call in unrecognised:
             message(f"warning: unrecognised call at {call.wrapper}:{call.line}: {call.text}")
         for name, what in artifact.unread:
@@ -84,7 +92,7 @@ def act(arguments: argparse.Namespace) -> int:
         message(
             f"{len(launches)} launches, {len(unrecognised)} unrecognised calls{_graphs(artifact)}"
         )
-    return DIFFERS if arguments.strict and unrecognised else OK
+    return DIFFERS if arguments.strict and (unrecognised or races) else OK
 
 
 def _head(wrapper: OpenWrapper, names: Names) -> str:

@@ -13,6 +13,10 @@ from rewriter.core.types import Language, Role, Type
 # only wrong if the kernel reads it before it writes it.
 Hazard = Literal["", "unwritten", "taken", "updated", "stale", "freed"]
 
+# What a line does to the order of streams: a scope that has such lines begins or ends; what follows
+# goes to another stream; an event is recorded on a stream, a stream waits for it, the host does.
+StreamActionKind = Literal["begin", "end", "enter", "record", "wait", "synchronize"]
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -54,7 +58,8 @@ class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 
     `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
-    or in a function that holds a subgraph.
+    or in a function that holds a subgraph. `stream` is the side stream that it runs on, as the
+    wrapper calls it; empty for the stream that the wrapper is called on.
     """
 
     index: int
@@ -68,6 +73,20 @@ class Launch:
     insertion_point: InsertionPoint
     repeats: bool = False
     wrapper: str = ""
+    stream: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAction:
+    """A line that says on which stream work runs, or what it waits for.
+
+    `stream` is named as in `Launch`. `event` is empty where the host waits for all streams.
+    """
+
+    kind: StreamActionKind
+    line: int
+    stream: str = ""
+    event: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +146,7 @@ class Located:
 
     `header` is the offset at which module-level lines may be put: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
+    `stream_actions` are in file order, of scopes that have any.
     """
 
     launches: tuple[Launch, ...]
@@ -134,6 +154,7 @@ class Located:
     entries: tuple[EntryPoint, ...]
     header: int
     loader_globals: tuple[str, ...] = ()
+    stream_actions: tuple[StreamAction, ...] = ()
 
 
 @dataclass(frozen=True)

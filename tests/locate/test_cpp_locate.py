@@ -660,7 +660,7 @@ def test_list_json_has_the_schema_of_the_contract(
     assert main(["list", "--json", "--strict", str(fixture.path)]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == [
-        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged"
+        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged", "races"
     ]  # fmt: skip
     launches = plain(fixture).launches
     assert [one["kernel"] for one in listed["launches"]] == [one.kernel for one in launches]

@@ -542,11 +542,14 @@ def test_golden(name: str, index: int, lines: list[str]) -> None:
 def test_list_json_has_the_schema_of_the_contract(
     fixture: Fixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["list", "--json", "--strict", str(fixture.path)]) == 0
+    # Nothing held the events of that one in their places when it was made.
+    races = str(fixture) == "cuda-torch2.15/streams"
+    assert main(["list", "--json", "--strict", str(fixture.path)]) == races
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == [
-        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged"
+        "format", "version", "launches", "unrecognised", "wrappers", "inputs", "damaged", "races"
     ]  # fmt: skip
+    assert bool(listed["races"]) == races
     assert (listed["format"], listed["version"]) == ("rewriter.launches", 1)
     assert listed["unrecognised"] == []
     types = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from rewriter.commands._documents.fields import WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
 from rewriter.diagnosis.documents import SourceLineEntry, source_lines
+from rewriter.diagnosis.races import find_races
 from rewriter.dump.names import Names
 from rewriter.locate.types import Launch
 
@@ -62,6 +63,16 @@ class WrapperUnrecognisedEntry(UnrecognisedEntry, frozen=True, kw_only=True):
     """An unrecognised call, with the wrapper that it stands in."""
 
     wrapper: WrapperName
+
+
+class RaceEntry(Entry, frozen=True, kw_only=True):
+    """A launch that uses memory of another stream, or of a collective, without waiting for it."""
+
+    wrapper: WrapperName
+    launch: Annotated[Count, Meta(description="The index of the launch that does not wait")]
+    other: Annotated[Count, Meta(description="The index of the launch that it should wait for")]
+    argument: Annotated[str, Meta(description="The argument of the launch, by its name")]
+    message: str
 
 
 class WrapperEntry(Entry, frozen=True, kw_only=True):
@@ -113,6 +124,9 @@ class ListDocument(Document, frozen=True, kw_only=True, tag="rewriter.launches")
     wrappers: tuple[WrapperEntry, ...]
     inputs: tuple[InputEntry, ...]
     damaged: tuple[DamagedEntry, ...]
+    races: Annotated[
+        tuple[RaceEntry, ...], Meta(description="With user streams, or collectives; by the text")
+    ]
 
 
 def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocument:
@@ -133,7 +147,19 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
             DamagedEntry(wrapper=name, error=error.slug, message=error.message)
             for name, error in artifact.damaged
         ),
+        races=tuple(race for wrapper in artifact.wrappers for race in _races(wrapper)),
     )
+
+
+def _races(wrapper: OpenWrapper) -> Iterator[RaceEntry]:
+    for race in find_races(wrapper):
+        yield RaceEntry(
+            wrapper=wrapper.name,
+            launch=race.launch.index,
+            other=race.other.index,
+            argument=race.argument.name,
+            message=race.sentence,
+        )
 
 
 def launch_entry(launch: Launch, names: Names | None = None) -> LaunchEntry:

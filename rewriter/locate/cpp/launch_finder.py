@@ -18,8 +18,10 @@ from rewriter.locate.cpp.expression import ValueReader
 from rewriter.locate.cpp.grammar import CppGrammar, CppShape
 from rewriter.locate.cpp.name_tracker import Captures, ClassifiedCall, NameChange, NameTracker
 from rewriter.locate.cpp.outline import Body, CppOutline
+from rewriter.locate.cpp.stream_calls import StreamCalls
 from rewriter.locate.flow import Flow
-from rewriter.locate.types import InsertionPoint, Unrecognised
+from rewriter.locate.streams import StreamTracker
+from rewriter.locate.types import InsertionPoint, StreamAction, Unrecognised
 
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
 _BRANCHES = ("if_statement",)
@@ -46,13 +48,15 @@ class CppLaunch:
     outputs: dict[str, str]
     assigned: tuple[str, ...]
     comments: tuple[bytes, ...]
+    stream: str
 
 
 class CppLaunchFinder:
     """Walks through the body of one entry. What is known of names is known within one body.
 
     `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
-    `names`, and `inputs_end`, the offset of the line where all inputs have values, if there is one.
+    `names`, `stream_actions`, and `inputs_end`, the offset of the line where all inputs have
+    values, if there is one.
     """
 
     def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
@@ -62,6 +66,7 @@ class CppLaunchFinder:
         self.names = NameTracker(outline, self.reader)
         self.unrecognised: list[Unrecognised] = []
         self.inputs_end: int | None = None
+        self.stream_actions: tuple[StreamAction, ...] = ()
         self._body = body.node
         self._inputs_used = False
         self._inputs_known = 0
@@ -71,12 +76,15 @@ class CppLaunchFinder:
         self._comments: list[bytes] = []  # since the last launch
         self._calls = self._sorted_calls(body.node)
         self._call_starts = [call.node.start_byte for call in self._calls]
+        self._streams = StreamCalls(StreamTracker(outline.line(body.node)), outline)
         self._changes = self._sorted_changes(body.node)
         self._change_starts = [change.start for change in self._changes]
 
     def launches(self) -> Iterator[tuple[CppLaunch, Flow]]:
         """Walk, once: the launches, each with its variables as they are just before it."""
         yield from self._block(self._body, Flow(frozenset(), frozenset()), top=True)
+        end = self.outline.position(self._body.end_byte)
+        self.stream_actions = self._streams.tracker.end(self.outline.source.line_of(end))
 
     def calls_above(self, call: ClassifiedCall) -> Iterator[ClassifiedCall]:
         """The calls that stand before one, the nearest first."""
@@ -249,7 +257,9 @@ class CppLaunchFinder:
                 self._simple(node, flow)
 
     def _simple(self, statement: tree_sitter.Node, flow: Flow) -> None:
-        self.names.apply(self._calls_in(statement), self._changes_in(statement), flow)
+        calls = self._calls_in(statement)
+        self._streams.read(calls, statement)
+        self.names.apply(calls, self._changes_in(statement), flow)
 
     def _launch(
         self,
@@ -290,6 +300,7 @@ class CppLaunchFinder:
                 outputs=outputs,
                 assigned=tuple(assigned),
                 comments=tuple(self._comments),
+                stream=self._streams.launched_on(call),
             ),
             flow,
         )

@@ -32,6 +32,7 @@ from rewriter.locate.types import (
     InputSpec,
     Launch,
     Located,
+    StreamAction,
     Unrecognised,
 )
 
@@ -64,6 +65,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     entries: list[EntryPoint] = []
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
+    stream_actions: list[StreamAction] = []
     for body in outline.bodies:
         finder = CppLaunchFinder(body, outline, shapes)
         builder = _Builder(Context(outline, finder, kernels, operators))
@@ -72,6 +74,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         for candidate, flow in finder.launches():
             launches.append(builder.launch(len(launches), candidate, flow))
         unrecognised += finder.unrecognised
+        stream_actions += finder.stream_actions
         constants |= dict.fromkeys(finder.names.constants)
         if len(launches) > before and flow:
             if entry := _entry(outline, finder, body, flow):
@@ -85,6 +88,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         entries=tuple(entries),
         header=outline.header,
         loader_globals=tuple(constants),
+        stream_actions=tuple(stream_actions),
     )
 
 
@@ -141,6 +145,7 @@ class _Builder:
             source_nodes=nodes,
             insertion_point=candidate.insertion_point,
             repeats=candidate.repeats,
+            stream=candidate.stream,
         )
 
     def _members(

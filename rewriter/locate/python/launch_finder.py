@@ -23,7 +23,9 @@ from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
 from rewriter.locate.python.inputs import InputFacts
 from rewriter.locate.python.nodes import children, names, walk
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
-from rewriter.locate.types import Hazard, InsertionPoint, Unrecognised
+from rewriter.locate.python.stream_calls import StreamCalls
+from rewriter.locate.streams import StreamTracker
+from rewriter.locate.types import Hazard, InsertionPoint, StreamAction, Unrecognised
 
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
@@ -51,6 +53,7 @@ class PythonLaunch:
     targets: tuple[str, ...]
     comments: tuple[bytes, ...]
     flow: Flow
+    stream: str
 
 
 @dataclass
@@ -59,7 +62,7 @@ class WalkedScope:
 
     `returned` are the buffers that it returns, its names for them and what is wrong with them,
     `received` the statement that gives names to what it was called with, `facts` what it says of
-    inputs, `elements` where it takes parts of results.
+    inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
@@ -67,6 +70,7 @@ class WalkedScope:
     received: ast.Assign | None = None
     facts: InputFacts = field(default_factory=InputFacts)
     elements: Elements = field(default_factory=lambda: Elements())
+    stream_actions: tuple[StreamAction, ...] = ()
 
 
 class CallClassifier:
@@ -120,6 +124,7 @@ class PythonLaunchFinder:
         self._branches = 0
         self._last = scope.function.lineno  # the line behind the last launch
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
+        self._streams = StreamCalls(StreamTracker(scope.function.lineno))
 
     def walk(self) -> WalkedScope:
         """Go through the scope, once."""
@@ -127,6 +132,9 @@ class PythonLaunchFinder:
             if self._walked.received is None and _receives(statement):
                 self._walked.received = statement
             self._statement(statement, self._flow)
+        function = self._scope.function
+        end = function.end_lineno or function.lineno
+        self._walked.stream_actions = self._streams.tracker.end(end)
         return self._walked
 
     def _block(self, body: list[ast.stmt], flow: Flow) -> None:
@@ -168,7 +176,7 @@ class PythonLaunchFinder:
         self._loops += loop
         self._branches += branches
         if isinstance(statement, ast.With):
-            self._block(statement.body, flow)
+            self._context(statement, flow)
         else:
             alternative = flow.branch()
             self._block(statement.body, flow)
@@ -184,6 +192,16 @@ class PythonLaunchFinder:
             self._branches -= 1
         self._loops -= loop
         self._branches -= branches
+
+    def _context(self, statement: ast.With, flow: Flow) -> None:
+        """The body of a `with`, which may stand for a stream."""
+        tracker = self._streams.tracker
+        before = tracker.current
+        for item in statement.items:
+            if (stream := self._streams.context(item.context_expr)) is not None:
+                tracker.enter(stream, statement.lineno)
+        self._block(statement.body, flow)
+        tracker.enter(before, (statement.end_lineno or statement.lineno) + 1)
 
     def _simple(self, statement: ast.stmt, flow: Flow) -> None:
         launches = self._calls(statement, statement, flow, obstacle="")
@@ -297,6 +315,10 @@ class PythonLaunchFinder:
             elif verdict is None:
                 text = " ".join(self._source.text_of(node).split())
                 self._walked.unrecognised.append(Unrecognised(node.lineno, text))
+            elif verdict == "device":
+                self._streams.read(
+                    path, node, _targets(statement)[0] if _targets(statement) else ""
+                )
         if launches:
             self._last = (statement.end_lineno or statement.lineno) + 1
         return launches
@@ -324,6 +346,7 @@ class PythonLaunchFinder:
             targets=_targets(statement),
             comments=self._comments(statement),
             flow=flow.only(names(call)),
+            stream=self._streams.launched_on(call),
         )
 
     def _insertion_point(self, statement: ast.stmt, obstacle: str) -> InsertionPoint:

@@ -78,6 +78,7 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
         tuple(_entries(outline, source, walked)),
         outline.header,
         outline.loader_globals,
+        tuple(action for one in walked for action in one.stream_actions),
     )
 
 
@@ -170,6 +171,7 @@ class _Builder:
             source_nodes=self._texts.setdefault(nodes, nodes),
             insertion_point=found.insertion_point,
             repeats=found.repeats,
+            stream=found.stream,
         )
         if is_complete:
             self._launches.append((found.offset, launch))

@@ -18,8 +18,8 @@ from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import DIFFERS, OK
 from rewriter.core.terminal import Line, message, say, table
-from rewriter.diagnosis.races import find_races
 from rewriter.dump.names import Names, SourceLine, listed
+from rewriter.locate.races import find_races
 from rewriter.locate.types import Launch
 
 _SHOWN = 4  # names of parts and layers of a model
@@ -60,7 +60,11 @@ def act(arguments: argparse.Namespace) -> int:
     artifact = open_artifact(arguments.artifact, models=arguments.models).choose(arguments.wrappers)
     locate_all(artifact.wrappers)
     launches, unrecognised = artifact.launches, artifact.unrecognised
-    races = [(one.name, race) for one in artifact.wrappers for race in find_races(one)]
+    races = [
+        (one.name, race)
+        for one in artifact.wrappers
+        for race in find_races(one.located, one.launches)
+    ]
     compilations = Compilations.of_artifact(artifact)
     names = of_wrappers(artifact.wrappers, compilations)
     if arguments.json:

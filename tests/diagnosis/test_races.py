@@ -15,7 +15,8 @@ import pytest
 from artifacts import Fixture, get
 from rewriter.artifact.opening import open_artifact
 from rewriter.cli import main
-from rewriter.diagnosis.races import examine_races, find_races
+from rewriter.diagnosis.races import examine_races
+from rewriter.locate.races import find_races
 
 STREAMS = get("cuda-torch2.15/streams")
 _EVENTS = "torch.ops.streams."
@@ -74,7 +75,7 @@ def _races(tmp_path: Path, source: Fixture, change: Change) -> list[tuple[int, i
     path.write_text(change(source.path.read_text()))
     return [
         (race.launch.index, race.other.index, race.argument.name, race.sentence.split()[0])
-        for race in find_races(open_artifact(path).only)
+        for race in find_races(open_artifact(path).only.located)
     ]
 
 

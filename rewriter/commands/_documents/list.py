@@ -14,8 +14,8 @@ from rewriter.commands._documents.fields import WrapperName
 from rewriter.core.documents import Count, Document, Entry, LineNumber, entry
 from rewriter.core.types import Role, Type
 from rewriter.diagnosis.documents import SourceLineEntry, source_lines
-from rewriter.diagnosis.races import find_races
 from rewriter.dump.names import Names
+from rewriter.locate.races import find_races
 from rewriter.locate.types import Launch
 
 
@@ -152,7 +152,7 @@ def list_document(artifact: Artifact, names: Mapping[str, Names]) -> ListDocumen
 
 
 def _races(wrapper: OpenWrapper) -> Iterator[RaceEntry]:
-    for race in find_races(wrapper):
+    for race in find_races(wrapper.located, wrapper.launches):
         yield RaceEntry(
             wrapper=wrapper.name,
             launch=race.launch.index,

@@ -27,6 +27,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.exit_status import ExitStatus
 from rewriter.core.signals import Signals
 from rewriter.core.text import counted
+from rewriter.dump import graph_marks
 from rewriter.dump.directory import dump_directory
 from rewriter.dump.summary import DumpSummary, summarise
 from rewriter.execution import program
@@ -128,6 +129,7 @@ def run(request: Request, tell: Tell) -> CacheRun:
                 folders = _Folders(dump, Path(place))
                 try:
                     result = _Runner(request, caches, folders, signals, tell).run(cache)
+                    graph_marks.keep(dump)
                     summary = _read(dump, result, folders.traces, tell)
                 finally:
                     kept = (dump / "manifest.json").is_file()

@@ -34,6 +34,8 @@ from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 
+_CAPTURING = "capturing"  # "operation not permitted when stream is capturing"
+
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments, ["wrappers"])
@@ -60,7 +62,11 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             return _triage.interrupted(taken, json=arguments.json)
     if plain is None and blocking is None:
         return _triage.nothing(taken, json=arguments.json)
-    return _probed(arguments, command, given, taken, used, blocking=blocking is not None)
+    waits = blocking is not None
+    if blocking is not None and _CAPTURING in blocking.message.lower():
+        # A CUDA graph cannot be captured like that, and leaves marks at its launches itself.
+        waits = plain is not None and _CAPTURING in plain.message.lower()
+    return _probed(arguments, command, given, taken, used, blocking=waits)
 
 
 def _probed(

@@ -18,12 +18,15 @@ from rewriter.core.exit_status import ExitStatus
 from rewriter.diagnosis.evidence import Evidence, located
 from rewriter.diagnosis.history import CallHistory
 from rewriter.diagnosis.verdict import StoppedState, Verdict
-from rewriter.dump import dataflow
+from rewriter.dump import dataflow, graph_marks
 from rewriter.dump.documents import LaunchRow
+from rewriter.dump.graph_marks import GraphMark
 from rewriter.dump.reading import EVENTS, Dump, RunDump, RunStep, is_recorded, open_dump
 
 # In the text of an exception.
 _ALLOCATION = ("out of memory", "alloc", "memoryerror", "not enough memory")
+# A fault of the host, whatever the device was doing.
+_OF_THE_HOST = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _INDEXING = ("index", "embedding", "gather", "scatter", "take", "select")
 
 
@@ -41,14 +44,26 @@ def examine(dump: Path, ended: ExitStatus, *, blocking: bool = False) -> tuple[V
 def of_dump(opened: Dump, ended: ExitStatus, *, blocking: bool = False) -> tuple[Verdict, ...]:
     """As `examine`, of a dump that was opened."""
     stops: list[_Stop] = []
+    marks = graph_marks.read(opened.path) if ended.signal not in _OF_THE_HOST else ()
     for process in _processes(opened):
         ends = [_stop(runs) for runs in process]
-        stops += _candidates([stop for stop in ends if stop is not None])
+        replays = list(_replays(process, marks))
+        stops += replays or _candidates([stop for stop in ends if stop is not None])
     stops = _likely(_waiting(stops))
     calls = CallHistory(opened)
     verdicts = [_verdict(opened, stop, ended, calls, blocking=blocking) for stop in stops]
     within = Counter((one.rank, one.pid) for one in verdicts if one.state in ("running", "after"))
-    return tuple(_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
+    streams = Counter((one.rank, one.pid) for one in verdicts if one.state == "replayed")
+    among = (_among_threads(one, within[one.rank, one.pid]) for one in verdicts)
+    return tuple(_among_streams(one, streams[one.rank, one.pid]) for one in among)
+
+
+def _among_streams(verdict: Verdict, streams: int) -> Verdict:
+    """A verdict that says on how many streams of the graph a launch was running."""
+    if verdict.state != "replayed" or streams < 2:
+        return verdict
+    note = f"{streams} streams of the graph were in a launch: the fault is in one of these."
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 def _among_threads(verdict: Verdict, within: int) -> Verdict:
@@ -109,6 +124,17 @@ def _stop(runs: Sequence[RunDump]) -> _Stop | None:
     return replace(stop, state="begun") if stop.facts.after is UNSET else stop
 
 
+def _replays(process: Sequence[Sequence[RunDump]], marks: Sequence[GraphMark]) -> Iterator[_Stop]:
+    """The launches that replays of a process began and did not end, one for each stream."""
+    for run in (run for runs in process for run in runs):
+        for mark in marks:
+            if (mark.pid, mark.run) != (run.facts.pid, run.name) or mark.running is None:
+                continue
+            step = next((x for x in run.steps if (x.launch, x.iteration) == mark.running), None)
+            if step is not None:
+                yield _Stop(run, step, "replayed", _time(run))
+
+
 def _is_last(stop: _Stop) -> bool:
     """Whether no launch comes after it in a call: one that is not probed may."""
     if stop.step.launch != max(stop.run.table, default=None) or stop.facts.repeats:
@@ -150,7 +176,7 @@ def _likely(stops: Sequence[_Stop]) -> list[_Stop]:
         over = {}
     kept = [x for x in stops if x.state != "over" or over.get(x.run.rank) is x]
     order: tuple[StoppedState, ...] = (
-        "faulted", "running", "begun", "earlier", "after", "over", "waiting"
+        "faulted", "replayed", "running", "begun", "earlier", "after", "over", "waiting"
     )  # fmt: skip
     return sorted(
         kept,
@@ -166,7 +192,7 @@ def _verdict(
     arguments = tuple(evidence.arguments())
     made = Verdict.of(dump, stop.run, dataflow.recorded(stop.run, stop.step), stop.state, arguments)
     on_gpu = evidence.on_gpu(arguments)
-    pinned = "sync" in made.probes or stop.state in ("faulted", "waiting")
+    pinned = "sync" in made.probes or stop.state in ("faulted", "waiting", "replayed")
     # What was read before a launch stays on the device until it is over: after a fault, the
     # record may lack the launch that was running.
     pinned = pinned or (blocking and stop.state in ("running", "begun"))
@@ -200,7 +226,14 @@ def _notes(verdict: Verdict) -> Iterator[str]:
             f"With these probes nothing is recorded after a launch: what stands between "
             f"#{verdict.launch} and the next one may have been reached."
         )
-    if verdict.state == "faulted" or (verdict.on_gpu and verdict.state in ("running", "begun")):
+    if verdict.state == "replayed":
+        yield (
+            "Its marks in the graph say so: the replay began it, and did not end it. Values inside "
+            "of a graph are those of a replay that ended."
+        )
+    if verdict.state in ("faulted", "replayed") or (
+        verdict.on_gpu and verdict.state in ("running", "begun")
+    ):
         yield (
             "On NVIDIA, `compute-sanitizer --target-processes all` in front of the command names "
             "the address and the threads of a bad access."

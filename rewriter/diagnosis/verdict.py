@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 # `begun`: it began, and nothing is recorded of how launches end. `earlier`: the device was faulty
 # before it, and no probe says since when. `after`: it ended, and nothing was recorded since.
 # `over`: the same, and it is the last launch of a call. `waiting`: it waits for other ranks, which
-# are elsewhere.
-StoppedState = Literal["running", "begun", "faulted", "earlier", "after", "over", "waiting"]
+# are elsewhere. `replayed`: it began in the replay of a CUDA graph, and did not end.
+StoppedState = Literal[
+    "running", "begun", "faulted", "earlier", "after", "over", "waiting", "replayed"
+]
 # `overflowed`: it made infinities that became NaN later. `made`: it made the first NaN, of values
 # that had none. `wrote`: it wrote the first NaN, and what it was given was not recorded. `read`: it
 # read the first NaN, and who wrote that was not recorded. `given`: an input of the call has them.
@@ -295,6 +297,7 @@ class Verdict:
         if self.ended.stopped:
             ends = {
                 "running": "in",
+                "replayed": "in the replay of a CUDA graph, in",
                 "begun": "in or after",
                 "after": "after",
                 "over": "in no launch, after the last one of a call,",
@@ -315,6 +318,8 @@ class Verdict:
             return f"the program ended in no launch, after the last one of a call, {launch}: {how}"
         if self.state == "begun":
             return f"the program ended in or after {launch}: {how}"
+        if self.state == "replayed":
+            return f"the program ended in {launch}, in the replay of a CUDA graph: {how}"
         if self.state == "waiting":
             return f"waits for other ranks in {launch}: {how}"
         return f"the program ended in {launch}: {how}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rewriter.core import json_text
 from rewriter.core.errors import BAD_INPUT, DIFFERS, FAILED, INTERRUPTED, OK, RewriterError
+from rewriter.dump import graph_marks
 from rewriter.dump.reading import is_recorded, open_dump, read_stopped
 from rewriter.dump.rows import to_json
 from rewriter.dump.summary import summarise
@@ -20,6 +21,7 @@ def kept_dump(dump: Path | None, inputs: Inputs, seed: int) -> Path | None:
     """The dump, with the origin of the inputs added; removed where nothing was recorded in it."""
     if dump is None:
         return None
+    graph_marks.keep(dump)
     manifest = dump / "manifest.json"
     if not manifest.exists():
         shutil.rmtree(dump)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import device
+from . import device, graph_marks
 from .calls import Calls
 from .capture import Capture
 from .dump import DEFAULT, CallDirectory, DumpWriter
@@ -67,7 +67,8 @@ class Recorder:
         self._shows_values = options["values"] or self.is_upstream
         root = os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
-        self._dump = DumpWriter(Path(root or DEFAULT).absolute(), self.rank, options, launches)
+        self._root = Path(root or DEFAULT).absolute()
+        self._dump = DumpWriter(self._root, self.rank, options, launches)
         kinds = {launch.kind for launch in self._launches.values()}
         self._on_cpu = "cpp" in kinds and not kinds & GPU_KINDS
         self._calls: dict[int, RunningCall] = {}
@@ -162,6 +163,10 @@ class Recorder:
         """Whether a CUDA graph is being captured, so that nothing may be waited for."""
         return device.is_capturing()
 
+    def mark(self, event: Event, call: RunningCall) -> bool:
+        """Have each replay of the graph that is captured leave a mark here; false if none can."""
+        return graph_marks.leave(self._root, event, call)
+
     def _guarded(self, about: str, act: Callable[..., None], *args: Any) -> None:
         """Act so that it can neither stop the model nor be recorded by autograd.
 
@@ -197,6 +202,8 @@ class Recorder:
             if self._has_values and is_on_gpu:
                 # The next call may be captured, and one that is wanted may replay that.
                 self._graphs.start(torch.device("cuda", torch.cuda.current_device()))
+            if is_on_gpu and self._dumping and "sync" in self.probes:
+                graph_marks.start(self._root)
         if not is_wanted:
             return
         call = self._start(thread, number)

@@ -62,6 +62,9 @@ class ProbeRecorder(Protocol):
     def is_capturing(self) -> bool:
         """Whether a CUDA graph is being captured, so that nothing may be waited for."""
 
+    def mark(self, event: Event, call: RunningCall) -> bool:
+        """Have each replay of the graph that is captured leave a mark here; false if none can."""
+
 
 class Probe:
     """What happens around a launch. One object serves one wrapper, in all threads.

@@ -20,11 +20,12 @@ class SyncProbe(Probe):
         from ..device import first_line, of_values, synchronize
 
         if recorder.is_capturing():
-            recorder.warn(
-                event.about,
-                "sync cannot wait for the device while a CUDA graph is being captured: "
-                "faults in a replay have no launch",
-            )
+            if not recorder.mark(event, call):
+                recorder.warn(
+                    event.about,
+                    "sync cannot wait for the device while a CUDA graph is being captured: "
+                    "faults in a replay have no launch",
+                )
             return
         kind = event.launch.kind if event.launch else "cpp"
         for device in of_values((value.content for value in event.values), kind):

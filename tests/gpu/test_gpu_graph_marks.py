@@ -1,0 +1,73 @@
+"""A fault in the replay of a CUDA graph: the marks that it leaves name the launch."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_gpu_programs import run
+
+pytestmark = pytest.mark.gpu
+
+# The first calls warm up and capture; the last one replays, with an index that is far too large.
+PROGRAM = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scatter_kernel(x_ptr, where_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    where = tl.load(where_ptr + at, mask=at < n)
+    tl.store(out_ptr + where, x, mask=at < n)
+
+
+@torch.compile(mode="reduce-overhead")
+def model(x, weight, where):
+    y = torch.relu(x @ weight)
+    out = torch.empty_like(y)
+    scatter_kernel[(triton.cdiv(y.numel(), 256),)](y, where, out, y.numel(), BLOCK=256)
+    for _ in range(4):
+        out = torch.tanh(out @ weight) + 1
+    return out.sum()
+
+
+torch.manual_seed(0)
+x, weight = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+where = torch.arange(64 * 64, device="cuda")
+with torch.no_grad():
+    for call in range(5):
+        print("sum", model(x, weight, where).item(), flush=True)
+    print("sum", model(x, weight, where + (1 << 40)).item(), flush=True)
+"""
+
+
+def test_triage_names_the_launch_of_a_replay(tmp_path: Path) -> None:
+    program, cache = tmp_path / "model.py", tmp_path / "cache"
+    program.write_text(PROGRAM)
+    command = ["-m", "rewriter", "triage", "--", sys.executable, str(program)]
+    ran = run(command, cache)
+    text = ran.stdout + ran.stderr
+    assert ran.returncode == 1, text[-3000:]
+    assert re.search(r"in launch #\d+ scatter_kernel\S*.* in the replay of a CUDA graph", text), (
+        text[-3000:]
+    )
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("rewriter-marks-")]
+
+
+def test_marks_change_nothing(tmp_path: Path) -> None:
+    program, cache = tmp_path / "model.py", tmp_path / "cache"
+    program.write_text(PROGRAM.replace("+ (1 << 40)", ""))
+    plain = run([str(program)], cache)
+    head = ["-m", "rewriter", "cache", "run", "--probe", "names,sync", "--quiet"]
+    probed = run([*head, "-d", str(tmp_path / "dump"), "--", sys.executable, str(program)], cache)
+    assert plain.returncode == probed.returncode == 0, probed.stderr[-3000:]
+    sums = [line for line in plain.stdout.splitlines() if line.startswith("sum")]
+    assert len(sums) == 6
+    assert [line for line in probed.stdout.splitlines() if line.startswith("sum")] == sums
+    assert list((tmp_path / "dump").glob("graph-marks-*.jsonl"))

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Language, Phase
-from rewriter.locate.types import Argument
+from rewriter.locate.types import Argument, MemoryEvent
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,18 @@ class Dialect(Protocol):
         self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
     ) -> str:
         """The line before or after a launch."""
+
+    def allocated(self, variable: str, event: MemoryEvent) -> str:
+        """The line behind an allocation: another buffer may take the place of the one made."""
+
+    def reused(self, variable: str, event: MemoryEvent) -> str:
+        """The line behind one where a buffer takes over the memory of another."""
+
+    def released(self, variable: str, event: MemoryEvent) -> str:
+        """The line in front of one that gives up a buffer."""
+
+    def checked(self, variable: str, launch: int) -> str:
+        """The line behind a launch where memory is looked at."""
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

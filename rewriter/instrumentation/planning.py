@@ -19,7 +19,14 @@ from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.guards import NO_GUARDS, Guards
 from rewriter.locate.inputs import row as table_row
-from rewriter.locate.types import Argument, EntryPoint, InputSpec, Launch, Located
+from rewriter.locate.types import (
+    Argument,
+    EntryPoint,
+    InputSpec,
+    Launch,
+    Located,
+    MemoryEvent,
+)
 from rewriter.version import __version__
 
 HEADER = "header"  # the origin of the insertion in front of the first scope
@@ -47,6 +54,7 @@ def plan_probes(
     lines = _Lines(source, dialect)
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
+    memory = _plan_memory(lines, located.memory, selection)
     launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
@@ -54,11 +62,11 @@ def plan_probes(
     name, operators_digest = Path(source.name).name, operators_hash(operators)
     checked = guards.rows if inputs.checks and inputs.names else ()
     record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
-    lines.header(located, selection, launches.facts, inputs, record)
+    lines.header(located, selection, launches.facts, inputs, record, memory)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(
         lines.insertions(),
-        launches.probed if phases else (),
+        launches.probed if phases or "launch" in probes.memory(selection) else (),
         launches.skipped,
         located.unrecognised,
         choosing.unmatched(located.launches, selection, every_input),
@@ -78,6 +86,12 @@ class _NoLines:
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         pass
 
+    def checked(self, launch: Launch) -> None:
+        pass
+
+    def memory(self, event: MemoryEvent) -> None:
+        pass
+
 
 def plan_table(name: str, sha256: str, located: Located, selection: Selection) -> Json:
     """The table alone that instrumenting gives a wrapper: `options`, `launches` and `inputs`."""
@@ -86,7 +100,8 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
     inputs = _plan_entries(lines, located, selection)
     launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
     record = OptionsRecord(name)
-    options = _options(record, sha256, located, selection)
+    memory = _plan_memory(lines, located.memory, selection)
+    options = _options(record, sha256, located, selection, memory)
     if inputs.checks:
         options |= _checks(inputs, record)
     return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
@@ -132,6 +147,29 @@ def _plan_entries(lines: _Lines | _NoLines, located: Located, selection: Selecti
     return inputs
 
 
+def _plan_memory(
+    lines: _Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
+) -> tuple[Json, ...]:
+    """Add the lines where memory comes from or goes to, as probes need them; the rows of those, and
+    of the lines that cannot be put in.
+
+    What a reuse took over is only of interest where nothing reads it any more.
+    """
+    wanted = probes.memory(selection)
+    rows: list[Json] = []
+    for event in events:
+        if event.action not in wanted or (event.action == "reuse" and not event.is_dead):
+            continue
+        obstacle = event.insertion_point.obstacle
+        if not obstacle:
+            lines.memory(event)
+        row: Json = {"event": event.index, "action": event.action, "buffer": event.buffer}
+        row |= {"of": event.of} if event.of else {}
+        row |= {"obstacle": obstacle} if obstacle else {}
+        rows.append({**row, "scope": event.scope, "line": event.line})
+    return tuple(rows)
+
+
 def _not_yet_shown(
     located: Located, chosen: Sequence[Launch], inputs: _Inputs
 ) -> dict[int, frozenset[str]]:
@@ -156,6 +194,7 @@ def _plan_launches(
     """Add the lines around each chosen launch. `unseen` are the expressions of what it reads that
     is shown nowhere else."""
     phases = probes.phases(selection)
+    checked = "launch" in probes.memory(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
@@ -164,13 +203,15 @@ def _plan_launches(
         if point.obstacle:
             skipped.append(Skipped(launch, point.obstacle))
             continue
-        if _is_last(launch) and "after" in phases:
+        if _is_last(launch) and ("after" in phases or checked):
             skipped.append(Skipped(launch, f"no line can follow it: {point.open_ended}"))
         values = _values(launch, phases, selection, unseen[launch.index])
-        if phases and not values:
+        if phases and not values and not checked:
             continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
+        if checked and not _is_last(launch):
+            lines.checked(launch)
         facts.append(_facts(launch, values, reads=any(phases.values())))
         probed.append(launch)
     return _Launches(tuple(probed), tuple(skipped), tuple(facts))
@@ -278,9 +319,16 @@ def _is_alias(argument: Argument) -> bool:
     return argument.type == "tensor" and argument.name.partition(".")[0] != argument.buffer
 
 
-def _options(record: OptionsRecord, sha256: str, located: Located, selection: Selection) -> Json:
-    """What the table of a wrapper says of its probes."""
-    return {
+def _options(
+    record: OptionsRecord,
+    sha256: str,
+    located: Located,
+    selection: Selection,
+    memory: Sequence[Json] = (),
+) -> Json:
+    """What the table of a wrapper says of its probes; `memory` are the rows of lines for memory."""
+    rows: Json = {"memory": list(memory)} if probes.memory(selection) else {}
+    return rows | {
         "artifact": record.artifact,
         "sha256": sha256,
         "version": __version__,
@@ -313,13 +361,19 @@ class _Lines:
         self._source = source
         self._dialect = dialect
         self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
-        self._insertions: list[Insertion] = []
+        self._header: tuple[Insertion, ...] = ()
+        # By where it belongs to the line before (0) or behind it (1).
+        self._insertions: list[tuple[int, Insertion]] = []
         name = "_rw"
         while name.encode() in source.data:
             name += "_"
         self._variable = name
 
-    def _add(self, offset: int, indent: bytes, line: str, origin: str) -> None:
+    def _add(
+        self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
+    ) -> None:
+        """A line at an offset. It belongs `behind` the statement that ends there, or in front of
+        the one that starts there."""
         self._require_line(offset)
         data = self._source.data
         at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
@@ -328,7 +382,7 @@ class _Lines:
             self._source.newline_at(offset),
             at_end=at_end,
         )
-        self._insertions.append(Insertion(offset, text, origin))
+        self._insertions.append((0 if behind else 1, Insertion(offset, text, origin)))
 
     def _require_line(self, offset: int) -> None:
         """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
@@ -344,7 +398,7 @@ class _Lines:
 
     def begin(self, entry: EntryPoint, *, checks: bool) -> None:
         line = self._dialect.begin(self._variable, checks=checks)
-        self._add(entry.start, entry.indent, line, "begin")
+        self._add(entry.start, entry.indent, line, "begin", behind=False)
 
     def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
         assert entry.inputs_at is not None
@@ -357,7 +411,24 @@ class _Lines:
             launch.insertion_point.indent,
             self._dialect.around(self._variable, phase, launch.index, arguments),
             f"#{launch.index} {phase} {launch.kernel}",
+            behind=phase == "after",
         )
+
+    def checked(self, launch: Launch) -> None:
+        point = launch.insertion_point
+        line = self._dialect.checked(self._variable, launch.index)
+        self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
+
+    def memory(self, event: MemoryEvent) -> None:
+        """The line of a memory event: in front of a release, behind everything else."""
+        point, dialect = event.insertion_point, self._dialect
+        if event.action == "release":
+            line, offset = dialect.released(self._variable, event), point.start
+        else:
+            make = dialect.allocated if event.action == "allocate" else dialect.reused
+            line, offset = make(self._variable, event), point.end
+        origin = f"{event.action} {event.buffer}"
+        self._add(offset, point.indent, line, origin, behind=event.action != "release")
 
     def header(
         self,
@@ -366,11 +437,12 @@ class _Lines:
         facts: Sequence[Json],
         inputs: _Inputs,
         record: OptionsRecord,
+        memory: Sequence[Json] = (),
     ) -> None:
         source, encode, offset = self._source, self._dialect.encode, located.header
         self._require_line(offset)
         sha256 = hashlib.sha256(source.data).hexdigest()
-        options = _options(record, sha256, located, selection)
+        options = _options(record, sha256, located, selection, memory)
         if inputs.checks:
             options |= _checks(inputs, record)
         header = self._dialect.header(self._variable, options, facts, inputs.names)
@@ -383,7 +455,9 @@ class _Lines:
         if header.block:
             block = encode("\n".join(header.block)).split("\n")  # at once: it is thousands of lines
             text += self._mark.block(block, newline)
-        self._insertions.insert(0, Insertion(offset, text, HEADER))
+        self._header = (Insertion(offset, text, HEADER),)
 
     def insertions(self) -> tuple[Insertion, ...]:
-        return tuple(self._insertions)
+        """All lines in the order in which they stand in the file."""
+        ordered = sorted(self._insertions, key=lambda row: (row[1].offset, row[0]))
+        return (*self._header, *(insertion for _, insertion in ordered))

@@ -102,12 +102,17 @@ def _classes(selection: Selection) -> Iterator[type[Probe]]:
 def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
     written = which(selection) == "written"
     for probe in _classes(selection):
-        if probe.when == "inputs":
+        if probe.when in ("inputs", "memory"):
             continue
         own = "after" if written and probe.of_results else probe.when
         when = probe.when if probe.spans else selection.when or own
         both: tuple[Phase, ...] = ("before", "after")
         yield from ((probe, phase) for phase in both if when in (phase, "both"))
+
+
+def memory(selection: Selection) -> frozenset[str]:
+    """What selected probes have to see of memory: see `Probe.memory`."""
+    return frozenset(action for probe in _classes(selection) for action in probe.memory)
 
 
 def checks_inputs(selection: Selection) -> bool:

@@ -76,6 +76,30 @@ class Launch:
     stream: str = ""
 
 
+MemoryAction = Literal["allocate", "reuse", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """A line that says where memory comes from or goes to. `index` counts from 0 in file order.
+
+    `buffer` is the variable that has the memory afterwards; that which gives it up, of a release.
+    `of` is the variable whose memory a reuse takes over, otherwise empty. Lines go behind an
+    allocation or a reuse, and in front of a release, where `insertion_point` has no obstacle.
+    `is_dead` tells of a reuse that the next launch which is given the memory writes it without
+    reading it first: what the other buffer left there is of no use to anybody.
+    """
+
+    index: int
+    scope: str
+    action: MemoryAction
+    buffer: str
+    of: str
+    line: int
+    insertion_point: InsertionPoint
+    is_dead: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class StreamAction:
     """A line that says on which stream work runs, or what it waits for.
@@ -146,6 +170,7 @@ class Located:
 
     `header` is the offset at which module-level lines may be put: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
+    `memory` is what the text says of memory, in file order.
     `stream_actions` are in file order, of scopes that have any.
     """
 
@@ -155,6 +180,7 @@ class Located:
     header: int
     loader_globals: tuple[str, ...] = ()
     stream_actions: tuple[StreamAction, ...] = ()
+    memory: tuple[MemoryEvent, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Any
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 3
+INTERFACE = 4
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
 _PATIENCE = 120  # seconds for a compiler
@@ -106,6 +106,8 @@ def _open(library: Path, compiler: str) -> EngineLibrary:
         ("gpu_issue", large, (number, pointer, pointer, number, pointer, number)),
         ("gpu_fetch", text, (number, large, number, pointer, pointer)),
         ("gpu_capture", ctypes.c_int64, (number, pointer, pointer, number, pointer)),
+        ("damage", pointer, (number,)),
+        ("compare", number, (number, pointer, number, large, pointer)),
         ("gpu_captured", large, (number, ctypes.c_int64, pointer)),
     ):
         declared(functions, name, result, *arguments)

@@ -32,9 +32,9 @@ class Printer:
         self.rank = read_rank()
         self.is_upstream = options["format"] == "upstream"
         # A file that was instrumented by an earlier version has fewer options.
-        self._label: str = options.get("label", "")
+        self.label: str = options.get("label", "")
         self.style = (
-            Upstream() if self.is_upstream else Text(self.rank, options["values"], self._label)
+            Upstream() if self.is_upstream else Text(self.rank, options["values"], self.label)
         )
         self._is_quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
         self._warned: set[str] = set()
@@ -76,7 +76,7 @@ class Printer:
 
     def about(self, event: Event) -> str:
         """The start of a line about a launch as a whole: `[rewriter 0] #12 KERNEL`."""
-        begin = start(self.rank, self._label, event.call)
+        begin = start(self.rank, self.label, event.call)
         if event.launch is None:
             return f"{begin} {event.phase}"
         again = f".{event.iteration}" if event.iteration else ""

@@ -31,6 +31,18 @@ class Silent:
     def after(self, launch: int, *values: Any) -> None:
         pass
 
+    def allocated(self, event: int, tensor: Any) -> Any:
+        return tensor
+
+    def reused(self, event: int, tensor: Any) -> None:
+        pass
+
+    def released(self, event: int, tensor: Any) -> None:
+        pass
+
+    def checked(self, launch: int) -> None:
+        pass
+
 
 def read_rank() -> int:
     """The number of this process in its job, 0 if it has none."""

@@ -29,6 +29,7 @@ from .fast_paths import FastPaths, written_names
 from .findings import Findings
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
+from .memory.watch import Memory
 from .printer import Printer
 from .probe_set import Hook, ProbeSet
 from .probes import Probe
@@ -82,6 +83,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._findings = Findings(options, self._launches, self._printer)
+        self._memory = Memory(options, self._launches, self._printer, self.warn)
         self._fast = FastPaths(
             self._probes,
             self._printer,
@@ -126,6 +128,43 @@ class Recorder:
             self._pass(launch, "after", values)
             return
         self._guarded(f"#{launch}", self._at, launch, "after", values)
+
+    def allocated(self, event: int, tensor: Any) -> Any:
+        """A buffer was allocated; the wrapper goes on with the result, which may be another."""
+        result = [tensor]
+        if isinstance(tensor, torch.Tensor):
+            self._guarded("memory", self._allocate, event, result)
+        return result[0]
+
+    def reused(self, event: int, tensor: Any) -> None:
+        """A buffer took over memory whose content nobody needs."""
+        self._guarded("memory", self._gone, event, tensor)
+
+    def released(self, event: int, tensor: Any) -> None:
+        """The wrapper gives up a buffer next."""
+        self._guarded("memory", self._gone, event, tensor)
+
+    def checked(self, launch: int) -> None:
+        """The launch was issued, and its values were handed over."""
+        self._guarded(f"#{launch}", self._check_memory, launch)
+
+    def _allocate(self, event: int, result: list[Any]) -> None:
+        if (call := self._wanted_call()) is not None:
+            result[0] = self._memory.allocated(call, event, result[0])
+
+    def _gone(self, event: int, tensor: Any) -> None:
+        if (call := self._wanted_call()) is not None:
+            self._memory.gone(call, event, tensor)
+
+    def _check_memory(self, launch: int) -> None:
+        if (call := self._wanted_call()) is not None:
+            self._memory.checked(call, launch)
+
+    def _wanted_call(self) -> RunningCall | None:
+        """The call that is running in this thread; None of one that nobody asked for."""
+        if self._wanted is not None and get_ident() not in self._calls:
+            return None
+        return self._call()
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
@@ -253,12 +292,19 @@ class Recorder:
         for call in ended:
             self._flush(call)
             self._catch_up(call)
+            self._finish_memory(call)
         self._replayed(ended, final=final)
         for call in ended:
             if not final:  # a thread may still be in it when the program ends
                 self._fast.close(call)
             if call.directory is not None:
                 self._dump.finish(call.directory)
+
+    def _finish_memory(self, call: RunningCall) -> None:
+        try:
+            self._memory.finish(call)
+        except Exception as error:
+            self.warn("memory", f"{type(error).__name__}: {device.first_line(error)}")
 
     def _catch_up(self, call: RunningCall) -> None:
         waiting, call.later = call.later, []

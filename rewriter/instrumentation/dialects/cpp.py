@@ -12,7 +12,7 @@ from rewriter.instrumentation import bundle
 from rewriter.instrumentation.dialect import HeaderLines, expression
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp.embedded import Embedded
-from rewriter.locate.types import Argument
+from rewriter.locate.types import Argument, MemoryEvent
 
 _SPACE = "inductor_rewriter"
 OWN_LINE = re.compile(rb"\s*(?:inductor_rewriter::Call \w+\(|_\w*\.\w+\()")
@@ -47,6 +47,18 @@ class Cpp:
             for argument in arguments
         ]
         return f"{variable}.{phase}({', '.join([str(launch), *values])});"
+
+    def allocated(self, variable: str, event: MemoryEvent) -> str:
+        return f"{variable}.allocated({event.index}, {event.buffer});"
+
+    def reused(self, variable: str, event: MemoryEvent) -> str:
+        return f"{variable}.reused({event.index}, {event.buffer});"
+
+    def released(self, variable: str, event: MemoryEvent) -> str:
+        return f"{variable}.released({event.index}, {event.buffer});"
+
+    def checked(self, variable: str, launch: int) -> str:
+        return f"{variable}.checked({launch});"
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

@@ -13,12 +13,12 @@ from pathlib import Path
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation.dialect import HeaderLines
-from rewriter.locate.types import Argument
+from rewriter.locate.types import Argument, MemoryEvent
 from rewriter.runtime import cpp_sources
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
-    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
+    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
 AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
@@ -51,6 +51,18 @@ class Python:
     ) -> str:
         values = "".join(f", {argument.expr}" for argument in arguments)
         return f"{variable}.{phase}({launch}{values})"
+
+    def allocated(self, variable: str, event: MemoryEvent) -> str:
+        return f"{event.buffer} = {variable}.allocated({event.index}, {event.buffer})"
+
+    def reused(self, variable: str, event: MemoryEvent) -> str:
+        return f"{variable}.reused({event.index}, {event.buffer})"
+
+    def released(self, variable: str, event: MemoryEvent) -> str:
+        return f"{variable}.released({event.index}, {event.buffer})"
+
+    def checked(self, variable: str, launch: int) -> str:
+        return f"{variable}.checked({launch})"
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

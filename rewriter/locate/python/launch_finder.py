@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 from rewriter.core.source import Source
 from rewriter.core.types import Type
-from rewriter.locate.flow import Flow
+from rewriter.locate.flow import Content, Flow
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader
 from rewriter.locate.python.grammar import FUNCTION, PythonGrammar, PythonShape
@@ -25,7 +25,14 @@ from rewriter.locate.python.nodes import children, names, walk
 from rewriter.locate.python.outline import PythonOutline, ScopeNode, callee, head
 from rewriter.locate.python.stream_calls import StreamCalls
 from rewriter.locate.streams import StreamTracker
-from rewriter.locate.types import Hazard, InsertionPoint, StreamAction, Unrecognised
+from rewriter.locate.types import (
+    Hazard,
+    InsertionPoint,
+    MemoryAction,
+    MemoryEvent,
+    StreamAction,
+    Unrecognised,
+)
 
 # What the known non-launches return, where that is always the same.
 _RESULTS: dict[str, Type] = {"copy": "tensor", "scalar": "scalar", "device": "other"}
@@ -62,7 +69,8 @@ class WalkedScope:
 
     `returned` are the buffers that it returns, its names for them and what is wrong with them,
     `received` the statement that gives names to what it was called with, `facts` what it says of
-    inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams.
+    inputs, `elements` where it takes parts of results, `stream_actions` what it does to streams,
+    `memory` what it does to memory.
     """
 
     unrecognised: list[Unrecognised] = field(default_factory=list)
@@ -71,6 +79,7 @@ class WalkedScope:
     facts: InputFacts = field(default_factory=InputFacts)
     elements: Elements = field(default_factory=lambda: Elements())
     stream_actions: tuple[StreamAction, ...] = ()
+    memory: list[MemoryEvent] = field(default_factory=list)
 
 
 class CallClassifier:
@@ -125,6 +134,7 @@ class PythonLaunchFinder:
         self._last = scope.function.lineno  # the line behind the last launch
         self._flow = Flow(outline.harness.tensors, outline.harness.constants)
         self._streams = StreamCalls(StreamTracker(scope.function.lineno))
+        self._given: set[str] = set()  # names of what the scope was called with
 
     def walk(self) -> WalkedScope:
         """Go through the scope, once."""
@@ -215,6 +225,7 @@ class PythonLaunchFinder:
             self._walked.returned = tuple(_returned(statement.value, flow))
         elif isinstance(statement, ast.Delete):
             for name in names(statement):
+                self._release(statement, name, flow)
                 flow.forget(name)
         # Whatever was handed to a launch holds values now: it did before, or was written.
         for call in launches:
@@ -249,6 +260,7 @@ class PythonLaunchFinder:
             received = isinstance(value, ast.Name) and value.id == "args"
             for name in names(target):
                 if received:
+                    self._given.add(name)
                     flow.receive(name)
                 else:
                     flow.compute(name, None)
@@ -259,14 +271,17 @@ class PythonLaunchFinder:
         if launches:
             flow.compute(name, None)
         elif isinstance(value, ast.Name):
+            self._reuse(statement, name, value.id, flow)
             flow.alias(name, value.id, reuse=self._is_reuse(statement), whole=True)
         elif isinstance(value, ast.Subscript):
             flow.compute(name, None)
         elif isinstance(value, ast.Call):
             effect = self._classifier.classify(callee(value), value)
             if effect == "allocation":
+                self._note_memory(statement, "allocate", name)
                 flow.allocate(name)
             elif effect == "view" and (base := view_base(value)):
+                self._reuse(statement, name, base, flow)
                 flow.alias(
                     name,
                     base,
@@ -281,6 +296,27 @@ class PythonLaunchFinder:
             flow.compute(name, "scalar")
         else:
             flow.compute(name, "other")
+
+    def _reuse(self, statement: ast.Assign, name: str, base: str, flow: Flow) -> None:
+        if flow.get(base).root in self._given or not self._is_reuse(statement):
+            return
+        if flow.get(base).content is not Content.NOTHING:  # else nothing was left there
+            self._note_memory(statement, "reuse", name, base)
+
+    def _release(self, statement: ast.stmt, name: str, flow: Flow) -> None:
+        if name not in flow.variables or flow.get(name).root in self._given:
+            return
+        if name in flow.lost:
+            return  # `buf2 = buf1; del buf1  # reuse`
+        if flow.type_of(name) == "tensor":
+            self._note_memory(statement, "release", name)
+
+    def _note_memory(
+        self, statement: ast.stmt, action: MemoryAction, buffer: str, of: str = ""
+    ) -> None:
+        point = self._insertion_point(statement, "", shares=action == "reuse")
+        scope, line = self._scope.name, statement.lineno
+        self._walked.memory.append(MemoryEvent(0, scope, action, buffer, of, line, point))
 
     def _is_reuse(self, statement: ast.stmt) -> bool:
         """Inductor frees what it reuses on the same line, or says so: `make_buffer_reuse`."""
@@ -349,7 +385,10 @@ class PythonLaunchFinder:
             stream=self._streams.launched_on(call),
         )
 
-    def _insertion_point(self, statement: ast.stmt, obstacle: str) -> InsertionPoint:
+    def _insertion_point(
+        self, statement: ast.stmt, obstacle: str, *, shares: bool = False
+    ) -> InsertionPoint:
+        """Where lines can stand; with `shares`, also behind others that follow on its line."""
         source = self._source
         last = statement.end_lineno or statement.lineno
         start, end = source.line_start(statement.lineno), source.line_end(last)
@@ -357,7 +396,8 @@ class PythonLaunchFinder:
         after = source.data[source.position(last, statement.end_col_offset or 0) : end].strip()
         if not obstacle and source.is_continued(statement.lineno):
             obstacle = "a backslash joins its line to another"
-        if not obstacle and (before.strip() or (after and not after.startswith(b"#"))):
+        follows = bool(after) and not after.startswith(b"#") and not shares
+        if not obstacle and (before.strip() or follows):
             obstacle = "another statement shares its line"
         return InsertionPoint(
             start,

@@ -15,7 +15,7 @@ from rewriter.core import garbage, limits, python_pieces
 from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Role, Type
-from rewriter.locate import provenance
+from rewriter.locate import memory, provenance
 from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.flow import Flow
 from rewriter.locate.python import grammar as grammars
@@ -72,13 +72,15 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
         walked.append(finder.walk())
         builder.end_scope(walked[-1].elements)
     unrecognised = (call for one in walked for call in one.unrecognised)
+    launches = builder.launches()
     return Located(
-        builder.launches(),
+        launches,
         tuple(sorted(unrecognised, key=lambda call: call.line)),
         tuple(_entries(outline, source, walked)),
         outline.header,
         outline.loader_globals,
         tuple(action for one in walked for action in one.stream_actions),
+        memory.numbered((event for one in walked for event in one.memory), launches),
     )
 
 

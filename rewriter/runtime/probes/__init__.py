@@ -72,8 +72,10 @@ class Probe:
     What it keeps for a single call goes into `call.states`, under the probe itself.
 
     `when` is where the probe acts unless the user says otherwise; one that acts at the "inputs" of
-    a call does so whatever launches and phases the user chose; one that `spans` a launch acts on
-    both sides of it. One that is `of_results` shows what launches write, after them alone, and the
+    a call does so whatever launches and phases the user chose, and so does one that acts on
+    "memory": where it is allocated ("allocate"), taken over ("reuse") and given up ("release"), and
+    behind the launches that were chosen ("launch"), of which `memory` has those that it needs. One
+    that `spans` a launch acts on both sides of it. One that is `of_results` shows what launches write, after them alone, and the
     inputs of each call, unless the user wants all arguments. `reads_values` asks for the values to
     be handed over at all, `measures` for their statistics. One that is `idle` does nothing at a
     launch of which the user wants no values.
@@ -83,7 +85,8 @@ class Probe:
     """
 
     summary: ClassVar[str]
-    when: ClassVar[Literal["before", "after", "both", "inputs"]] = "both"
+    when: ClassVar[Literal["before", "after", "both", "inputs", "memory"]] = "both"
+    memory: ClassVar[frozenset[str]] = frozenset()
     spans: ClassVar[bool] = False
     of_results: ClassVar[bool] = False
     reads_values: ClassVar[bool] = False

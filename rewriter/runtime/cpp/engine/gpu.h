@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "bands.h"
 #include "cpu.h"
 #include "ring.h"
 #include "tasks.h"
@@ -324,6 +325,43 @@ class Gpu {
     return synchronize(stream);
   }
 
+  // Where damage of guard bands is kept, in memory of the host; null if there is none.
+  Damage* damage() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!damage_ && is_started()) {
+      void* host = nullptr;
+      const std::size_t bytes = sizeof(Damage) * most_damaged;
+      if (driver_.allocate_host(&host, bytes, 1 | 2)) return nullptr;
+      std::memset(host, 0, bytes);
+      uintptr_t there = 0;
+      if (driver_.get_device_pointer(&there, host, 0)) return nullptr;
+      damage_there_ = reinterpret_cast<Damage*>(there);
+      damage_ = static_cast<Damage*>(host);
+    }
+    return damage_;
+  }
+
+  // Compares bands on a stream, which may be capturing, once what it was given before is done. False:
+  // some were not compared.
+  bool compare(const Band* bands, int count, uint64_t launch, void* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!damage_) return false;
+    BandJob& job = band_job_;
+    job.damage = damage_there_;
+    job.launch = launch;
+    for (int done = 0; done < count; done += most_bands) {
+      const int some = count - done < most_bands ? count - done : most_bands;
+      job.count = static_cast<uint32_t>(some);
+      std::memcpy(job.bands, bands + done, sizeof(Band) * static_cast<std::size_t>(some));
+      void* arguments[] = {&job};
+      if (driver_.launch(
+              band_kernel_, job.count, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // Why the last `measure` or `capture` was refused.
   const std::string& problem_of_last() const { return problem_of_last_; }
 
@@ -372,6 +410,10 @@ class Gpu {
       return driver_.describe("the kernel is not there", error);
     }
     if (int error = driver_.get_function(&merging_kernel_, module, "inductor_rewriter_merge")) {
+      return driver_.describe("the kernel is not there", error);
+    }
+    if (int error =
+            driver_.get_function(&band_kernel_, module, "inductor_rewriter_compare_bands")) {
       return driver_.describe("the kernel is not there", error);
     }
     return take_memory();
@@ -688,6 +730,7 @@ class Gpu {
   void* kernel_ = nullptr;
   void* quick_kernel_ = nullptr;
   void* merging_kernel_ = nullptr;
+  void* band_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];
@@ -696,6 +739,9 @@ class Gpu {
   uint64_t* captured_rows_ = nullptr;
   uint64_t captured_ = 0;
   uintptr_t to_device_ = 0;  // from an address of pinned memory to the device's
+  Damage* damage_ = nullptr;
+  Damage* damage_there_ = nullptr;
+  BandJob band_job_;
   gpu::Job job_;
   gpu::QuickJob quick_job_;
   gpu::MergeJob merge_job_;

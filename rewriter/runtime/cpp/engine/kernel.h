@@ -8,6 +8,7 @@
 // so that it is there when the launch is over. The quick one leaves them to a third kernel.
 #pragma once
 
+#include "bands.h"
 #include "job.h"
 
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -1711,4 +1712,41 @@ inductor_rewriter_measure(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::gp
     sequence = from_lane(sequence, 0);
   }
   write_row(task, sequence, total);
+}
+
+// Compares guard bands (bands.h), a block for each. The places for damage are in memory of the host.
+extern "C" __global__ void __launch_bounds__(256)
+inductor_rewriter_compare_bands(const INDUCTOR_REWRITER_CONSTANT inductor_rewriter::BandJob job) {
+  using namespace inductor_rewriter;
+  __shared__ int nearest;  // bytes of the band, less the distance to the nearest damage; 0 if none
+  __shared__ uint32_t count;
+  const Band& band = job.bands[blockIdx.x];
+  if (threadIdx.x == 0) {
+    nearest = 0;
+    count = 0;
+  }
+  __syncthreads();
+  const uint64_t first = reinterpret_cast<uint64_t>(band.data);
+  for (uint32_t place = threadIdx.x; place < band.bytes; place += 256) {
+    const uint64_t expected = band.pattern >> ((first + place) % 8 * 8) & 255;
+    if (band.data[place] == expected) continue;
+    const uint32_t distance = band.before ? band.bytes - 1 - place : place;
+    atomicMax(&nearest, static_cast<int>(band.bytes - distance));
+    atomicAdd(&count, 1u);
+  }
+  __syncthreads();
+  Damage& damage = job.damage[band.slot];
+  if (threadIdx.x != 0 || !nearest || damage.launch) return;
+  const uint64_t distance = band.bytes - static_cast<uint32_t>(nearest);
+  const uint64_t item = band.item_bytes ? band.item_bytes : 1, element = distance / item;
+  const uint64_t start = band.before ? band.bytes - (element + 1) * item : element * item;
+  for (uint64_t i = 0; i < 8; ++i) {
+    damage.element[i] = i < item && start + i < band.bytes ? band.data[start + i]
+                                                           : static_cast<unsigned char>(0);
+  }
+  damage.distance = distance;
+  damage.count = count;
+  __threadfence();
+  damage.launch = job.launch;
+  job.damage[0].launch = job.launch;
 }

@@ -6,6 +6,8 @@
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
+using inductor_rewriter::Band;
+using inductor_rewriter::Damage;
 using inductor_rewriter::Gpu;
 using inductor_rewriter::Layout;
 using inductor_rewriter::Measured;
@@ -29,7 +31,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 3; }
+EXPORTED int32_t inductor_rewriter_interface() { return 4; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -95,6 +97,22 @@ EXPORTED int64_t inductor_rewriter_gpu_capture(
 EXPORTED uint64_t inductor_rewriter_gpu_captured(int32_t device, int64_t number, Measured* to) {
   uint64_t replays = 0;
   return gpu(device).read_captured(static_cast<uint64_t>(number), replays, *to) ? replays : 0;
+}
+
+// --- Guard bands (bands.h) -------------------------------------------------------------------------
+
+// The places for damage of a GPU's bands, or of the host's for -1; null if there are none.
+EXPORTED Damage* inductor_rewriter_damage(int32_t device) {
+  static Damage of_host[inductor_rewriter::most_damaged];
+  return device < 0 ? of_host : gpu(device).damage();
+}
+
+// Compares bands after a launch, whose number plus 1 is given. Of the host's, how many are newly
+// damaged; of a GPU's 0, since that is not waited for. -1: some could not be compared.
+EXPORTED int32_t inductor_rewriter_compare(
+    int32_t device, const Band* bands, int32_t count, uint64_t launch, void* stream) {
+  if (device >= 0) return gpu(device).compare(bands, count, launch, stream) ? 0 : -1;
+  return inductor_rewriter::compare_bands(bands, count, launch, inductor_rewriter_damage(-1));
 }
 
 // --- Events (events.h): what is measured and written in order --------------------------------------

@@ -1,0 +1,49 @@
+"""What a wrapper says of its memory: language-neutral; the finders of launches read the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from rewriter.locate.types import Launch, MemoryEvent
+
+
+def numbered(events: Iterable[MemoryEvent], launches: Sequence[Launch]) -> tuple[MemoryEvent, ...]:
+    """The events of a wrapper in the order of the file, each with its index, and whether what a
+    reuse took over is dead."""
+    ordered = sorted(events, key=lambda event: event.insertion_point.start)
+    dead = _dead(ordered, launches)
+    return tuple(
+        replace(event, index=index, is_dead=index in dead) for index, event in enumerate(ordered)
+    )
+
+
+def _dead(events: Sequence[MemoryEvent], launches: Sequence[Launch]) -> set[int]:
+    """Which events are reuses whose memory is written next without being read."""
+    waiting: dict[tuple[str, str], int] = {}
+    dead: set[int] = set()
+    for place in _by_place(events, launches):
+        if isinstance(place, Launch):
+            for argument in place.args:
+                index = waiting.pop((place.scope, argument.name.partition(".")[0]), None)
+                if index is not None and argument.role == "out":
+                    dead.add(index)
+            continue
+        index, event = place
+        if event.of:
+            # Nobody was given it as long as it was the other buffer's second name.
+            waiting.pop((event.scope, event.of), None)
+        if event.action == "reuse":
+            waiting[event.scope, event.buffer] = index
+        else:
+            waiting.pop((event.scope, event.buffer), None)
+    return dead
+
+
+def _by_place(
+    events: Sequence[MemoryEvent], launches: Sequence[Launch]
+) -> Iterator[Launch | tuple[int, MemoryEvent]]:
+    both = [(one.insertion_point.start, 1, place, one) for place, one in enumerate(launches)]
+    both += [(one.insertion_point.start, 0, place, one) for place, one in enumerate(events)]  # type: ignore[misc]
+    for _, _, place, one in sorted(both, key=lambda row: row[:3]):
+        yield one if isinstance(one, Launch) else (place, one)

@@ -1,0 +1,116 @@
+"""Buffers with guard bands: they take the place of what a wrapper allocated."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+ALIGNED = 512  # bytes: what the allocators of CUDA give; those of the CPU give less
+
+
+@dataclass(eq=False, slots=True)
+class Guarded:
+    """Memory with guard bands: `guard` bytes, `nbytes` of a buffer at `address`, `guard` bytes.
+
+    `owner` is gone when nobody has the buffer any more, and the memory with it.
+    """
+
+    owner: ref[Any]
+    address: int
+    nbytes: int
+    guard: int
+    device: int  # -1 is the CPU
+    dtype: torch.dtype
+
+
+class _CudaMemory:
+    """Memory on a GPU for `torch.as_tensor`, which keeps this object for as long as its result."""
+
+    def __init__(self, memory: Tensor, address: int, nbytes: int) -> None:
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 2,
+        }
+
+
+def guarded(
+    tensor: Tensor, guard: int, band: bytes | None, inside: bytes | None
+) -> tuple[Tensor, Guarded]:
+    """A tensor like ``tensor``, in memory of its own that has bands before and behind it.
+
+    It has the sizes, strides and dtype of ``tensor`` and begins its storage, on a multiple of 512
+    bytes where ``guard`` is one. The bands are filled with ``band`` and the rest with ``inside``,
+    8 bytes each; None leaves what is there.
+    """
+    nbytes = tensor.untyped_storage().nbytes()
+    total = guard + -(-nbytes // 8) * 8 + guard
+    memory = torch.empty(total + ALIGNED, dtype=torch.uint8, device=tensor.device)
+    skipped = -memory.data_ptr() % ALIGNED
+    memory = memory[skipped : skipped + total]
+    address = memory.data_ptr() + guard
+    if band is not None:
+        fill(memory, band)
+    if inside is not None:
+        fill(memory[guard : guard + nbytes], inside)
+    owner: Any
+    if tensor.is_cuda:
+        owner = _CudaMemory(memory, address, nbytes)
+        flat = torch.as_tensor(owner, device=tensor.device)
+    else:
+        owner = (ctypes.c_char * nbytes).from_address(address)
+        owner.memory = memory
+        flat = torch.frombuffer(owner, dtype=torch.uint8)
+    result = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    result.set_(flat.untyped_storage(), 0, tensor.shape, tensor.stride())
+    place = tensor.get_device() if tensor.is_cuda else -1
+    return result, Guarded(ref(owner), address, nbytes, guard, place, tensor.dtype)
+
+
+def fill(memory: Tensor, pattern: bytes) -> None:
+    """Fill bytes, a contiguous tensor of uint8, with a pattern of 8 bytes.
+
+    Each byte is that of the pattern at its address modulo 8, if the memory begins on a multiple of
+    8 bytes; else the pattern begins with the memory.
+    """
+    whole = memory.numel() // 8 * 8
+    if whole and not memory.data_ptr() % 8:
+        words = torch.empty(0, dtype=torch.int64, device=memory.device)
+        start = memory.storage_offset()
+        if start % 8 == 0:
+            words.set_(memory.untyped_storage(), start // 8, (whole // 8,), (1,))
+            words.fill_(int.from_bytes(pattern, "little", signed=True))
+            memory = memory[whole:]
+    if memory.numel():
+        rest = torch.tensor(list(pattern), dtype=torch.uint8, device=memory.device)
+        memory.copy_(rest.repeat(-(-memory.numel() // 8))[: memory.numel()])
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All bytes of the memory of a tensor."""
+    storage = tensor.untyped_storage()
+    result = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return result.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Whether another tensor has the same memory; also where nobody can tell."""
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    if count is None:
+        return True
+    return bool(count(tensor.untyped_storage()._cdata) > _own_uses())
+
+
+@cache
+def _own_uses() -> int:
+    alone = torch.empty(1)
+    return int(torch._C._storage_Use_Count(alone.untyped_storage()._cdata))  # type: ignore[attr-defined]

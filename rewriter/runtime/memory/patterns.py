@@ -1,0 +1,63 @@
+"""What memory is filled with: 8 bytes by probe, fill and dtype. Imports no torch.
+
+Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 a finite number:
+arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was computed
+from them. Of integers fill 0 is positive and even, fill 1 negative and odd, and no index that fits.
+"""
+
+from __future__ import annotations
+
+import struct
+
+PROBES = ("bounds", "poison", "stale")
+FILLS = (0, 1)
+VARIABLE = "REWRITER_FILL"
+
+_HALVES = {"float16", "complex32"}
+_SINGLES = {"float32", "complex64"}
+_DOUBLES = {"float64", "complex128"}
+_NAN_OF_BYTES = {
+    "float8_e4m3fn": (0x7F, 0xFF, 0x7F),
+    "float8_e5m2": (0x7D, 0x7E, 0x7F),
+    "float8_e4m3fnuz": (0x80, 0x80, 0x80),
+    "float8_e5m2fnuz": (0x80, 0x80, 0x80),
+    "float8_e8m0fnu": (0xFF, 0xFF, 0xFF),
+}
+
+
+def pattern(probe: str, fill: int, dtype: str) -> bytes:
+    """The 8 bytes with which a probe fills memory of a dtype, by torch's name such as `float32`."""
+    place = PROBES.index(probe)
+    if dtype == "bool":
+        return bytes([fill]) * 8
+    if dtype in _NAN_OF_BYTES:
+        return bytes([(0x4B, 0x4D, 0x4E)[place] if fill else _NAN_OF_BYTES[dtype][place]]) * 8
+    if dtype in _DOUBLES:
+        nan = (0x7FF8_7FC1_7FC1_7FC1 + place).to_bytes(8, "little")
+        return struct.pack("<d", 12345.678 + place) if fill else nan
+    if dtype in _SINGLES:
+        nan = (0x7FC1_7FC1 + place).to_bytes(4, "little")
+        return 2 * (struct.pack("<f", 12345.678 + place) if fill else nan)
+    if dtype in _HALVES or dtype == "bfloat16":
+        nan = (0x7FC1 + place).to_bytes(2, "little")
+        finite = struct.pack("<e", 12344.0 + 8 * place)
+        if dtype == "bfloat16":
+            finite = struct.pack("<f", 12352.0 + 64 * place)[2:]
+        return 4 * (finite if fill else nan)
+    return bytes([(0xD5, 0xD3, 0xD1)[place] if fill else (0x5A, 0x5C, 0x5E)[place]]) * 8
+
+
+def fills(text: str) -> dict[str, int]:
+    """The fill of each probe, as `REWRITER_FILL` says: `1` for all, or `bounds=1,stale=0`; what it
+    does not name has fill 0.
+
+    Raises `ValueError` where it says something else.
+    """
+    result = dict.fromkeys(PROBES, 0)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        probe, equals, number = part.rpartition("=")
+        named = [probe.strip()] if equals else list(PROBES)
+        if number.strip() not in ("0", "1") or not set(named) <= set(PROBES):
+            raise ValueError(f"{VARIABLE} is {text!r}: expected 0, 1, or PROBE=0 and PROBE=1")
+        result |= dict.fromkeys(named, int(number))
+    return result

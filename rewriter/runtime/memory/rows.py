@@ -1,0 +1,63 @@
+"""What is written about memory: lines of print, and rows of `memory.jsonl` beside the events."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..events_file import write_all
+from ..text import start
+
+if TYPE_CHECKING:
+    from ..dump import CallDirectory
+    from ..printer import Printer
+
+FILE = "memory.jsonl"
+
+
+def store_row(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts) + "\n"
+
+
+def coverage_row(
+    probe: str, done: int, skipped: Mapping[str, int], launches: int | None
+) -> str:
+    """How many buffers a probe guarded or filled in a call, and why it did not do so with others.
+
+    `launches` is after how many bands were compared; None of a probe that compares none.
+    """
+    facts: dict[str, Any] = {"event": "coverage", "probe": probe, "done": done}
+    if launches is not None:
+        facts["launches"] = launches
+    if skipped:
+        facts |= {"skipped": sum(skipped.values()), "why": dict(skipped)}
+    return json.dumps(facts) + "\n"
+
+
+def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:
+    """`[rewriter 0] #12 KERNEL wrote outside buf3: 1 element from 0 behind it, 3.5`."""
+    count, distance, side = facts["count"], facts["distance"], facts["side"]
+    elements = "1 element" if count == 1 else f"{count} elements"
+    where = {"behind": "its end", "before": "its start"}[side]
+    away = f"right {side}" if not distance else f"{distance} elements {side}"
+    value = f", {facts['value']}" if "value" in facts else ""
+    kernel = f" {facts['kernel']}" if "kernel" in facts else ""
+    return (
+        f"{start(printer.rank, printer.label, call)} #{facts['launch']}{kernel} wrote outside "
+        f"{facts['buffer']}: {elements}, the nearest {away} {where}{value}\n"
+    )
+
+
+def write_rows(directory: CallDirectory, rows: Iterable[str]) -> None:
+    """Append rows at once: the program may crash next."""
+    data = "".join(rows).encode()
+    if not data:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    descriptor = os.open(f"{directory.name}/{FILE}", flags, 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,261 @@
+"""Takes what the lines of a wrapper hand over about memory: guards it, fills it, compares bands."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import device
+from .bands import Bands, Damage, band, bands
+from .guarded import Guarded, fill, flat, guarded, is_shared
+from .patterns import PROBES, VARIABLE, fills, pattern
+from .rows import coverage_row, store_line, store_row, write_rows
+
+if TYPE_CHECKING:
+    from ..event import ProbedLaunch
+    from ..printer import Printer
+    from ..running_call import RunningCall
+
+GUARD = 4096  # bytes on each side
+GUARD_VARIABLE = "REWRITER_GUARD"
+_ELSEWHERE = "on another device"
+
+
+@dataclass(eq=False, slots=True)
+class _Buffer:
+    """A guarded buffer of a call: where it was allocated, and its places for damage."""
+
+    event: int
+    name: str
+    memory: Guarded
+    places: tuple[int, int]
+    rows: bytes  # of the table of bands
+
+
+@dataclass(eq=False)
+class _Watched:
+    """What is watched of one call. `tables` are the bands by device, None where they are to be made
+    again; `launches` are those after which bands were compared."""
+
+    buffers: list[_Buffer] = field(default_factory=list)
+    tables: dict[int, bytes] | None = None
+    alive: list[_Buffer] = field(default_factory=list)
+    launches: list[int] = field(default_factory=list)
+    done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES, 0))
+    skipped: dict[str, Counter[str]] = field(
+        default_factory=lambda: {probe: Counter() for probe in PROBES}
+    )
+    reported: set[int] = field(default_factory=set)
+    is_captured: bool = False
+
+
+class Memory:
+    """The memory of one wrapper. Its methods run under the recorder's lock."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        launches: Mapping[int, ProbedLaunch],
+        printer: Printer,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self.probes = frozenset(options["probes"]) & frozenset(PROBES)
+        self._rows: dict[int, Any] = {row["event"]: row for row in options.get("memory", ())}
+        self._launches = launches
+        self._printer = printer
+        self._warn = warn
+        self._captured: list[_Watched] = []
+        try:
+            self._fills = fills(os.environ.get(VARIABLE, "") if self.probes else "")
+        except ValueError as error:
+            self._fills = fills("")
+            warn("memory", f"{error}; fill 0 is used")
+        self._guard = GUARD
+        text = os.environ.get(GUARD_VARIABLE, "")
+        if text.isascii() and text.isdecimal() and 0 < len(text) < 9:
+            self._guard = max(-(-int(text) // 512), 1) * 512
+        elif text and self.probes:
+            warn("memory", f"{GUARD_VARIABLE} is {text!r}: expected a number of bytes")
+
+    def allocated(self, call: RunningCall, index: int, tensor: Tensor) -> Tensor:
+        """A buffer was allocated; the result takes its place."""
+        watched = self._watched(call)
+        wanted = self.probes & {"bounds", "poison"}
+        if reason := _unguardable(tensor):
+            for probe in wanted:
+                watched.skipped[probe][reason] += 1
+            return tensor
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        known = bands(tensor.get_device() if tensor.is_cuda else -1) if "bounds" in wanted else ""
+        places = known.take() if isinstance(known, Bands) else None
+        if "bounds" in wanted and places is None:
+            reason = known if isinstance(known, str) else "too many buffers at once"
+            watched.skipped["bounds"][reason] += 1
+        elif "bounds" not in wanted:
+            known = ""
+        edge = pattern("bounds", self._fills["bounds"], dtype) if places else None
+        inside = pattern("poison", self._fills["poison"], dtype) if "poison" in wanted else None
+        result, memory = guarded(tensor, self._guard if places else 512, edge, inside)
+        watched.done["poison"] += inside is not None
+        if edge is None or places is None:
+            return result
+        watched.done["bounds"] += 1
+        rows = _table(memory, edge, places)
+        name = self._rows[index]["buffer"]
+        watched.buffers.append(_Buffer(index, name, memory, places, rows))
+        watched.tables = None
+        return result
+
+    def gone(self, call: RunningCall, index: int, tensor: object) -> None:
+        """The wrapper is through with what is in the memory of a buffer."""
+        watched = self._watched(call)
+        if not isinstance(tensor, Tensor):
+            return
+        reason = _unguardable(tensor) or (is_shared(tensor) and "another tensor has its memory")
+        if reason:
+            watched.skipped["stale"][reason] += 1
+            return
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        fill(flat(tensor), pattern("stale", self._fills["stale"], dtype))
+        watched.done["stale"] += 1
+
+    def checked(self, call: RunningCall, launch: int) -> None:
+        """A launch was issued: its bands are compared behind it."""
+        watched = self._watched(call)
+        watched.launches.append(launch)
+        if watched.tables is None or any(x.memory.owner() is None for x in watched.alive):
+            watched.alive = [x for x in watched.buffers if x.memory.owner() is not None]
+            tables: dict[int, list[bytes]] = {}
+            for buffer in watched.alive:
+                tables.setdefault(buffer.memory.device, []).append(buffer.rows)
+            watched.tables = {where: b"".join(rows) for where, rows in tables.items()}
+        for where, table in watched.tables.items():
+            stream = torch._C._cuda_getCurrentRawStream(where) if where >= 0 else 0
+            known = bands(where)
+            assert isinstance(known, Bands)
+            if not known.compare(table, launch, stream):
+                watched.skipped["bounds"]["the bands could not be compared"] += 1
+            if where < 0 or known.has_damage:
+                self._report(call, watched)
+
+    def finish(self, call: RunningCall) -> None:
+        """A call is over: what was damaged is known once the device is through with it."""
+        watched = call.states.pop(self, None)
+        if watched is None:
+            return
+        if torch.cuda.is_initialized() and not device.is_capturing():  # type: ignore[no-untyped-call]
+            for where in {x.memory.device for x in watched.buffers} - {-1}:
+                torch.cuda.current_stream(where).synchronize()
+            for capture in self._captured:
+                self._report(call, capture)
+        self._report(call, watched)
+        if call.directory is not None:
+            rows = (
+                coverage_row(
+                    probe,
+                    watched.done[probe],
+                    watched.skipped[probe],
+                    len(watched.launches) if probe == "bounds" else None,
+                )
+                for probe in PROBES
+                if probe in self.probes
+            )
+            write_rows(call.directory, rows)
+        if watched.is_captured:
+            self._captured.append(watched)  # what a graph compares it compares in each replay
+            return
+        for buffer in watched.buffers:
+            known = bands(buffer.memory.device)
+            assert isinstance(known, Bands)
+            for place in buffer.places:
+                known.give(place)
+
+    def _watched(self, call: RunningCall) -> _Watched:
+        watched = call.states.get(self)
+        if watched is None:
+            watched = call.states[self] = _Watched()
+        if call.uses_cuda and not watched.is_captured and device.is_capturing():
+            watched.is_captured = True
+        return watched
+
+    def _report(self, call: RunningCall, watched: _Watched) -> None:
+        """Write what is known of damage, the first launch first, each band once."""
+        found = []
+        for buffer in watched.buffers:
+            known = bands(buffer.memory.device)
+            assert isinstance(known, Bands)
+            for side, place in zip(("before", "behind"), buffer.places, strict=True):
+                if place not in watched.reported and (damage := known.read(place)):
+                    watched.reported.add(place)
+                    found.append((damage, buffer, side))
+        for damage, buffer, side in sorted(found, key=lambda row: row[0].launch):
+            self._write(call, watched, damage, buffer, side)
+
+    def _write(
+        self,
+        call: RunningCall,
+        watched: _Watched,
+        damage: Damage,
+        buffer: _Buffer,
+        side: str,
+    ) -> None:
+        launch = self._launches.get(damage.launch)
+        earlier = watched.launches[: watched.launches.index(damage.launch)]
+        item = buffer.memory.dtype.itemsize
+        facts = {
+            "event": "memory",
+            "probe": "bounds",
+            "what": "store out of bounds",
+            "launch": damage.launch,
+            **({"kernel": launch.kernel} if launch else {}),
+            **({"since": earlier[-1]} if earlier else {}),
+            "buffer": buffer.name,
+            "allocated": buffer.event,
+            "side": side,
+            "distance": damage.distance // item,
+            "count": -(-damage.count // item),
+            "dtype": str(buffer.memory.dtype).removeprefix("torch."),
+            **({"value": value} if (value := _value(damage, buffer.memory.dtype)) else {}),
+        }
+        if watched.is_captured:
+            facts["captured"] = True
+        if call.directory is not None:
+            write_rows(call.directory, [store_row(facts)])
+        self._printer.write([store_line(self._printer, call.number, facts)])
+
+
+def _unguardable(tensor: Tensor) -> str:
+    """Why a tensor cannot be guarded or filled; empty where it can."""
+    if not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
+        return _ELSEWHERE
+    if not tensor.untyped_storage().nbytes():
+        return "it has no elements"
+    if tensor.is_quantized:
+        return "it is quantized"
+    if tensor.is_cpu and tensor.is_pinned():
+        return "its memory is pinned"
+    return ""
+
+
+def _table(memory: Guarded, edge: bytes, places: tuple[int, int]) -> bytes:
+    size, end, item = memory.guard, memory.address + memory.nbytes, memory.dtype.itemsize
+    front = band(memory.address - size, size, edge, places[0], before=True, item=item)
+    return front + band(end, size, edge, places[1], before=False, item=item)
+
+
+def _value(damage: Damage, dtype: torch.dtype) -> str:
+    """The element that was written, as text; empty where that is not known as a whole."""
+    if dtype.itemsize > len(damage.element):
+        return ""
+    data = bytearray(damage.element[: dtype.itemsize])
+    try:
+        return str(torch.frombuffer(data, dtype=dtype).item())
+    except (RuntimeError, ValueError, struct.error):
+        return data.hex()

@@ -29,6 +29,8 @@ class ProbeSet:
         written = options.get("args") == "written"
         for name in self.names:
             probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
+            if probe.when == "memory":
+                continue  # `Memory` does what it wants
             is_fixed = probe.spans or probe.when == "inputs"
             own = "after" if written and probe.of_results else probe.when
             when = probe.when if is_fixed else options["when"] or own

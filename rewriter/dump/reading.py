@@ -23,6 +23,7 @@ from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
+from rewriter.dump.memory import CoverageRow, MemoryRow, read_memory
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
@@ -210,6 +211,18 @@ class RunDump:
         """Inputs of the call that are not what the wrapper was compiled for."""
         rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
         return (row for row in rows if row.unexpected)
+
+    @cached_property
+    def _memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
+        return read_memory(self.path)
+
+    def memory(self) -> tuple[MemoryRow, ...]:
+        """What launches wrote outside of their buffers, in the order in which it was seen."""
+        return tuple(row for row in self._memory if isinstance(row, MemoryRow))
+
+    def coverage(self) -> tuple[CoverageRow, ...]:
+        """What the probes of memory covered in this call: a row for each."""
+        return tuple(row for row in self._memory if isinstance(row, CoverageRow))
 
     @cached_property
     def saves(self) -> bool:

@@ -21,9 +21,7 @@ def store_row(facts: Mapping[str, Any]) -> str:
     return json.dumps(facts) + "\n"
 
 
-def coverage_row(
-    probe: str, done: int, skipped: Mapping[str, int], launches: int | None
-) -> str:
+def coverage_row(probe: str, done: int, skipped: Mapping[str, int], launches: int | None) -> str:
     """How many buffers a probe guarded or filled in a call, and why it did not do so with others.
 
     `launches` is after how many bands were compared; None of a probe that compares none.

@@ -60,8 +60,8 @@ class CoverageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_memory(directory: Path) -> tuple[MemoryRow | CoverageRow, ...]:
     """The rows of a call, in the order in which they were written; none where there is no file.
 
-    A last line that was cut off, as by a killed program, is left out. Raises `RewriterError` where a
-    line is none that a probed program writes.
+    A last line that was cut off, as by a killed program, is left out. Raises `RewriterError` where
+    a line is none that a probed program writes.
     """
     path = directory / FILE
     try:

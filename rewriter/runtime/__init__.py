@@ -3,9 +3,9 @@
 An instrumented wrapper calls `attach` once and then methods of what that returns: `begin` at the
 start of a call, `inputs` where its inputs have names, and `before` and `after` around each launch;
 where probes look at memory, also `allocated`, `reused` and `released` where it comes from and goes
-to, and `checked` behind each launch. This package imports torch only when a wrapper runs, and nothing but the standard library
-and torch, so that it can also be embedded in a wrapper (`--standalone`). `cpp/` is its counterpart
-for C++ wrappers: the same lines and the same dump.
+to, and `checked` behind each launch. This package imports torch only when a wrapper runs, and
+nothing but the standard library and torch, so that it can also be embedded in a wrapper
+(`--standalone`). `cpp/` is its counterpart for C++ wrappers: the same lines and the same dump.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from rewriter.runtime import cpp_sources
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
-    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
+    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|\w+ = _\w*\.allocated\("
+    rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
 AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper

@@ -1,8 +1,9 @@
 """What memory is filled with: 8 bytes by probe, fill and dtype. Imports no torch.
 
 Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 a finite number:
-arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was computed
-from them. Of integers fill 0 is positive and even, fill 1 negative and odd, and no index that fits.
+arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was
+computed from them. Of integers fill 0 is positive and even, fill 1 negative and odd, and no index
+that fits.
 """
 
 from __future__ import annotations

@@ -75,13 +75,13 @@ class Probe:
     a call does so whatever launches and phases the user chose, and so does one that acts on
     "memory": where it is allocated ("allocate"), taken over ("reuse") and given up ("release"), and
     behind the launches that were chosen ("launch"), of which `memory` has those that it needs. One
-    that `spans` a launch acts on both sides of it. One that is `of_results` shows what launches write, after them alone, and the
-    inputs of each call, unless the user wants all arguments. `reads_values` asks for the values to
-    be handed over at all, `measures` for their statistics. One that is `idle` does nothing at a
-    launch of which the user wants no values.
-    `saves` makes a dump directory a must; without it one is written only where `REWRITER_DUMP` says
-    so. `prompt` keeps statistics from waiting for those of the other side of the launch. What
-    `copies` values to the host in `at` has to be left out where a CUDA graph is captured.
+    that `spans` a launch acts on both sides of it. One that is `of_results` shows what launches
+    write, after them alone, and the inputs of each call, unless the user wants all arguments.
+    `reads_values` asks for the values to be handed over at all, `measures` for their statistics.
+    One that is `idle` does nothing at a launch of which the user wants no values. `saves` makes a
+    dump directory a must; without it one is written only where `REWRITER_DUMP` says so. `prompt`
+    keeps statistics from waiting for those of the other side of the launch. What `copies` values to
+    the host in `at` has to be left out where a CUDA graph is captured.
     """
 
     summary: ClassVar[str]

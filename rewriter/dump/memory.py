@@ -74,7 +74,8 @@ def read_memory(directory: Path) -> tuple[MemoryRow | CoverageRow, ...]:
             break
         try:
             found = json_text.parse_object(line)
-            rows.append(read(found, CoverageRow if found.get("event") == "coverage" else MemoryRow))
+            is_coverage = found.get("event") == "coverage"
+            rows.append(read(found, CoverageRow) if is_coverage else read(found, MemoryRow))
         except (SchemaError, ValueError) as error:
             raise RewriterError(
                 "corrupt-dump",

@@ -113,4 +113,4 @@ def is_shared(tensor: Tensor) -> bool:
 @cache
 def _own_uses() -> int:
     alone = torch.empty(1)
-    return int(torch._C._storage_Use_Count(alone.untyped_storage()._cdata))  # type: ignore[attr-defined]
+    return int(torch._C._storage_Use_Count(alone.untyped_storage()._cdata))

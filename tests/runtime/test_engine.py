@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from exact_statistics import adversarial, check, contents, decode
 from rewriter.runtime import engine, engine_library
+from rewriter.runtime.memory import bands
 from rewriter.runtime.engine import Measurement
 
 ENGINE = Path(engine_library.__file__).parent / "cpp"
@@ -237,6 +238,32 @@ def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Meas
     assert run(*group.pointers(), count, number, room) == count
     rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
     return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+
+
+def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> None:
+    """As the engine does on the host: whole bands, and damage of all of it, at both ends."""
+    library = engine._library().functions
+    memory = bytearray(b"ABCDEFGH" * 200)
+    first = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    pattern = bytes(b"ABCDEFGH"[(x - first) % 8] for x in range(8))
+    for at in (30, 31, 640, 833, 1400):
+        memory[at] ^= 1
+    starts = [(4, 26, True), (30, 2, False), (600, 300, False), (601, 299, True), (1200, 9, False)]
+    rows = [
+        bands.band(first + start, size, pattern, place, before=before, item=item)
+        for place, (start, size, before, item) in enumerate(
+            ((*row, item) for item in (1, 4, 16) for row in starts), 1
+        )
+    ]
+    table, size = b"".join(rows), 32 * 4096
+    here, there = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    emulation.emulate_comparing(table, len(rows), ctypes.c_uint64(5), there)
+    damage = library.inductor_rewriter_damage(-1)
+    assert library.inductor_rewriter_compare(-1, table, len(rows), 5, None) == 9
+    ctypes.memmove(here, damage, size)
+    ctypes.memset(damage, 0, size)
+    assert there.raw[:8] == (5).to_bytes(8, "little")
+    assert here.raw[32:] == there.raw[32:]
 
 
 @some_of

@@ -120,11 +120,13 @@ using namespace inductor_rewriter;
 gpu::Job job;
 gpu::QuickJob quick_job;
 gpu::MergeJob merge_job;
-enum { all, quick, merging } kernel;
+BandJob band_job;
+enum { all, quick, merging, comparing } kernel;
 
 void body() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
+  else if (kernel == comparing) inductor_rewriter_compare_bands(band_job);
   else inductor_rewriter_measure(job);
   finished[threadIdx.x] = true;
   --alive;
@@ -226,4 +228,15 @@ extern "C" int emulate_quickly(
     right += read_row(merge_job.tasks[i].row, sequence, to[i]);
   }
   return right;
+}
+
+// Compares guard bands by the kernel.
+extern "C" void emulate_comparing(
+    const Band* bands, int count, uint64_t launch, Damage* damage) {
+  kernel = comparing;
+  band_job.damage = damage;
+  band_job.launch = launch;
+  band_job.count = static_cast<uint32_t>(count);
+  for (int i = 0; i < count; ++i) band_job.bands[i] = bands[i];
+  run(band_job.count);
 }

@@ -67,6 +67,13 @@ VARIANTS = (
     Variant("nan into the dump", ("--probe", "nan"), (1.5, 1.3, 1.3), 1.5, dumps=True),
     Variant("print", ("--probe", "print"), (2.5, 2, 2), 2, pipes=True),
     Variant("print, all arguments", ("--probe", "print", "--args", "all"), (4, 3, 3), pipes=True),
+    Variant("memory: bounds, poison, stale", ("--probe", "bounds,poison,stale"), (2, 2, 2), 2),
+    Variant(
+        "memory, with fingerprints of all arguments",
+        ("--probe", "bounds,poison,stale,hash", "--args", "all", "--when", "both"),
+        (2, 2, 2),
+        dumps=True,
+    ),
     Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=2),
 )
 

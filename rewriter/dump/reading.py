@@ -26,8 +26,10 @@ from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
+    CoverageRow,
     ErrorRow,
     EventRow,
+    MemoryRow,
     MissingRow,
     ScalarRow,
     SchemaError,
@@ -35,12 +37,14 @@ from rewriter.dump.rows import (
     TimeRow,
     UnexpectedRow,
     read,
+    read_memory_row,
     read_row,
 )
 from rewriter.runtime.allowed import Allowed
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
 STOPPED = "stopped.json"
+MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
@@ -210,6 +214,24 @@ class RunDump:
         """Inputs of the call that are not what the wrapper was compiled for."""
         rows = (row for row in self._having("unexpected") if isinstance(row, InputRow))
         return (row for row in rows if row.unexpected)
+
+    @cached_property
+    def memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
+        """What the probes of memory wrote; empty where there were none."""
+        path = self.path / MEMORY
+        rows: list[MemoryRow | CoverageRow] = []
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return ()
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append(read_memory_row(json_text.parse_object(line)))
+            except (json_text.JsonError, SchemaError) as error:
+                raise _corrupt(path, f"line {number}: {error}") from error
+        return tuple(rows)
 
     @cached_property
     def saves(self) -> bool:

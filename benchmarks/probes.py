@@ -2,9 +2,10 @@
 
 Each form of the model (a Python wrapper, a C++ wrapper compiled just in time, a package of
 AOTInductor) is compiled once in a process of its own. Its wrapper is instrumented with each
-selection and put in the place of the plain one, so that everything around it is the same; plain
-passes are timed before and after. PyTorch's own printer, which is compiled in, runs in the same
-way. Only one process times at a time.
+selection and put in the place of the plain one, so that everything around it is the same. A host
+may be half as fast again a second later, so plain and probed passes take turns, a few at a time,
+and the ratio is the median of those of neighbours. PyTorch's own printer, which is compiled in,
+runs by itself. Only one process times at a time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.rows import Row
 ROOT = Path(__file__).resolve().parent.parent
 FORMS = ("python", "jit", "aoti")
 UPSTREAM = {"1": "save", "2": "print", "3": "names"}
+TURNS = 11
 _LEVEL = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
 
 
@@ -43,7 +45,8 @@ class Variant:
 
     `targets` are the highest ratios on a GPU, by form, `on_cpu` that on the CPU. `dumps` tells that
     a dump is written, to `/dev/shm`, and `pipes` that standard output is a pipe, which otherwise is
-    `/dev/null`; `passes` is how many forward passes are timed at most.
+    `/dev/null`; `passes` is how many forward passes are timed before the plain ones have their
+    turn.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Variant:
     on_cpu: float | None = None
     dumps: bool = False
     pipes: bool = False
-    passes: int = 60
+    passes: int = 10
 
 
 VARIANTS = (
@@ -74,25 +77,29 @@ VARIANTS = (
         (2, 2, 2),
         dumps=True,
     ),
-    Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=2),
+    Variant("save", ("--probe", "save"), (60, 60, 60), dumps=True, passes=1),
 )
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one forward pass: the mean and the median of `passes`.
+    """Milliseconds of one forward pass, the mean of a turn, and of the `plain` turn beside it: of
+    all pairs of turns that with the median ratio.
 
-    `plain` is the median without probes, right afterwards or before, whichever is less; `memory`
-    how much more of the device's memory is in use, in MiB; `cpu` the CPU time of the thread.
+    `low` and `high` are the least and the highest ratio of a pair; `first` is that of the turn
+    right after the wrapper was loaded. `memory` is how much more of the device's memory is in use,
+    in MiB; `cpu` and `cpu_plain` are the CPU time of the thread.
     """
 
     name: str
     mean: float
-    median: float
     plain: float
-    passes: int
+    low: float = 1.0
+    high: float = 1.0
+    first: float = 1.0
     memory: float = 0.0
     cpu: float = 0.0
+    cpu_plain: float = 0.0
 
 
 # The parent: starts the workers, collects what they measured.
@@ -218,8 +225,10 @@ def _work(args: argparse.Namespace) -> int:
             for timing in _measure(subject, made, args.device, folder, UPSTREAM.get(level, "")):
                 timings.append(timing)
                 about = (
-                    f"{timing.mean:.3f} ms, median {timing.median:.3f}, CPU {timing.cpu:.3f}, "
-                    f"plain {timing.plain:.3f}"
+                    f"{timing.mean:.3f} ms, plain {timing.plain:.3f}, "
+                    f"ratio {timing.mean / timing.plain:.3f} ({timing.low:.3f} to "
+                    f"{timing.high:.3f}, when loaded {timing.first:.3f}), "
+                    f"CPU {timing.cpu:.3f}, plain {timing.cpu_plain:.3f}"
                 )
                 sys.stderr.write(f"{args.worker}: {timing.name}: {about}\n")
     result = args.folder / f"{args.worker}.json"
@@ -235,52 +244,70 @@ def _measure(
     if level:
         passes = 3 if level == "save" else 20
         with _output(piped=level == "print"):
-            mean, median, cpu = _time(subject.run, device, passes)
-        yield Timing(f"upstream, {level}", mean, median, float("nan"), passes, cpu=cpu)
+            _turn(subject.run, device, min(3, passes))
+            mean, cpu = _turn(subject.run, device, passes)
+        yield Timing(f"upstream, {level}", mean, float("nan"), cpu=cpu)
         return
     # Loaded once more, so that what any loading adds is not added by the first probes.
-    subject.load(subject.wrapper())
+    plain = subject.load(subject.wrapper())
+    subject.use(plain)
     with _output(piped=False):
-        _time(subject.run, device, 60)
+        _turn(subject.run, device, 60)
         in_use = _in_use(device)
-        before = statistics.median(_time(subject.run, device, 60)[1] for _ in range(3))
-    yield Timing("plain", before, before, before, 180)
+        mean, cpu = _turn(subject.run, device, 60)
+    yield Timing("plain", mean, mean, cpu=cpu, cpu_plain=cpu)
     for variant, path in made:
         with _environment(variant, folder), _output(piped=variant.pipes):
-            subject.load(path)
+            subject.use(probed := subject.load(path))
             subject.run()
             memory = _in_use(device) - in_use
-            mean, median, cpu = _time(subject.run, device, variant.passes)
-            subject.load(subject.wrapper())
-            plain = statistics.median(_time(subject.run, device, 30)[1] for _ in range(2))
+            yield _take_turns(subject, plain, probed, variant, device, memory)
         shutil.rmtree(_dump(folder), ignore_errors=True)
-        yield Timing(variant.name, mean, median, min(plain, before), variant.passes, memory, cpu)
 
 
-def _time(run: Callable[[], object], device: str, most: int) -> tuple[float, float, float]:
-    """Mean and median milliseconds of forward passes, the device idle before and after each, and
-    the mean of this thread's CPU time, of which waiting for the device is a part."""
+def _take_turns(
+    subject: Subject, plain: object, probed: object, variant: Variant, device: str, memory: float
+) -> Timing:
+    """Time probed passes and plain ones, `TURNS` times each, one after the other."""
+    pairs: list[tuple[float, float, float, float]] = []
+    started = time.perf_counter()
+    for number in range(TURNS + 1):
+        taken = {}
+        # Who comes first changes, so that nobody is always the one after the other's writing.
+        for which in (probed, plain) if number % 2 else (plain, probed):
+            subject.use(which)
+            if number and variant.passes > 1:
+                _turn(subject.run, device, 2)
+            taken[which is probed] = _turn(subject.run, device, variant.passes)
+        pairs.append((*taken[True], *taken[False]))
+        if len(pairs) > 3 and time.perf_counter() - started > 8:
+            break
+    ratios = [mean / plain for mean, _, plain, _ in pairs]
+    later = sorted(range(1, len(pairs)), key=ratios.__getitem__)
+    mean, cpu, reference, cpu_plain = pairs[later[len(later) // 2]]
+    low, high = ratios[later[0]], ratios[later[-1]]
+    return Timing(variant.name, mean, reference, low, high, ratios[0], memory, cpu, cpu_plain)
+
+
+def _turn(run: Callable[[], object], device: str, passes: int) -> tuple[float, float]:
+    """Mean milliseconds of forward passes, the device idle before and after each, and of this
+    thread's CPU time, of which waiting for the device is a part."""
     import torch
 
     def wait() -> None:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    for _ in range(min(3, most)):
-        run()
     wait()
     taken = []
     cpu = time.thread_time()
-    started = time.perf_counter()
-    for _ in range(most):
+    for _ in range(passes):
         start = time.perf_counter()
         run()
         wait()
         taken.append((time.perf_counter() - start) * 1000)
-        if time.perf_counter() - started > 8:
-            break
-    cpu = (time.thread_time() - cpu) * 1000 / len(taken)
-    return statistics.fmean(taken), statistics.median(taken), cpu
+    cpu = (time.thread_time() - cpu) * 1000 / passes
+    return statistics.fmean(taken), cpu
 
 
 class Subject:
@@ -293,8 +320,12 @@ class Subject:
         """The artifact to instrument."""
         raise NotImplementedError
 
-    def load(self, path: Path) -> None:
-        """Put a wrapper in the place of the one that is loaded."""
+    def load(self, path: Path) -> object:
+        """Load a wrapper, for `use`."""
+        raise NotImplementedError
+
+    def use(self, loaded: Any) -> None:
+        """Put a wrapper that was loaded in the place of the one that runs."""
         raise NotImplementedError
 
     def prepare(self, variants: Sequence[Variant], folder: Path) -> list[tuple[Variant, Path]]:
@@ -340,8 +371,11 @@ class Jit(Subject):
     def wrapper(self) -> Path:
         return self._wrapper
 
-    def load(self, path: Path) -> None:
-        self._graph.current_callable = _import(path).call
+    def load(self, path: Path) -> object:
+        return _import(path).call
+
+    def use(self, loaded: Any) -> None:
+        self._graph.current_callable = loaded
 
 
 class CppJit(Jit):
@@ -374,10 +408,13 @@ class Package(Subject):
     def wrapper(self) -> Path:
         return self._path
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path) -> object:
         import torch
 
-        self._loaded = torch._inductor.aoti_load_package(str(path))
+        return torch._inductor.aoti_load_package(str(path))
+
+    def use(self, loaded: Any) -> None:
+        self._loaded = loaded
 
 
 _SUBJECTS = {"python": Jit, "jit": CppJit, "aoti": Package}

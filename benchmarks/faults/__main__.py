@@ -9,6 +9,7 @@ on where it was, and `--again` asks about what was missed once more.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import sys
@@ -54,8 +55,8 @@ class Bench:
         with self._locks[key]:
             if key not in self._clean:
                 folder = _folder(self.work / "clean" / "-".join(key))
-                with program.installed(program.source, folder) as path:
-                    answer = self.judge.ask(program, path, folder)
+                with program.installed(program.source, folder) as (placed, path):
+                    answer = self.judge.ask(placed, path, folder)
                 dump = answer.dump
                 checked = self.judge.checked(program, dump, folder) if dump else set()
                 results = oracle.results(Path(dump)) if dump else {}
@@ -66,7 +67,7 @@ class Bench:
         """An artifact as it is, as a row."""
         _, answer, _ = self.clean(program)
         what = Change("as it is", (), ())
-        name = f"as-it-is-{program.name}-{program.form}"
+        name = control_name(program)
         fault = Fault(name, "as it is", program.source, 0, what, 0, harmless=True)
         return score.row(fault, answer, (), True)
 
@@ -76,8 +77,8 @@ class Bench:
         clean, _, checked = self.clean(program)
         folder = _folder(self.work / "cases" / fault.name)
         try:
-            with program.installed(fault.changed, folder) as path:
-                answer = self.judge.ask(program, path, folder)
+            with program.installed(fault.changed, folder) as (placed, path):
+                answer = self.judge.ask(placed, path, folder)
             differences = self._differences(clean, answer.dump, fault)
         except BuildError as error:
             answer, differences = Answer(broken=str(error)), []
@@ -155,18 +156,21 @@ def _run(bench: Bench, faults: list[Fault], arguments: argparse.Namespace) -> No
         if key not in bench.rows:
             bench.keep(key, bench.case(fault))
 
+    def control(program: Program) -> None:
+        key = f"{program.form} {program.name} as it is"
+        if key not in bench.rows and arguments.only in control_name(program):
+            bench.keep(key, bench.control(program))
+
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(one, faults))
-        if not arguments.only:
-            for program in bench.programs.values():
-                key = f"{program.form} {program.name} as it is"
-                if key not in bench.rows:
-                    bench.keep(key, bench.control(program))
+        list(pool.map(control, bench.programs.values()))
+
+
+def control_name(program: Program) -> str:
+    return f"as-it-is-{program.name}-{program.form}"
 
 
 def hash_of(fault: Fault) -> str:
-    import hashlib
-
     text = "".join(fault.changed.texts.values())
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,10 @@ class Program:
     form: str
     row: dict[str, Any]
     cache: Path
-    lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     @cached_property
     def source(self) -> Source:
-        return read(self.name, self.form, *(self._pristine(Path(x)) for x in self.row["files"]))
+        return read(self.name, self.form, *map(Path, self.row["files"]))
 
     @property
     def args(self) -> str:
@@ -60,29 +58,21 @@ class Program:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
 
-    def _pristine(self, file: Path) -> Path:
-        """A copy of a file, made before it was ever changed, under the same name."""
-        copy = self.cache.parent / "pristine" / file.name
-        if not copy.exists():
-            copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, copy.with_name(f"{file.name}.new"))
-            copy.with_name(f"{file.name}.new").rename(copy)
-        return copy
-
     @contextmanager
-    def installed(self, source: Source, folder: Path) -> Iterator[Path]:
-        """The artifact with another source: a wrapper where it lies in the cache, whose entry has
-        its graph; a package in `folder`."""
+    def installed(self, source: Source, folder: Path) -> Iterator[tuple[Program, Path]]:
+        """The artifact with another source, in `folder`: a package, or a wrapper in a copy of its
+        cache, whose entry has its graph. So several may run at a time."""
         if self.form == "aoti":
-            yield self._built(source, folder)
+            yield self, self._built(source, folder)
             return
-        (file,) = (Path(one) for one in self.row["files"])
-        with self.lock:
-            try:
-                _replace(file, source.text)
-                yield file
-            finally:
-                _replace(file, self.source.text)
+        cache = folder / "cache"
+        shutil.copytree(self.cache, cache)
+        (file,) = (cache / Path(one).relative_to(self.cache) for one in self.row["files"])
+        _replace(file, source.text)
+        try:
+            yield replace(self, cache=cache), file
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
 
     def _built(self, source: Source, folder: Path) -> Path:
         if source.texts == self.source.texts:

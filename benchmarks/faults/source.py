@@ -21,6 +21,7 @@ ENCODING = "latin-1"
 _CPP = re.compile(r'^extern "C"  void  (\w+)\([^;{]*\)\n\{.*?^\}\n', re.M | re.S)
 _PYBINDING = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''\)\n", re.M | re.S)
 _TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^''', device_str=.*?\)\n", re.M | re.S)
+_LOADS = re.compile(r"\bloadKernel\([^)]*\.cubin")
 _TRITON_BODY = re.compile(r"^def triton_\w+\(.*?\):\n", re.M | re.S)
 # What gives a name its memory, and the layout that it has then, as it is written.
 _ALLOCATED = re.compile(r"^ *(buf\d+) = (empty_strided_\w+)(\(\(.*\))$", re.M)
@@ -86,8 +87,12 @@ class Source:
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
-        """The kernels that are defined here, by name."""
-        return {one.name: one for name, text in self.texts.items() for one in _kernels(name, text)}
+        """The kernels that are defined here, by name. A C++ wrapper that loads kernels that were
+        compiled before only quotes the source of those of Triton: a change there changes nothing.
+        """
+        found = [one for name, text in self.texts.items() for one in _kernels(name, text)]
+        quoted = "triton" if _LOADS.search(self.text) else ""
+        return {one.name: one for one in found if one.language != quoted}
 
     @cached_property
     def layouts(self) -> dict[str, str]:

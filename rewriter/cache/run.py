@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ class Request:
     `timeout` is in seconds, for each run of the program; all of them read `stdin`. `pinned` says
     that the program is told where the cache is, and that no other one is meant; otherwise it finds
     it as it always does, and others that it uses are probed, too. `used` is what an earlier run of
-    the program did.
+    the program did. `environment` is added to that of the probed run.
     """
 
     program: tuple[str, ...]
@@ -71,6 +71,7 @@ class Request:
     command: str = ""
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,11 @@ class _Runner:
             raise refused[0].error
         self._watch.arm(placed)
         self._tell(_probes_in(placed, request.directory, self._watch.kept))
-        environment = {"REWRITER_DUMP": str(self._dump), "REWRITER_COMMAND": request.command}
+        environment = {
+            **request.environment,
+            "REWRITER_DUMP": str(self._dump),
+            "REWRITER_COMMAND": request.command,
+        }
         # A graph that is compiled now has the probes in it: it must not get to other machines.
         environment |= dict.fromkeys(_REMOTE, "0")
         if request.quiet:

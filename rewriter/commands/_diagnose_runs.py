@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +32,7 @@ from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 
 _QUIET = {"REWRITER_QUIET": "1"}
+_NO_MORE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,15 @@ class ProbedRun:
 class Subject(Protocol):
     """What is diagnosed."""
 
-    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
-        """Run it once, probed."""
+    def run(
+        self,
+        selection: Selection,
+        dump: Path,
+        *,
+        blocking: bool = False,
+        environment: Mapping[str, str] = _NO_MORE,
+    ) -> ProbedRun:
+        """Run it once, probed; `environment` is added to that of the process."""
         ...
 
 
@@ -83,12 +91,20 @@ class Runs:
     done: list[DiagnosisStep] = field(default_factory=list)
 
     def run(
-        self, name: str, selection: Selection, why: str, *, blocking: bool = False
+        self,
+        name: str,
+        selection: Selection,
+        why: str,
+        *,
+        blocking: bool = False,
+        environment: Mapping[str, str] = _NO_MORE,
     ) -> ProbedRun:
         number = len(self.done) + 1
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
-        ran = self.subject.run(selection, self.folder / name, blocking=blocking)
+        ran = self.subject.run(
+            selection, self.folder / name, blocking=blocking, environment=environment
+        )
         seconds = time.perf_counter() - started
         outcome = "ran to its end" if ran.ended.code == 0 else str(ran.ended)
         dump = "" if ran.dump is None else str(ran.dump)
@@ -105,14 +121,25 @@ class ArtifactSubject:
     path: str
     artifact: Artifact
 
-    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
+    def run(
+        self,
+        selection: Selection,
+        dump: Path,
+        *,
+        blocking: bool = False,
+        environment: Mapping[str, str] = _NO_MORE,
+    ) -> ProbedRun:
         template = again(self.arguments, self.path, OPTIONS, blocking=blocking)
         request = replace(
             request_of(self.arguments, self.artifact),
             selection=selection,
             dump=dump,
             overwrite=True,
-            environment={**_QUIET, **(blocking_environment() if blocking else {})},
+            environment={
+                **_QUIET,
+                **(blocking_environment() if blocking else {}),
+                **environment,
+            },
             output=HostOutput(quiet=True),
             report=steps(),
         )
@@ -136,7 +163,14 @@ class ProgramSubject:
     stdin: StandardInput = field(default_factory=StandardInput)
     used: Usage = field(default_factory=Usage)  # by the run before: caches that it moved to
 
-    def run(self, selection: Selection, dump: Path, *, blocking: bool = False) -> ProbedRun:
+    def run(
+        self,
+        selection: Selection,
+        dump: Path,
+        *,
+        blocking: bool = False,
+        environment: Mapping[str, str] = _NO_MORE,
+    ) -> ProbedRun:
         arguments = self.arguments
         globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)
         request = Request(
@@ -154,6 +188,7 @@ class ProgramSubject:
             command=arguments.command_line,
             stdin=self.stdin,
             used=self.used,
+            environment=environment,
         )
         started = time.perf_counter()
         probed = _program.run_probed(request)

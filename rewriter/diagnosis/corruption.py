@@ -17,6 +17,7 @@ from rewriter.diagnosis.evidence import located
 from rewriter.diagnosis.findings import Certainty, Finding
 from rewriter.diagnosis.ruling import Examined
 from rewriter.dump import dataflow, saved
+from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
@@ -74,6 +75,9 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
         facts = run.launch_row(step.launch)
         scope = "" if step.launch is None else facts.scope
         rows = dataflow.tensors(run.rows(step))
+        roots = {row.arg: _root(facts, row.arg) for row in rows}
+        writes = {roots[row.arg] for row in rows if row.role != "in"}
+        given = {row.arg: row for row in rows if row.phase == "before"}
         if facts.repeats:
             last.clear()  # names mean another value each time
             continue
@@ -84,7 +88,10 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
         written = set()
         for row in rows:
             name = row.arg
-            root = facts.buffers.get(dataflow.variable(name), dataflow.variable(name))
+            root = roots[name]
+            is_read = row.phase == "after" and row.role == "in" and root not in writes
+            if is_read and name in given and root not in waits and _alike(given[name], row):
+                yield _Seen(step, given[name]), step, row
             # A view of it may show a part: only whole variables are told by their names.
             if expressions.get(name, name) != name:
                 if row.role != "in":
@@ -111,6 +118,11 @@ def _pairs(run: RunDump) -> Iterator[tuple[_Seen, RunStep, TensorRow]]:
         for row in rows:
             if row.phase == "after" and expressions.get(row.arg, row.arg) == row.arg:
                 last[scope, _first(renamed, row.arg)] = _Seen(step, row)
+
+
+def _root(facts: LaunchRow, name: str) -> str:
+    variable = dataflow.variable(name)
+    return facts.buffers.get(variable, variable)
 
 
 def _text(run: RunDump) -> list[str]:
@@ -172,13 +184,17 @@ def _equal(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
 
 def _finding(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Finding:
     first = "the inputs" if before.step.launch is None else f"#{before.step.launch}"
+    received = f"as {step} left it" if before.step is step else f"as {step} received it"
     between = [
         one for one in run.steps[before.step.position + 1 : step.position] if one.launch is not None
     ]
     names = ", ".join(f"#{one.launch} {one.kernel}" for one in between[:6]) or "none"
     only = between[0] if len(between) == 1 else None
     certainty: Certainty
-    if only is not None:
+    if before.step is step:
+        place, kernel, certainty = step, step.kernel, "shown"
+        what = f"changes {row.arg}, which it is only given to read"
+    elif only is not None:
         place, kernel = only, only.kernel
         what = (
             f"changes {row.arg}, which it is not given: what launch {step} {step.kernel} receives "
@@ -206,9 +222,10 @@ def _finding(run: RunDump, before: _Seen, step: RunStep, row: TensorRow) -> Find
         facts.line,
         tuple(run.names.lines.get(-1 if place.launch is None else place.launch, ())),
         (
-            f"{row.arg} as {first} left it: {_words(before.row)}",
-            f"{row.arg} as {step} received it: {_words(row)}",
-            f"launches in between: {names}",
+            f"{row.arg} as {first} {'received' if before.step is step else 'left'} it: "
+            f"{_words(before.row)}",
+            f"{row.arg} {received}: {_words(row)}",
+            *([] if before.step is step else [f"launches in between: {names}"]),
         ),
         tuple(one.launch for one in between[:6] if one.launch is not None),
     )

@@ -13,9 +13,9 @@ _SUSPECTS = 8
 _WRAPPERS = 3  # for which one suspicion was ruled out, that are listed
 
 
-def page(diagnosis: Diagnosis) -> list[str]:
+def page(diagnosis: Diagnosis, *, title: str = "diagnosis") -> list[str]:
     """All of it; the first line is the sentence."""
-    lines = [f"diagnosis: {diagnosis.headline}"]
+    lines = [f"{title}: {diagnosis.headline}"]
     if diagnosis.finding is not None:
         lines += [f"  {line}" for line in diagnosis.finding.text]
         lines += _others(diagnosis.findings[1:])

@@ -20,12 +20,13 @@ from rewriter.dump.reading import label
 # what nothing has written. `stale`: it reads what another value took the memory of. `freed`: it
 # reads what was deleted. `missing`: a kernel, or a node of the graph, that no launch computes.
 # `order`: it reads what a later launch computes. `race`: nothing makes it wait for another stream
-# that writes, or reads, the same memory. `corrupted`: what it received is not what was
+# that writes, or reads, the same memory. `bounds`: it stores, or reads, outside of its buffers.
+# `corrupted`: what it received is not what was
 # written. `inputs`: an input is not what the wrapper was compiled for. `outputs`: they are wrong,
 # and no launch is known to be.
 FindingKind = Literal[
     "crash", "hang", "nan", "wrong", "differs", "unwritten", "stale", "freed", "missing", "order",
-    "race", "corrupted", "inputs", "outputs",
+    "race", "bounds", "corrupted", "inputs", "outputs",
 ]  # fmt: skip
 # How sure it is: shown by values or by the text; likely; or one of several that it may be.
 Certainty = Literal["shown", "likely", "possible"]
@@ -38,8 +39,8 @@ class Finding:
     `launch` is `None` where it is about the inputs of a call, or its outputs. `what` is the rest of
     the sentence about it, all of it if it is `whole`; `shown` says by what it is known. `lines` are
     those of the model, `text` is the page: what was seen, the arguments, who wrote them. `others`
-    are further launches that it is about, and `symptom` says that it may follow from another
-    finding.
+    are further launches that it is about, `returned` says that the call returns that memory, and
+    `symptom` that it may follow from another finding.
     """
 
     kind: FindingKind
@@ -57,6 +58,7 @@ class Finding:
     others: tuple[int, ...] = ()
     symptom: bool = False
     whole: bool = False
+    returned: bool = False
 
     @property
     def label(self) -> str:
@@ -150,7 +152,8 @@ def _position(finding: Finding) -> int:
 # Which of two findings about the same launch says more: what it does to memory before what it
 # computes, that before what became of it.
 _ORDER: Sequence[FindingKind] = (
-    "freed", "order", "missing", "unwritten", "stale", "race", "corrupted", "wrong", "differs",
+    "freed", "order", "missing", "unwritten", "stale", "race", "bounds", "corrupted", "wrong",
+    "differs",
     "inputs", "nan", "crash", "hang", "outputs",
 )  # fmt: skip
 

@@ -54,8 +54,9 @@ def examine_lifetimes(
         if not launch.repeats
         for argument in _wrong(launch, empty, sources)
     }
+    outdated = _outdated(wrapper)
     findings = [
-        _finding(wrapper, launches, launch, argument, run, lines)
+        _finding(wrapper, launches, launch, argument, run, lines, outdated)
         for launch, argument in reversed(wrong.values())
     ]
     known = {variable(argument.name) for _, argument in wrong.values()}
@@ -66,6 +67,16 @@ def examine_lifetimes(
         ruled_out="memory read before it is written, or after it is reused or freed: by its text, "
         f"{counted(len(launches), 'launch')} of {wrapper.path.name[:14]} read what was written "
         "before"
+    )
+
+
+def _outdated(wrapper: OpenWrapper) -> frozenset[str]:
+    """What the wrapper returns after another buffer took its memory over."""
+    return frozenset(
+        name
+        for entry in wrapper.located.entries
+        for name, hazard in zip(entry.returned or entry.outputs, entry.hazards, strict=False)
+        if hazard == "stale"
     )
 
 
@@ -120,7 +131,11 @@ def _reads_first(body: str, name: str) -> bool:
     if first is None:
         return False
     stores = rf"\bstore\w*\({any_of}|^\s*{any_of}\[[^=]*\] = "
-    loads = rf"\bload\w*\({any_of}|= {any_of}\[|= static_cast<\w+>\({any_of}\["
+    # What is added to is read.
+    loads = (
+        rf"\bload\w*\({any_of}|= {any_of}\[|= static_cast<\w+>\({any_of}\["
+        rf"|\batomic_\w+\(&?{any_of}"
+    )
     return not re.search(stores, first[0]) and bool(re.search(loads, first[0]))
 
 
@@ -131,6 +146,7 @@ def _finding(
     argument: Argument,
     run: str,
     lines: Mapping[int, tuple[SourceLine, ...]],
+    outdated: Collection[str],
 ) -> Finding:
     kind, name = _KINDS[argument.hazard], variable(argument.name)
     later = [one for one in launches if one.index > launch.index and _writes(one, argument)]
@@ -144,6 +160,7 @@ def _finding(
             one.index for one in launches if one.index > launch.index and _reads_stale(one, name)
         )
         text.append(f"{name} lies in the memory of {argument.buffer}")
+        text += [f"the call returns {name}"] if name in outdated else []
     elif later:
         kind, others = "order", (later[0].index,)
         what = (
@@ -168,6 +185,7 @@ def _finding(
         lines.get(launch.index, ()),
         tuple(text),
         others,
+        returned=kind == "stale" and name in outdated,
     )
 
 

@@ -51,7 +51,8 @@ def without_effect(examined: Examined, verification: Verification, *, right: boo
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
             return False
-        return right or (not one.others and (one.artifact, one.launch) in agree)
+        alone = not one.others and not one.returned
+        return right or (alone and (one.artifact, one.launch) in agree)
 
     kept = tuple(one for one in examined.findings if not is_harmless(one))
     notes = (
@@ -123,8 +124,11 @@ def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     """Outputs are wrong where a launch is, and a process dies at what its text already shows."""
     named = any(one.launch is not None and one.certainty != "possible" for one in findings)
     by_text = any(one.kind in ("freed", "order", "missing", "unwritten") for one in findings)
+    stale = any(one.kind == "stale" for one in findings)
 
     def is_symptom(one: Finding) -> bool:
+        if one.certainty == "likely" and (by_text or stale):
+            return True  # what the text shows is surer
         return (one.kind in ("outputs", "inputs") and named) or (one.kind == "crash" and by_text)
 
     return [replace(one, symptom=True) if is_symptom(one) else one for one in findings]

@@ -23,12 +23,13 @@ from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
-from rewriter.dump.memory import CoverageRow, MemoryRow, read_memory
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
 from rewriter.dump.rows import (
+    CoverageRow,
     ErrorRow,
     EventRow,
+    MemoryRow,
     MissingRow,
     ScalarRow,
     SchemaError,
@@ -36,12 +37,14 @@ from rewriter.dump.rows import (
     TimeRow,
     UnexpectedRow,
     read,
+    read_memory_row,
     read_row,
 )
 from rewriter.runtime.allowed import Allowed
 
 MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
 STOPPED = "stopped.json"
+MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
@@ -213,16 +216,22 @@ class RunDump:
         return (row for row in rows if row.unexpected)
 
     @cached_property
-    def _memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
-        return read_memory(self.path)
-
-    def memory(self) -> tuple[MemoryRow, ...]:
-        """What launches wrote outside of their buffers, in the order in which it was seen."""
-        return tuple(row for row in self._memory if isinstance(row, MemoryRow))
-
-    def coverage(self) -> tuple[CoverageRow, ...]:
-        """What the probes of memory covered in this call: a row for each."""
-        return tuple(row for row in self._memory if isinstance(row, CoverageRow))
+    def memory(self) -> tuple[MemoryRow | CoverageRow, ...]:
+        """What the probes of memory wrote; empty where there were none."""
+        path = self.path / MEMORY
+        rows: list[MemoryRow | CoverageRow] = []
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return ()
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append(read_memory_row(json_text.parse_object(line)))
+            except (json_text.JsonError, SchemaError) as error:
+                raise _corrupt(path, f"line {number}: {error}") from error
+        return tuple(rows)
 
     @cached_property
     def saves(self) -> bool:

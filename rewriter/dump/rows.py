@@ -205,6 +205,46 @@ class ErrorRow(EventRow, frozen=True, kw_only=True, omit_defaults=True):
     error: str
 
 
+class MemoryRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of `memory.jsonl`: a launch that stored beside a buffer.
+
+    `launch` is the first one after which it shows, `since` the last one after which all was well,
+    unset where there was none. `allocated` is where the buffer is allocated, as the table of the
+    wrapper counts. `distance` is that of the nearest element that was written from the edge of the
+    buffer, 0 directly beside it; `count` are all of them in the band of that side.
+    """
+
+    event: Literal["memory"] = "memory"
+    probe: Literal["bounds"] = "bounds"
+    what: str = ""
+    launch: Count
+    kernel: str = ""
+    since: Count | UnsetType = UNSET
+    buffer: str
+    allocated: Count
+    side: Literal["before", "behind"]
+    distance: Count = 0
+    count: Count = 1
+    dtype: str = ""
+    value: str = ""
+    captured: bool = False
+
+
+class CoverageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of `memory.jsonl`, when the call is over: what a probe of memory did.
+
+    `done` are the buffers that it guarded or filled, `skipped` those that it did not, and `why` has
+    how many for which reason; `launches` is after how many of them bands were compared.
+    """
+
+    event: Literal["coverage"] = "coverage"
+    probe: Literal["bounds", "poison", "stale"]
+    done: Count = 0
+    launches: Count | UnsetType = UNSET
+    skipped: Count = 0
+    why: dict[str, Count] = {}
+
+
 ROWS: tuple[type[EventRow], ...] = (
     EventRow, TensorRow, ScalarRow, MissingRow, UnexpectedRow, TimeRow, ErrorRow
 )  # fmt: skip
@@ -234,6 +274,12 @@ def read_row(data: Json) -> EventRow:
         if name in _ANYWHERE:
             read({name: data[name]}, _ANYWHERE[name])
     return read(data, kind)
+
+
+def read_memory_row(data: Json) -> MemoryRow | CoverageRow:
+    """The row that a line of `memory.jsonl` holds. Raises `SchemaError`."""
+    is_coverage = data.get("event") == "coverage"
+    return read(data, CoverageRow) if is_coverage else read(data, MemoryRow)
 
 
 def row_type(data: Json) -> type[EventRow]:

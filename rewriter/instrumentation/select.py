@@ -116,8 +116,8 @@ def check_calls(text: str) -> str:
     return text
 
 
-def check_bytes(text: str) -> str:
-    """The text of `--max-bytes` without spaces; anything but a size is an error."""
+def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
+    """The text of an option without spaces; anything but a size is an error."""
     text = "".join(text.split())
     try:
         if text:
@@ -125,7 +125,7 @@ def check_bytes(text: str) -> str:
     except ValueError as error:
         raise RewriterError(
             "bad-size",
-            f"--max-bytes {text!r}: {error}",
+            f"{option} {text!r}: {error}",
             hint="Write bytes, or a size such as 500M, 10G or 2GiB.",
         ) from error
     return text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.core import python_syntax
 from rewriter.core.python_pieces import Module
-from rewriter.locate.types import InputSpec
+from rewriter.locate.types import EntryPoint, InputSpec, Launch
 from rewriter.runtime.host.harness import HARNESSES
 
 _UNKNOWN = "?"
@@ -22,6 +22,8 @@ _CAST = re.compile(r"static_cast<[\w:]+>")
 _FLOOR = re.compile(r"\bc10::div_floor_integer\b")
 # What Inductor calls sizes, as the table in torch/utils/_sympy/symbol.py has it.
 SYMBOL = re.compile(r"(?:s|u|zu?f?)\d+$")
+_ATTENTION = re.compile(r"_scaled_dot_product_\w+_backward")
+_SEEDS = ("int64", "uint64")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 
 
@@ -179,6 +181,27 @@ def _one(
         stride=spec.stride if asserted.stride is None else asserted.stride,
         alignment=asserted.alignment,
     )
+
+
+def without_seeds(entry: EntryPoint, launches: Sequence[Launch]) -> EntryPoint:
+    """An entry that expects no device of the state of random numbers that attention kept.
+
+    Outside of CUDA graphs eager leaves the seed and the offset on the CPU, wherever Inductor takes
+    them to be (`aten/src/ATen/native/transformers/cuda/attention.cu`).
+    """
+    seeds = {
+        argument.name
+        for launch in launches
+        if _ATTENTION.search(launch.kernel)
+        for argument in launch.args
+    }
+    specs = tuple(
+        replace(one, device="")
+        if one.name in seeds and one.size == () and one.dtype in _SEEDS
+        else one
+        for one in entry.input_specs
+    )
+    return entry if specs == entry.input_specs else replace(entry, input_specs=specs)
 
 
 def row(known: InputSpec) -> str:

@@ -123,7 +123,11 @@ class Evaluator:
     def _compute(self, node: FxNode) -> Any:
         if node.item is not None:
             items = self._values[node.reads[0]]
-            return items[node.item] if isinstance(items, (tuple, list)) else items
+            if not isinstance(items, (tuple, list)):
+                return items
+            if node.item >= len(items):  # such as the state of a random generator
+                raise UncheckedError(f"{node.name} is no result of what is evaluated on the CPU")
+            return items[node.item]
         if node.operator == "alias" and not node.call:
             return self._values[node.reads[0]]
         if node.operator == ATTRIBUTE:

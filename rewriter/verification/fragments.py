@@ -26,7 +26,17 @@ from rewriter.verification.judge import compare
 from rewriter.verification.types import Checked, Comparison
 
 _ITEM = re.compile(r"getitem(?:_(\d+))?$")
-_TUPLES = {"var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax"}
+_TUPLES = {
+    "var_mean", "sort", "topk", "max", "min", "prepare_softmax_online", "aminmax",
+    "_low_memory_max_pool_with_offsets", "max_pool2d_with_indices",
+}  # fmt: skip
+# What adds to some elements of its first argument, and keeps the others.
+_UPDATES = ("index_put", "scatter", "scatter_add", "scatter_reduce", "index_add")
+_BEFORE = "__before"
+_FIRST = re.compile(r"([\w.]+\()\w+(?=[,)])")
+_WORD = re.compile(r"\w+")
+_NUMBER = "_local_scalar_dense"
+_UNBACKED = re.compile(r"u\d+")
 _PARTS = {"unbind", "split", "split_with_sizes", "chunk"}
 _MOST = 24  # ways of matching that are tried
 _Pairs = tuple[tuple[str, Argument], ...]
@@ -42,9 +52,12 @@ def check_fragment(
     dump: RunDump,
     given: Mapping[str, TensorRow],
     written: Mapping[str, TensorRow],
+    numbers: Mapping[str, int] | None = None,
 ) -> list[Checked]:
-    """Judge the results of a launch. Raises `UncheckedError` where the fragment is too little."""
-    fragment = _Fragment(_with_items(graph), launch, dump, given, written)
+    """Judge the results of a launch, of whose arguments `numbers` are known by their expressions.
+    Raises `UncheckedError` where the fragment is too little."""
+    graph = _with_items(_updated_in_place(graph))
+    fragment = _Fragment(graph, launch, dump, given, written, numbers or {})
     best: list[Checked] | None = None
     problem = UncheckedError("its arguments do not fit what the fragment reads")
     for pairs in itertools.islice(fragment.matchings(), _MOST):
@@ -71,6 +84,7 @@ class _Fragment:
         dump: RunDump,
         given: Mapping[str, TensorRow],
         written: Mapping[str, TensorRow],
+        numbers: Mapping[str, int],
     ) -> None:
         self._graph, self._dump, self._given, self._written = graph, dump, given, written
         # What the kernel computes itself, and reads again, is among its results.
@@ -78,6 +92,10 @@ class _Fragment:
         self._read = [x for x in graph.types if x not in graph.outputs and x not in copies]
         reads = dict.fromkeys(x for node in graph.nodes.values() for x in node.reads)
         self._open = set(reads) - set(graph.nodes) - set(graph.types)
+        # What the program read out of a tensor: `u1 = buf6.item()`.
+        items = sorted(x for x in self._open if x.startswith(_NUMBER))
+        made = [n for x, n in numbers.items() if _UNBACKED.fullmatch(x)]
+        self._numbers = dict(zip(items, made, strict=True)) if len(items) == len(made) else {}
         # Before torch 2.9 there are no placeholders, no types, and nothing says what it returns.
         self._is_bare = not graph.types and not graph.outputs
         if self._is_bare:
@@ -116,7 +134,7 @@ class _Fragment:
 
     def results(self, pairs: _Pairs) -> list[Checked]:
         """What the launch wrote beside what the fragment computes of these arguments."""
-        sizes = self._sizes(pairs)
+        sizes = self._sizes(pairs) | self._numbers
         known: dict[str, Bounded] = {}
         for name, argument in pairs:
             row = self._given[argument.name]
@@ -141,7 +159,7 @@ class _Fragment:
         """What a name may be that the fragment reads and does not define: views are left out of it,
         as those of the parts of a tensor. Nothing, if that is no question."""
         given = {*known, *self._graph.nodes, *self._graph.types}
-        missing = [x for x in self._open if x not in given]
+        missing = [x for x in self._open if x not in given and x not in self._numbers]
         read = {x for node in self._graph.nodes.values() for x in node.reads}
         parts = [x.name for x in self._graph.nodes.values()
                  if x.operator in _PARTS and x.name not in read]  # fmt: skip
@@ -250,7 +268,7 @@ class _Fragment:
         nodes = [x for x in self._graph.nodes.values() if not x.call.startswith("higher_order.")]
         missing = [
             x for x in dict.fromkeys(y for node in nodes for y in node.reads)
-            if x not in known and x not in self._graph.nodes
+            if x not in known and x not in self._graph.nodes and x not in self._numbers
         ]  # fmt: skip
         for node in self._graph.nodes.values():
             if node.operator != "convolution" or set(node.reads[:2]) <= set(known):
@@ -275,6 +293,26 @@ def _with_bias(x: Bounded, node: FxNode, known: Mapping[str, Bounded]) -> Bounde
     added = run(torch.ops.aten.add.Tensor, (x, shaped), {}, x.dtype)
     assert isinstance(added, Bounded)
     return added
+
+
+def _updated_in_place(graph: FxGraph) -> FxGraph:
+    """The graph of a kernel that updates elements of a buffer which an earlier kernel has filled.
+
+    The placeholder has the name of the node then, and is what the node adds to: the value that its
+    first argument had before, under whatever name.
+    """
+    nodes, types = dict(graph.nodes), dict(graph.types)
+    for node in graph.nodes.values():
+        is_update = node.operator.rstrip("_") in _UPDATES and node.name in types and node.reads
+        match = _FIRST.match(node.call) if is_update else None
+        if match is None:
+            continue
+        name, rest = node.name + _BEFORE, node.call[match.end() :]
+        read = set(_WORD.findall(rest))
+        reads = (name, *(x for x in node.reads if x in read))
+        nodes[node.name] = replace(node, call=f"{match[1]}{name}{rest}", reads=reads)
+        types = {name if x == node.name else x: kind for x, kind in types.items()}
+    return replace(graph, nodes=nodes, types=types, inputs=dict.fromkeys(types, ""))
 
 
 def _with_items(graph: FxGraph) -> FxGraph:

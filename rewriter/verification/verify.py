@@ -17,7 +17,7 @@ from rewriter.artifact.naming.graph import FxGraph, inlined, parse, subgraphs
 from rewriter.core.errors import RewriterError
 from rewriter.dump import graphs as dumped_graphs
 from rewriter.dump.reading import RunDump, RunStep, open_dump
-from rewriter.dump.rows import ScalarRow, TensorRow
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
 from rewriter.locate.types import Launch
 from rewriter.verification import calls, received
@@ -32,6 +32,7 @@ from rewriter.verification.types import Checked, LaunchCheck, Outcome, Route, Ve
 from rewriter.verification.whole_graph import GraphOutcome, WholeGraph
 
 _CALLED = frozenset({"extern_out", "extern_alloc", "fallback", "custom_op"})
+_INTEGER = re.compile(r"-?\d{1,18}")
 _SYMBOL = re.compile(r"Sym\(([A-Za-z]\w*)\)")
 _NO_GRAPH = (
     "a C++ kernel does not say what it computes, and no graph of the wrapper is known, neither "
@@ -190,7 +191,8 @@ class _Call:
                 problem = str(error)
         if isinstance(by_call, list) and any(not x.comparison.agrees for x in by_call):
             return replace(base, outcome="differs", route="operator", results=tuple(by_call))
-        found = [self._by_graph(base, outcome), self._by_fragment(base, launch, given, written)]
+        by_fragment = self._by_fragment(base, launch, given, written, _numbers(rows))
+        found = [self._by_graph(base, outcome), by_fragment]
         judged = [one for one in found if one is not None and one.outcome != "unchecked"]
         # Which argument is what is not written anywhere: one that says that all agree, is right.
         for one in sorted(
@@ -232,12 +234,13 @@ class _Call:
         launch: Launch,
         given: Mapping[str, TensorRow],
         written: Mapping[str, TensorRow],
+        numbers: Mapping[str, int],
     ) -> LaunchCheck | None:
         fragment = self._fragments.get(launch.kernel)
         if fragment is None:
             return None
         try:
-            results = check_fragment(fragment, launch, self._run, given, written)
+            results = check_fragment(fragment, launch, self._run, given, written, numbers)
         except UncheckedError as error:
             return replace(base, reason=str(error))
         return self._by(base, "fragment", results)
@@ -293,6 +296,12 @@ class _Call:
         except UncheckedError as error:
             return error
         return found or UncheckedError("what it wrote was not saved")
+
+
+def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:
+    """The integers that a launch was handed, by their expressions."""
+    values = ((x.arg, x.value) for x in rows if isinstance(x, ScalarRow) and x.type == "int")
+    return {x: int(n) for x, n in values if isinstance(n, str) and _INTEGER.fullmatch(n)}
 
 
 def _as_recorded(launch: Launch, run: RunDump) -> Launch:

@@ -411,15 +411,27 @@ def test_a_hundred_faults_on_a_gpu_parse() -> None:
     assert len(controls(sources, 10, 0)) == 10
 
 
+def test_kernels_that_were_compiled_before_are_not_changed() -> None:
+    """A C++ wrapper for a GPU quotes the source of its Triton kernels, and loads what was made."""
+    (source,) = _recorded(CUDA, "cpp_wrapper", "mlp")
+    assert "async_compile.triton(" in source.text
+    assert source.kernels == {}
+    (source,) = _recorded(CUDA, "python", "mlp")
+    assert {one.language for one in source.kernels.values()} == {"triton"}
+
+
 @pytest.mark.exhaustive
 def test_faults_of_one_model_are_named(tmp_path: Path) -> None:
-    """Planted, run, judged and scored: three faults, and one change that is none."""
+    """Planted, run, judged and scored: three faults, of which one may change nothing, and one
+    change that is none."""
     command = ["--work", str(tmp_path), "--forms", "python", "--models", "mlp", "--check"]
     result = tmp_path / "result.json"
     assert main([*command, "--count", "3", "--controls", "1", "--json", str(result)]) == 0
     rows = json.loads(result.read_text())["rows"]
     counts = Counter(row["outcome"] for row in rows)
-    assert counts == {"first": 3, "clean": 2}
+    assert counts["clean"] == 2
+    assert counts["first"] >= 2
+    assert counts["first"] + counts["changes nothing"] == 3
     # Nothing is asked twice.
     kept = (tmp_path / "results.jsonl").read_bytes()
     assert main([*command, "--count", "3", "--controls", "1"]) == 0

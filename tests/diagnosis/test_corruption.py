@@ -89,3 +89,20 @@ def test_what_else_may_have_written_it_is_no_finding(
     line: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     assert examine_corruption(_dump(tmp_path, 1.5, line, **more)).findings == ()
+
+
+def test_what_a_launch_is_only_given_to_read_and_changes_names_it(tmp_path: Path) -> None:
+    dump = _dump(tmp_path, received=1.0)
+    events = dump.runs[0].path / "events.jsonl"
+    rows = [json.loads(line) for line in events.read_text().splitlines()]
+    changed = next(
+        x for x in rows if (x.get("launch"), x["phase"], x["arg"]) == (2, "after", "buf1")
+    )
+    changed["fingerprint"] = "another"
+    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = examine_corruption(open_dump(dump.path)).findings
+    assert (found.kind, found.launch, found.certainty) == ("corrupted", 2, "shown")
+    assert "changes buf1, which it is only given to read" in found.headline
+    assert [line.partition(":")[0] for line in found.text] == [
+        "buf1 as #2 received it", "buf1 as #2 left it"
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from rewriter.diagnosis.unlaunched import examine_kernels
 from rewriter.dump.names import SourceLine
 
 PYTHON, CPP = "cpu-torch2.13/transformer", "cpu-torch2.13/transformer cpp_wrapper"
+CUSTOM = "cpu-torch2.13/customop"
 
 
 def _findings(tmp_path: Path, name: str, change: Callable[[str], str]) -> tuple[Finding, ...]:
@@ -130,6 +131,13 @@ def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
     assert [one.kind for one in found] in (["unwritten"], [])  # a launch may update it
 
 
+def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
+    change = _instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
+    (stale,) = _findings(tmp_path, CUSTOM, change)
+    assert (stale.kind, stale.launch, stale.returned) == ("stale", 2, True)
+    assert "the call returns buf0" in stale.text
+
+
 @pytest.mark.properties
 @pytest.mark.parametrize("fixture", [*FIXTURES, *CPP_FIXTURES], ids=str)
 def test_what_inductor_wrote_has_no_findings(fixture: Fixture) -> None:
@@ -166,9 +174,19 @@ def test_each_launch_that_is_taken_out_is_missed(fixture: Fixture, tmp_path: Pat
         ("tmp_acc0_vec.store(in_out_ptr0 + x0);\nauto tmp = in_out_ptr0[0];", False),
         ("auto in_ptr7 = in_out_ptr0;\nauto tmp0 = in_ptr7[x0];", True),
         ("auto out_ptr7 = in_out_ptr0;\nout_ptr7[x0] = tmp3;\nauto x = in_out_ptr0[0];", False),
+        ("atomic_add(&in_out_ptr0[x0], tmp3);", True),
         ("", False),
     ],
 )
 def test_whether_a_kernel_reads_first_is_read_in_its_text(body: str, expected: bool) -> None:
     text = f'extern "C"  void  kernel(float* in_out_ptr0,\n const float* in_ptr1)\n{{\n{body}\n}}\n'
     assert reads_first(text, 0) is expected
+
+
+def test_an_atomic_addition_of_triton_reads_first() -> None:
+    text = (
+        "@pointwise(triton_meta={'signature': {'in_ptr0': '*fp32', 'out_ptr0': '*fp32'}})\n"
+        "@triton.jit\ndef k(in_ptr0, out_ptr0, XBLOCK : tl.constexpr):\n    x = 1\n"
+    )
+    assert reads_first(f"{text}    tl.atomic_add(out_ptr0 + (x), tmp2, xmask)\n", 1)
+    assert not reads_first(f"{text}    tl.store(out_ptr0 + (x), tmp2, xmask)\n", 1)

@@ -8,7 +8,7 @@ import pytest
 import dumps
 from rewriter.core.errors import RewriterError
 from rewriter.dump.reading import open_dump
-from rewriter.dump.rows import TensorRow, read_row
+from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow, read_row
 
 
 def two_launches(dump: Path, **where: int) -> Path:
@@ -134,3 +134,27 @@ def test_the_magnitude_is_a_number_or_unknown(low: object, high: object, magnitu
     row = read_row({**dumps.value("x"), "phase": "after", "min": low, "max": high})
     assert isinstance(row, TensorRow)
     assert row.magnitude == magnitude
+
+
+MEMORY = [
+    {"event": "memory", "probe": "bounds", "what": "store out of bounds", "launch": 1, "since": 0,
+     "buffer": "buf1", "allocated": 3, "side": "behind", "dtype": "float32", "value": "2.5"},
+    {"event": "coverage", "probe": "poison", "done": 2, "skipped": 1, "why": {"pinned": 1}},
+]  # fmt: skip
+
+
+def test_rows_of_memory(tmp_path: Path) -> None:
+    dump = two_launches(tmp_path)
+    assert open_dump(dump).runs[0].memory == ()
+    path = dump / "rank0/run0/memory.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in MEMORY) + '{"event": "mem')
+    store, coverage = open_dump(dump).runs[0].memory
+    assert isinstance(store, MemoryRow)
+    assert (store.launch, store.since, store.side, store.distance, store.count) == (
+        1, 0, "behind", 0, 1
+    )  # fmt: skip
+    assert isinstance(coverage, CoverageRow)
+    assert (coverage.done, coverage.why) == (2, {"pinned": 1})
+    path.write_text(json.dumps({**MEMORY[0], "side": "beside"}) + "\n")
+    with pytest.raises(RewriterError, match=r"memory.jsonl: line 1"):
+        open_dump(dump).runs[0].memory  # noqa: B018

@@ -123,8 +123,8 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     clean = _diagnose(capfd, "-d", "clean", "--", sys.executable, "model.py", code=0)
     assert [one["what"] for one in clean["runs"]] == [
-        "names,print,inputs",
-        "names,print,save,inputs",
+        "inputs,names,print",
+        "inputs,names,print,save",
     ]
     path = next(x for x in (tmp_path / "cache").glob("??/c*.py") if "addmm" in x.read_text())
     old, new, launch = FAULTS["a constant by 1e-4"]

@@ -17,6 +17,7 @@ import rewriter
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture, get
 from capture import Compiled, Exported
 from harness import Apart, Ran, call, rebuild_aoti, run_aoti
+from rewriter.artifact.opening import open_artifact
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import to_json
 from rewriter.locate.inputs import dimension, row
@@ -127,6 +128,16 @@ def test_what_a_wrapper_tells_of_its_inputs(name: str) -> None:
     assert list(map(row, entry.input_specs))[: len(TELLS[name])] == TELLS[name]
 
 
+SEEDS = ("getitem_4", "getitem_5", "getitem_12", "getitem_13")
+
+
+@pytest.mark.parametrize("kind", ["python", "cpp_wrapper"])
+def test_the_seeds_of_attention_may_be_on_any_device(kind: str) -> None:
+    folder = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11/gpt_train"
+    (entry,) = open_artifact(folder / kind / "output_code.py").only.located.entries
+    assert [x.name for x in entry.input_specs if not x.device] == list(SEEDS)
+
+
 @pytest.mark.parametrize("fixture", one_in(3, FIXTURES + CPP_FIXTURES))
 def test_every_real_wrapper_tells_and_hands_over(fixture: Fixture, tmp_path: Path) -> None:
     plain = rewriter.open(fixture.path)
@@ -136,7 +147,11 @@ def test_every_real_wrapper_tells_and_hands_over(fixture: Fixture, tmp_path: Pat
         assert [known.name for known in entry.input_specs] == list(entry.inputs)
         if fixture.kind in ("python", "cpp_wrapper"):
             assert all(known.kind for known in entry.input_specs)
-            assert all(k.dtype and k.device for k in entry.input_specs if k.kind == "tensor")
+            tensors = [k for k in entry.input_specs if k.kind == "tensor"]
+            assert all(k.dtype for k in tensors)
+            # But for the seeds of attention, which are on the CPU, too.
+            without = {k.name for k in tensors if not k.device}
+            assert without == (set(SEEDS) if "getitem_13" in entry.inputs else set())
         calls.append(f"_rw.inputs({', '.join(entry.inputs)})")
         # What the wrapper asserts of an input comes behind.
         assert b"assert_size_stride" not in fixture.data[entry.start : entry.inputs_at]

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from rewriter.dump.rows import read_row, to_json
+from rewriter.dump.rows import read_memory_row, read_row, to_json
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas" / "dump"
 
@@ -37,6 +37,13 @@ def check(dump: Path, *, lines: int = 200) -> None:
         for number, line in enumerate(path.read_bytes().splitlines(keepends=True)):
             if line.endswith(b"\n"):
                 check_row(json.loads(line), in_full=number < lines)
+
+    for path in dump.glob("rank*/run*/memory.jsonl"):
+        for line in path.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                row = json.loads(line)
+                assert to_json(read_memory_row(row)) | {"event": row["event"]} == row
+                validator("memory.json").validate(row)
 
 
 def check_row(row: dict[str, Any], *, in_full: bool = True) -> None:

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rewriter.artifact.naming.fragment import fragments, parse_fragment  # noqa: E402
-from rewriter.artifact.naming.graph import FxGraph  # noqa: E402
+from rewriter.artifact.naming.graph import FxGraph, FxNode  # noqa: E402
 from rewriter.artifact.opening import open_artifact  # noqa: E402
 from rewriter.dump.documents import RunFacts  # noqa: E402
 from rewriter.dump.reading import RunDump  # noqa: E402
@@ -153,3 +153,72 @@ def test_a_fragment_is_read_as_a_graph() -> None:
     )
     assert graph.nodes["sort"].reads == ("arg0_1",)
     assert _with_items(graph).nodes["getitem"].item == 0
+
+
+def _launched(
+    model: str,
+    kernel: str,
+    given: dict[str, torch.Tensor],
+    written: dict[str, torch.Tensor],
+    folder: Path,
+    **numbers: int,
+) -> list[bool]:
+    """Whether the results of a launch agree with its fragment, by the names of its arguments."""
+    graph, launch = next(x for x in _launches(model) if x[1].kernel.endswith(kernel))
+    run = RunDump(folder, 0, 0, RunFacts())
+    by_name = {x.name: x for x in launch.args}
+    before = {x: _row(run, by_name[x], tensor, "before") for x, tensor in given.items()}
+    after = {x: _row(run, by_name[x], tensor, "after") for x, tensor in written.items()}
+    found = check_fragment(graph, launch, run, before, after, numbers)
+    return [one.comparison.agrees for one in found]
+
+
+def test_elements_that_are_added_are_added_to_what_was_there(tmp_path: Path) -> None:
+    """Of a kernel of atomic additions, the placeholder and the node have one name."""
+    index = torch.randint(0, 16, (4, 8))
+    added, zeros, base = torch.randn(4, 8), torch.zeros(16, 8), torch.randn(16, 8)
+    given = {"arg1_1": index, "arg2_1": added, "buf0": zeros, "buf4": base}
+    put = base.index_put((index[:, 0],), added, accumulate=True)
+    right = {"buf0": zeros.scatter_add(0, index, added), "buf4": put}
+    names = ("scatter", "index_put_scatter_add_select_zeros_2")
+    assert _launched(*names, given, right, tmp_path) == [True, True]
+    with pytest.raises(UncheckedError, match="is not"):
+        _launched(*names, given, {**right, "buf4": put + 1}, tmp_path)
+
+
+def test_pooling_has_two_results_of_which_one_is_read(tmp_path: Path) -> None:
+    x = torch.rand(2, 8, 8, 8).to(memory_format=torch.channels_last)
+    mean = torch.nn.functional.max_pool2d(x, 2).mean((2, 3))
+    names = ("conv", "max_pool2d_with_indices_mean_relu_5")
+    assert _launched(*names, {"buf6": x}, {"buf8": mean}, tmp_path) == [True]
+    assert _launched(*names, {"buf6": x}, {"buf8": mean * 1.01}, tmp_path) == [False]
+
+
+def test_a_number_out_of_a_tensor_is_an_argument(tmp_path: Path) -> None:
+    names = ("unbacked", "full_mul_2")
+    wrote = {"buf11": torch.full((4,), 7.0)}
+    with pytest.raises(UncheckedError):  # which of the two it is, is not known
+        _launched(*names, {}, wrote, tmp_path, u1=7, u0=3)
+    assert _launched(*names, {}, wrote, tmp_path, u1=7) == [True]
+    assert _launched(*names, {}, wrote, tmp_path, u1=6) == [False]
+
+
+def test_an_item_that_the_fragment_names_is_that_of_its_tuple() -> None:
+    graph = parse_fragment(
+        """#   %sort : [num_users=1] = call_function[target=torch.ops.aten.sort.default](args = (%x, 0), kwargs = {})
+#   %getitem_1 : Tensor "i64[8][1]cuda:0"[num_users=1] = call_function[target=operator.getitem](args = (%sort, 1), kwargs = {})
+#   return %getitem,%getitem_1"""  # noqa: E501
+    )
+    nodes = _with_items(graph).nodes
+    assert [(nodes[x].item, nodes[x].reads) for x in ("getitem", "getitem_1")] == [
+        (0, ("sort",)),
+        (1, ("sort",)),
+    ]
+
+
+def test_an_item_that_the_cpu_does_not_compute_is_not_known() -> None:
+    """Such as the seed of attention on a GPU."""
+    pair = FxNode("pair", "aminmax", ("x",), call="aten.aminmax.default(x)")
+    graph = FxGraph({}, {"pair": pair, "seed": FxNode("seed", "getitem", ("pair",), None, 2)}, ())
+    with pytest.raises(UncheckedError, match="seed is no result"):
+        Evaluator(graph, {"x": exact(torch.ones(3))}).value("seed")

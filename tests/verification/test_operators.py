@@ -165,3 +165,30 @@ def test_products_in_tf32_agree_where_that_is_allowed(name: str) -> None:
     assert comparison.agrees
     assert "TF32" in comparison.why
     assert not compare(got * 1.05, allowing).agrees
+
+
+@pytest.mark.parametrize(
+    ("name", "rest", "keywords", "judged"),
+    [
+        ("sort.default", (0,), {}, False),
+        ("sort.stable", (), {"stable": True, "dim": 0}, True),
+        ("topk.default", (2, 0), {}, False),
+    ],
+)
+def test_where_equal_elements_were_is_judged_in_a_stable_order_alone(
+    name: str, rest: tuple[Any, ...], keywords: dict[str, Any], judged: bool
+) -> None:
+    x = torch.tensor([[3.0, 2.0], [3.0, 1.0], [4.0, 0.0]])
+    if "topk" in name:
+        x = -x
+    operator = operator_named(["aten", *name.split(".")])
+    values, index = run(operator, (exact(x), *rest), keywords, None)
+    wrote, at = operator(x, *rest, **keywords)
+    assert compare(wrote, values).agrees
+    assert not compare(wrote + 1, values).agrees
+    ties = at.clone()
+    ties[0, 0] = 1 - ties[0, 0]  # of two equal elements the other one
+    assert compare(ties, index).agrees is not judged
+    other = at.clone()
+    other[0, 1] = 1
+    assert not compare(other, index).agrees

@@ -23,6 +23,7 @@ _CONTROL = "higher_order."  # conditions and loops, which no kernel computes
 _OVERLOADS = frozenset({"Scalar", "Tensor", "correction", "low", "stable", "two", "value"})
 # What is called for an operator of the graph.
 _INSTEAD = {"scatter_reduce": "scatter_add", "randint": "inductor_seeds"}
+_REDUCTIONS = frozenset({"prod", "mean", "amax", "amin"})  # of scatter_reduce, but a sum
 _LOOKED_AT = 100  # nodes of an operator, for one call of it
 # What a buffer holds: its name, and the launch that wrote it last, -1 before any did.
 _Value = tuple[str, int]
@@ -109,6 +110,8 @@ def called(launch: Launch) -> frozenset[str]:
     if overload in _OVERLOADS:
         names.add(base)
     names |= {other for name, other in _INSTEAD.items() if f"{operator}_".startswith(f"{name}_")}
+    if _REDUCTIONS.intersection(one.expr.strip("'\"") for one in launch.args):
+        names.discard("scatter_add")
     return frozenset(names)
 
 

@@ -16,6 +16,7 @@ from rewriter.artifact.naming.graph import MOST_BYTES, FxGraph, FxNode
 _HEAD = "# Graph fragment:"
 _LINE = re.compile(r"^#   %(\w+) : (?:Tensor (?:\"([^\"]*)\")? ?)?(?:\[num_users=\d+\])? = (.*)$")
 _CALL = re.compile(r"call_function\[target=([\w.]+)\]\(args = \((.*)\), kwargs = \{(.*)\}\)$")
+_ITEM = re.compile(r"operator\.getitem\((\w+), (\d+)\)$")
 _RETURN = re.compile(r"^#   return (.*)$")
 _DEVICE = re.compile(r"(?<![\w.'])(cuda|cpu|xpu|mps|mtia|hpu|meta)(?::(\d+))?(?![\w.'(:])")
 _KEYWORD = re.compile(r"(?:(?<=^)|(?<=, ))(\w+): ")
@@ -68,6 +69,9 @@ def parse_fragment(text: str) -> FxGraph:
     for name, kind, call in calls:
         operator = call.partition("(")[0].split(".")[3:4]
         text = _VALUE.sub(r"\1", call.removeprefix("torch.ops."))
+        if match := _ITEM.match(text):
+            nodes[name] = FxNode(name, "getitem", (match[1],), None, int(match[2]), "", kind)
+            continue
         reads = tuple(dict.fromkeys(_VALUE.findall(call)))
         nodes[name] = FxNode(name, "".join(operator), reads, call=text, type=kind)
     return FxGraph(dict.fromkeys(types, ""), nodes, outputs, types)

@@ -23,7 +23,7 @@ from rewriter.locate.cpp.launch_finder import CppLaunch, CppLaunchFinder
 from rewriter.locate.cpp.outline import Body, CppOutline, without_templates
 from rewriter.locate.cpp.roles import RESOLVERS, Context, KernelTable, Operators
 from rewriter.locate.flow import Content, Flow
-from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness
+from rewriter.locate.inputs import NO_HARNESS, Harness, read_harness, without_seeds
 from rewriter.locate.python import outline as python
 from rewriter.locate.types import (
     Argument,
@@ -85,7 +85,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     return Located(
         launches=tuple(launches),
         unrecognised=tuple(sorted(unrecognised, key=lambda call: call.line)),
-        entries=tuple(entries),
+        entries=tuple(without_seeds(one, launches) for one in entries),
         header=outline.header,
         loader_globals=tuple(constants),
         stream_actions=tuple(stream_actions),

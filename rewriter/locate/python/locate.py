@@ -18,6 +18,7 @@ from rewriter.core.types import Role, Type
 from rewriter.locate import memory, provenance
 from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.flow import Flow
+from rewriter.locate.inputs import without_seeds
 from rewriter.locate.python import grammar as grammars
 from rewriter.locate.python import outline as outlines
 from rewriter.locate.python.call import CallReader, PythonValue, UnreadableCallError
@@ -76,7 +77,7 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
     return Located(
         launches,
         tuple(sorted(unrecognised, key=lambda call: call.line)),
-        tuple(_entries(outline, source, walked)),
+        tuple(without_seeds(one, launches) for one in _entries(outline, source, walked)),
         outline.header,
         outline.loader_globals,
         tuple(action for one in walked for action in one.stream_actions),

@@ -9,7 +9,9 @@ import torch
 from rewriter.verification.bounded import Bounded
 from rewriter.verification.operators.operands import Given, each_result, names, value_of
 
-EXTREMES = names("amax amin max min aminmax sort topk max_pool2d_with_indices median")
+EXTREMES = names(
+    "amax amin max min aminmax max_pool2d_with_indices _low_memory_max_pool_with_offsets median"
+)
 
 
 def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
@@ -26,6 +28,26 @@ def extreme(call: Any, given: Given, kind: torch.dtype) -> Any:
         return Bounded(value, unsure, value.dtype, last.terms, last.steps, last.through)
 
     return each_result(call(value_of), None, made)
+
+
+def ordered(name: str, call: Any, args: Any, kwargs: Any, x: Bounded) -> tuple[Bounded, ...]:
+    """The elements in their order, and where they were: uncertain among equal ones, unless the
+    order is said to be stable, and where rounding decides."""
+    values, index = call(value_of)
+    dim = args[1] if name == "sort" and len(args) > 1 else kwargs.get("dim", -1)
+    dim = args[2] if name == "topk" and len(args) > 2 else dim
+    error = None if x.error is None else torch.full((), float(x.bound().max()) if x.value.numel()
+                                                    else 0.0, dtype=torch.float64)  # fmt: skip
+    found = Bounded(values, error, x.dtype, x.terms, x.steps, x.through)
+    if not x.value.dim() or (kwargs.get("stable") and error is None):
+        return found, Bounded(index, None, index.dtype, x.terms, x.steps, x.through)
+    near = 0 if error is None else 2 * float(error)
+    every = x.value.movedim(dim, -1).sort(-1).values.contiguous()
+    these = values.movedim(dim, -1).contiguous()
+    equal = torch.searchsorted(every, these + near, right=True)
+    equal -= torch.searchsorted(every, these - near)
+    unsure = torch.where(equal.movedim(-1, dim) > 1, torch.inf, 0.0).to(torch.float64)
+    return found, Bounded(index, unsure, index.dtype, x.terms, x.steps, x.through)
 
 
 def arg_extreme(name: str, call: Any, args: Any, x: Bounded) -> Bounded:

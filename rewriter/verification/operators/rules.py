@@ -10,7 +10,7 @@ import torch
 
 from rewriter.verification.bounded import Bounded, UncheckedError, flat, wide_type
 from rewriter.verification.operators import attention
-from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extreme
+from rewriter.verification.operators.extremes import EXTREMES, arg_extreme, extreme, ordered
 from rewriter.verification.operators.moves import MOVES, constant, moved
 from rewriter.verification.operators.operands import Given, caller, result_type
 from rewriter.verification.operators.pointwise import converted, pointwise
@@ -52,6 +52,8 @@ def apply(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: A
         return variance(name, call, args, kwargs, given[0], kind)
     if name in ("argmax", "argmin"):
         return arg_extreme(name, call, args, given[0])
+    if name in ("sort", "topk"):
+        return ordered(name, call, args, kwargs, given[0])
     if name in EXTREMES or name in ("any", "all"):
         return extreme(call, given, kind)
     if name in ("convert_element_type", "to", "_to_copy") or torch.Tag.pointwise in operator.tags:

@@ -158,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     faults += harmless
     faults = [x for x in faults if arguments.only in x.name]
     # A process that was forked cannot use a GPU that the one before it used.
-    cold = arguments.device == "cuda"
+    cold = arguments.device == "cuda" and not arguments.warm
     idle = cold or arguments.report
     python, server = (sys.executable, None) if idle else warm_python()
     try:
@@ -231,6 +231,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", metavar="MODEL")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="cases that have it in their name"
+    )
+    parser.add_argument(
+        "--warm", action="store_true", help="fork from a process with torch on a GPU, too"
     )
     parser.add_argument("--again", action="store_true", help="ask about what was missed once more")
     parser.add_argument("--list", action="store_true", help="only list the corpus")

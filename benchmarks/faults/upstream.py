@@ -42,8 +42,9 @@ class Model(nn.Module):
 
 
 torch.manual_seed(0)
-with torch.no_grad(), torch.device("{device}"):
-    print(torch.compile(Model().eval())(torch.randn(64, 48)).sum())
+model, x = Model().eval().to("{device}"), torch.randn(64, 48).to("{device}")
+with torch.no_grad():
+    print(torch.compile(model)(x).sum())
 """
 
 # Where the methods are that write operations, by device.
@@ -62,7 +63,7 @@ CASES = {
     ),
     "a factor of 1.001": (
         "sigmoid",
-        "lambda x: original(x) + ' * decltype(' + x + ')(1.001f)'",
+        'lambda x: f"{original(x)} * decltype({x})(1.001f)"',
         "torch.sigmoid(h * 0.75)",
     ),
     "a factor of 1.0001": (

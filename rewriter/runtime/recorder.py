@@ -89,11 +89,12 @@ class Recorder:
             self._inputs,
             self._calls,
             self._findings,
+            self._exchange,
             written=written_names(launches),
             rechecks=bool(options.get("recheck")),
         )
-        self.before = self._fast.at("before", self._before)
-        self.after = self._fast.at("after", self._after)
+        self.before: Callable[..., None] = self._fast.at("before", self._before)
+        self.after: Callable[..., None] = self._fast.at("after", self._after)
         self.inputs = self._take_inputs
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
@@ -106,6 +107,13 @@ class Recorder:
         # Such a process is one of many, and not the one that is probed.
         self._is_silent = self._is_silent or is_data_worker()
         self._guarded("begin", self._begin, values)
+
+    def _exchange(self, phase: str, act: Callable[..., None]) -> None:
+        """Launches of a phase go another way from now on."""
+        if phase == "before":
+            self.before = act
+        else:
+            self.after = act
 
     def _take_inputs(self, *values: Any) -> None:
         """The inputs of the call."""

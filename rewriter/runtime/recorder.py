@@ -65,7 +65,8 @@ class Recorder:
         self._probes = ProbeSet(options)
         self.probes = self._probes.names
         self._shows_values = options["values"] or self.is_upstream
-        root = os.environ.get("REWRITER_DUMP", "")
+        # Who puts probes into a program that runs says where to; it may do so several times.
+        root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
         self._root = Path(root or DEFAULT).absolute()
         self._dump = DumpWriter(self._root, self.rank, options, launches)
@@ -134,6 +135,16 @@ class Recorder:
             self._pass(launch, "after", values)
             return
         self._guarded(f"#{launch}", self._at, launch, "after", values)
+
+    def end(self) -> None:
+        """The call that runs in this thread is over; without this, its next call says so."""
+        self._guarded("end", self._end_here)
+
+    def close(self) -> None:
+        """The probes were taken out while the program runs, and no call is in the wrapper."""
+        self._finish()
+        self._is_silent = True
+        atexit.unregister(self._finish)
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
@@ -220,6 +231,14 @@ class Recorder:
             event = self._given(call, values)
             if event.unexpected:
                 call.note(event, {"unexpected": event.unexpected[""]})
+
+    def _end_here(self) -> None:
+        thread = get_ident()
+        self._outside.pop(thread, None)
+        if thread in self._calls:
+            self._ended.append(self._calls.pop(thread))
+        if self._ended and not device.is_capturing():
+            self._end()
 
     def _call(self) -> RunningCall:
         """The call that is running in this thread."""

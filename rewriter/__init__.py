@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rewriter.instrumentation.instrument import instrument
     from rewriter.instrumentation.select import select
     from rewriter.instrumentation.strip import strip
+    from rewriter.loaded.probing import probing
     from rewriter.rebuild.patch import patch, restore
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "instrument",
     "open",
     "patch",
+    "probing",
     "restore",
     "run",
     "select",
@@ -50,6 +52,7 @@ _HOMES = {
     "instrument": "instrumentation.instrument",
     "open": "artifact.opening",
     "patch": "rebuild.patch",
+    "probing": "loaded.probing",
     "restore": "rebuild.patch",
     "run": "execution.runner",
     "select": "instrumentation.select",

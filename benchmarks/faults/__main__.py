@@ -14,6 +14,7 @@ import json
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from benchmarks.faults.judge import Answer, Judge, warm_python
 from benchmarks.faults.kinds.base import Change
 from benchmarks.faults.programs import BuildError, Program, compiled
 
+_Clean = tuple[oracle.Results, Answer, dict[int, set[str]]]
 _OPEN = (score.MISSED, score.AMONG, score.ALARM)
 
 
@@ -39,7 +41,7 @@ class Bench:
         self.work = work
         self._file = work / "results.jsonl"
         self._lock = threading.Lock()
-        self._clean: dict[tuple[str, str], tuple[oracle.Results, Answer, set[int]]] = {}
+        self._clean: dict[tuple[str, str], _Clean] = {}
         self._locks = {key: threading.Lock() for key in self.programs}
         self.rows: dict[str, dict[str, Any]] = {}
         if self._file.exists():
@@ -48,9 +50,9 @@ class Bench:
                 x["key"]: x for x in rows if not (arguments.again and x["outcome"] in _OPEN)
             }
 
-    def clean(self, program: Program) -> tuple[oracle.Results, Answer, set[int]]:
+    def clean(self, program: Program) -> _Clean:
         """The results of the artifact as it is, what is concluded about it, and the launches that
-        can be checked."""
+        can be checked, with the results that can."""
         key = program.form, program.name
         with self._locks[key]:
             if key not in self._clean:
@@ -58,7 +60,7 @@ class Bench:
                 with program.installed(program.source, folder) as (placed, path):
                     answer = self.judge.ask(placed, path, folder)
                 dump = answer.dump
-                checked = self.judge.checked(program, dump, folder) if dump else set()
+                checked = self.judge.checked(program, dump, folder) if dump else {}
                 results = oracle.results(Path(dump)) if dump else {}
                 self._clean[key] = results, answer, checked
             return self._clean[key]
@@ -85,7 +87,8 @@ class Bench:
         shutil.rmtree(folder)
         order = fault.change.order
         originals = {order[x] if order else x for x in fault.change.culprits} or {fault.launch}
-        return score.row(fault, answer, differences, bool(originals & checked))
+        known = any(_is_checked(one, checked, differences, order) for one in originals)
+        return score.row(fault, answer, differences, known)
 
     def _differences(self, clean: oracle.Results, dump: str, fault: Fault) -> list[oracle.Changed]:
         if not dump or not any(Path(dump).glob("rank*/run*/events.jsonl")):
@@ -116,6 +119,24 @@ class Bench:
         file.write_text(score.describe(row, command))
 
 
+def _is_checked(
+    launch: int,
+    checked: dict[int, set[str]],
+    differences: Sequence[oracle.Changed],
+    order: Sequence[int],
+) -> bool:
+    """Whether what a fault changes of a launch can be checked: of a kernel that writes several
+    results, this may be one that is not."""
+    if launch not in checked:
+        return False
+    wrong = {
+        one.arg
+        for one in differences
+        if one.beyond and (order[one.launch] if order else one.launch) == launch
+    }
+    return not wrong or bool(wrong & checked[launch])
+
+
 def _folder(path: Path) -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
@@ -137,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     faults += harmless
     faults = [x for x in faults if arguments.only in x.name]
     # A process that was forked cannot use a GPU that the one before it used.
-    cold = arguments.device == "cuda"
+    cold = arguments.device == "cuda" and not arguments.warm
     idle = cold or arguments.report
     python, server = (sys.executable, None) if idle else warm_python()
     try:
@@ -210,6 +231,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", metavar="MODEL")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="cases that have it in their name"
+    )
+    parser.add_argument(
+        "--warm", action="store_true", help="fork from a process with torch on a GPU, too"
     )
     parser.add_argument("--again", action="store_true", help="ask about what was missed once more")
     parser.add_argument("--list", action="store_true", help="only list the corpus")

@@ -59,7 +59,7 @@ class Ended:
     errors: str
 
 
-def _searched() -> list[str]:
+def searched() -> list[str]:
     """Where this process was told to look for packages, first what comes first."""
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
@@ -81,7 +81,7 @@ class Judge:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             cwd=folder,
-            env={**program.environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *_searched()])},
+            env={**program.environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *searched()])},
             start_new_session=True,
         )
         try:
@@ -121,11 +121,15 @@ class Judge:
             failed="" if document else ended.errors[-1500:],
         )
 
-    def checked(self, program: Program, dump: str, folder: Path) -> set[int]:
-        """The launches of a dump that can be checked without a reference."""
+    def checked(self, program: Program, dump: str, folder: Path) -> dict[int, set[str]]:
+        """The launches of a dump that can be checked without a reference, and which results."""
         ended = self.run(program, ["verify", dump, *program.imports, "--json"], folder)
         rows = (ended.document or {}).get("launches", ())
-        return {x["launch"] for x in rows if x["outcome"] != "unchecked"}
+        return {
+            x["launch"]: {one["arg"] for one in x["results"]}
+            for x in rows
+            if x["outcome"] != "unchecked"
+        }
 
 
 def warm_python() -> tuple[str, Any]:

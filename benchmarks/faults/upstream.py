@@ -1,6 +1,6 @@
 """Five faults of code generation, found by PyTorch's own procedure and by `rewriter diagnose`.
 
-    python -m benchmarks.faults.upstream [--cases NAME ...] [--work DIR] [--json FILE]
+    python -m benchmarks.faults.upstream [--cases NAME ...] [--device cpu|cuda] [--ways NAME ...]
 
 Each fault is one method of Inductor's code generator that is replaced in every process of a program
 (`sitecustomize.py`), as a defect of Inductor's is. The program runs one small model. PyTorch's
@@ -19,9 +19,11 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.faults.judge import searched
 from benchmarks.faults.programs import ROOT
 
 PROGRAM = """\
@@ -40,11 +42,17 @@ class Model(nn.Module):
 
 
 torch.manual_seed(0)
+model, x = Model().eval().to("{device}"), torch.randn(64, 48).to("{device}")
 with torch.no_grad():
-    print(torch.compile(Model().eval())(torch.randn(64, 48)).sum())
+    print(torch.compile(model)(x).sum())
 """
 
-# A method of `CppVecOverrides`, what it writes with the fault, and what the model computes: little,
+# Where the methods are that write operations, by device.
+_WRITERS = {
+    "cpu": ("torch._inductor.codegen.cpp", "CppVecOverrides"),
+    "cuda": ("torch._inductor.codegen.triton", "TritonOverrides"),
+}
+# A method of these for the CPU, what it writes with the fault, and what the model computes: little,
 # since the minifier compiles once for each attempt to leave an operator out.
 CASES = {
     "another function": ("erf", 'lambda x: f"{x}.tanh()"', "nn.functional.gelu(h)"),
@@ -55,7 +63,7 @@ CASES = {
     ),
     "a factor of 1.001": (
         "sigmoid",
-        "lambda x: original(x) + ' * decltype(' + x + ')(1.001f)'",
+        'lambda x: f"{original(x)} * decltype({x})(1.001f)"',
         "torch.sigmoid(h * 0.75)",
     ),
     "a factor of 1.0001": (
@@ -65,11 +73,18 @@ CASES = {
     ),
     "one for another": ("exp", 'lambda x: f"{x}.expm1()"', "torch.exp(-h)"),
 }
+# The same for a GPU, where it is written otherwise.
+_TRITON = {
+    "another function": 'lambda x: f"libdevice.tanh({x})"',
+    "a factor of 1.001": "lambda x: f'tl.sigmoid({x}) * 1.001'",
+    "a factor of 1.0001": "lambda x: f'tl_math.sin({x}) * 1.0001'",
+    "one for another": "lambda x: f'libdevice.expm1({x})'",
+}
 
 _SITE = """\
 import importlib.abc, importlib.machinery, os, sys
 
-NAME = "torch._inductor.codegen.cpp"
+NAME = "{module}"
 
 
 class Planted(importlib.abc.MetaPathFinder):
@@ -82,8 +97,8 @@ class Planted(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            original = module.CppVecOverrides.{method}
-            module.CppVecOverrides.{method} = staticmethod({text})
+            original = module.{writer}.{method}
+            module.{writer}.{method} = staticmethod({text})
             from torch._inductor.graph import GraphLowering
             compile_to_module = GraphLowering.compile_to_module
 
@@ -108,6 +123,7 @@ class Cost:
 
     commands: int
     compiled: int
+    seconds: float
     cpu_seconds: float
     printed: int
     to_read: int
@@ -117,19 +133,23 @@ class Cost:
 class Procedure:
     """Commands in one directory, and what they cost together."""
 
-    def __init__(self, folder: Path, case: str) -> None:
+    def __init__(self, folder: Path, case: str, device: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder = folder
         method, text, body = CASES[case]
-        (folder / "model.py").write_text(PROGRAM.replace("{body}", body))
+        text = text if device == "cpu" else _TRITON.get(case, text)
+        program = PROGRAM.replace("{body}", body).replace("{device}", device)
+        (folder / "model.py").write_text(program)
         (folder / "site").mkdir()
-        site = _SITE.replace("{method}", method).replace("{text}", text)
+        module, writer = _WRITERS[device]
+        site = _SITE.replace("{module}", module).replace("{writer}", writer)
+        site = site.replace("{method}", method).replace("{text}", text)
         (folder / "site" / "sitecustomize.py").write_text(site)
         self._count = folder / "compiled"
         self._count.touch()
         self.commands = 0
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
         self.printed = 0
 
     def run(self, *command: str, **variables: str) -> str:
@@ -137,17 +157,19 @@ class Procedure:
         environment = {
             **os.environ,
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), str(ROOT), *searched()]),
             "COUNT_COMPILED": str(self._count),
             "TORCH_COMPILE_DEBUG_DIR": str(self.folder / "debug"),
             **variables,
         }
+        started = time.monotonic()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.seconds += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.seconds += time.monotonic() - started
+        self.cpu_seconds += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.commands += 1
         text = ended.stdout + ended.stderr
         self.printed += len(text.splitlines())
@@ -156,12 +178,13 @@ class Procedure:
 
     def cost(self, to_read: int, answer: str) -> Cost:
         compiled = len(self._count.read_text().splitlines())
-        return Cost(self.commands, compiled, round(self.seconds, 1), self.printed, to_read, answer)
+        seconds = round(self.seconds, 1), round(self.cpu_seconds, 1)
+        return Cost(self.commands, compiled, *seconds, self.printed, to_read, answer)
 
 
-def minifier(folder: Path, case: str) -> Cost:
+def minifier(folder: Path, case: str, device: str) -> Cost:
     """PyTorch's: compile with its check, minify, run what is left with its kernels kept."""
-    procedure = Procedure(folder, case)
+    procedure = Procedure(folder, case, device)
     after = {"TORCHDYNAMO_REPRO_AFTER": "aot", "TORCHDYNAMO_REPRO_LEVEL": "4"}
     procedure.run(sys.executable, "model.py", **after)
     launcher = next(folder.glob("debug/**/minifier_launcher.py"), None)
@@ -193,10 +216,10 @@ def _lines(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
-def printer(folder: Path, case: str) -> Cost:
+def printer(folder: Path, case: str, device: str) -> Cost:
     """PyTorch's other way: statistics of all intermediate values, in C++ wrappers alone. They have
     to be read beside those of a run that is right, which is eager mode's values by hand."""
-    procedure = Procedure(folder, case)
+    procedure = Procedure(folder, case, device)
     text = procedure.run(
         sys.executable,
         "model.py",
@@ -207,26 +230,31 @@ def printer(folder: Path, case: str) -> Cost:
     return procedure.cost(lines, "values of all launches, none of which is called wrong")
 
 
-def ours(folder: Path, case: str) -> Cost:
-    procedure = Procedure(folder, case)
+def ours(folder: Path, case: str, device: str) -> Cost:
+    procedure = Procedure(folder, case, device)
     command = [sys.executable, "-m", "rewriter", "diagnose", "-d", "values", "--"]
     text = procedure.run(*command, sys.executable, "model.py")
     found = [line for line in text.splitlines() if "does not compute" in line]
     return procedure.cost(len(text.splitlines()), found[0].strip() if found else text[-300:])
 
 
+_WAYS = {"minifier": minifier, "printer": printer, "ours": ours}
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
+    parser.add_argument("--device", choices=tuple(_WRITERS), default="cpu")
+    parser.add_argument("--ways", nargs="+", choices=tuple(_WAYS), default=tuple(_WAYS))
     parser.add_argument("--work", type=Path, default=Path("build/faults-upstream"), metavar="DIR")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args(argv)
     rows = []
     for case in arguments.cases:
-        for procedure in (minifier, printer, ours):
-            folder = arguments.work.resolve() / f"{procedure.__name__}-{case.replace(' ', '-')}"
-            cost = procedure(folder, case)
-            rows.append({"case": case, "procedure": procedure.__name__, **asdict(cost)})
+        for way in arguments.ways:
+            folder = arguments.work.resolve() / f"{way}-{case.replace(' ', '-')}"
+            cost = _WAYS[way](folder, case, arguments.device)
+            rows.append({"case": case, "procedure": way, **asdict(cost)})
             print(json.dumps(rows[-1]), flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")

@@ -75,12 +75,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments)
     program.require(command)
     right = _right(arguments)
-    if arguments.against is not None and right.dump is None:
-        raise RewriterError(
-            "no-reference",
-            f"--against {arguments.against}, which is no dump, of a program",
-            hint="Record the run that is right: rewriter run --probe save -d right.dump -- COMMAND",
-        )
+    _require_dump(right, arguments.against, "a program", "-- COMMAND")
     folder = _folder(arguments, Path("cache"))
     runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
@@ -135,14 +130,18 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
     random = opened.manifest.inputs == "random"
     ran = ProbedRun(ended, dump, known is not None and known.blocking, random, 0.0, again)
     right = _right(arguments)
-    if arguments.against is not None and right.dump is None:
-        raise RewriterError(
-            "no-reference",
-            f"--against {arguments.against}, which is no dump, of a dump",
-            hint="Record the run that is right: rewriter run --probe save -d right.dump …",
-        )
+    _require_dump(right, arguments.against, "a dump", "…")
     found = examined(arguments, ran, [ran], select("save"), right)
     return _report(arguments, found, (), dump, [dump])
+
+
+def _require_dump(right: Right, against: str | None, of: str, command: str) -> None:
+    if against is not None and right.dump is None:
+        raise RewriterError(
+            "no-reference",
+            f"--against {against}, which is no dump, of {of}",
+            hint=f"Record the run that is right: rewriter run --probe save -d right.dump {command}",
+        )
 
 
 def _right(arguments: argparse.Namespace) -> Right:
@@ -185,13 +184,10 @@ def _limit(folder: Path) -> int:
     return max(_LEAST, min(_USUAL, free // 2))
 
 
-def _values(
-    arguments: argparse.Namespace, folder: Path, *, calls: str = "", launches: range | None = None
-) -> Selection:
+def _values(arguments: argparse.Namespace, folder: Path, *, calls: str = "") -> Selection:
     return select(
         "names,print,save,inputs",
         kernels=arguments.kernels or environment_kernels(),
-        launches=None if launches is None else [launches],
         calls=arguments.calls or calls,
         max_bytes=arguments.max_bytes or str(_limit(folder)),
         args="all",

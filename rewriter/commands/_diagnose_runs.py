@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -46,18 +47,18 @@ class ProbedRun:
     seconds: float = 0.0
     template: str = ""
 
-    @property
+    @cached_property
     def has_values(self) -> bool:
         """Whether tensors were saved."""
         return self.dump is not None and any(run.saves for run in open_dump(self.dump).runs)
 
-    @property
+    @cached_property
     def crashes(self) -> tuple[Verdict, ...]:
         if self.dump is None or self.ended.code == 0:
             return ()
         return triage.examine(self.dump, self.ended, blocking=self.blocking)
 
-    @property
+    @cached_property
     def nonfinite(self) -> tuple[Verdict, ...]:
         return () if self.dump is None else nonfinite.examine(self.dump, where=where, follow=follow)
 

@@ -39,8 +39,8 @@ class Finding:
     `launch` is `None` where it is about the inputs of a call, or its outputs. `what` is the rest of
     the sentence about it, all of it if it is `whole`; `shown` says by what it is known. `lines` are
     those of the model, `text` is the page: what was seen, the arguments, who wrote them. `others`
-    are further launches that it is about, `returned` says that the call returns that memory, and
-    `symptom` that it may follow from another finding.
+    are further launches that it is about. `lasting` says that it is more than what this launch does
+    to the memory that it reads, `symptom` that it may follow from another finding.
     """
 
     kind: FindingKind
@@ -58,7 +58,7 @@ class Finding:
     others: tuple[int, ...] = ()
     symptom: bool = False
     whole: bool = False
-    returned: bool = False
+    lasting: bool = False
 
     @property
     def label(self) -> str:

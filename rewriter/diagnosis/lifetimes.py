@@ -185,8 +185,25 @@ def _finding(
         lines.get(launch.index, ()),
         tuple(text),
         others,
-        returned=kind == "stale" and name in outdated,
+        lasting=kind == "stale"
+        and (name in outdated or bool(_written_over(launches, launch, argument))),
     )
+
+
+def _written_over(launches: Sequence[Launch], launch: Launch, argument: Argument) -> list[Launch]:
+    """The launches before this one that wrote to the memory of what it reads by another name."""
+    name = variable(argument.name)
+    before = [one for one in launches if one.index < launch.index and one.scope == launch.scope]
+    own = [x.index for x in before for y in x.args if y.role != "in" and variable(y.name) == name]
+    return [
+        one
+        for one in before
+        if one.index > max(own, default=-1)
+        and any(
+            x.role != "in" and x.buffer == argument.buffer and variable(x.name) != name
+            for x in one.args
+        )
+    ]
 
 
 def _reads_stale(launch: Launch, name: str) -> bool:

@@ -51,7 +51,7 @@ def without_effect(examined: Examined, verification: Verification, *, right: boo
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
             return False
-        alone = not one.others and not one.returned
+        alone = not one.others and not one.lasting
         return right or (alone and (one.artifact, one.launch) in agree)
 
     kept = tuple(one for one in examined.findings if not is_harmless(one))

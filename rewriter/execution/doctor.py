@@ -23,7 +23,7 @@ from rewriter.core.text import counted
 from rewriter.execution import torch_files
 from rewriter.rebuild import build_cache, machine
 from rewriter.rebuild.types import Check
-from rewriter.runtime import cache_directory
+from rewriter.runtime import cache_directory, native_calls
 from rewriter.runtime.engine_library import EngineUnavailable, load
 
 _PROPERTIES = re.compile(r"DeviceProperties\(")
@@ -101,6 +101,11 @@ def _engine() -> Iterator[Check]:
         yield Check("measuring", f"torch's operators: {library}", None, "slower, the same numbers")
         return
     yield Check("measuring", f"built by {library.compiler}, {library.path}", None)
+    calls = native_calls.load()
+    if isinstance(calls, EngineUnavailable):
+        yield Check("launches in Python", f"by the interpreter: {calls}", None, "slower, the same")
+    else:
+        yield Check("launches in Python", f"built, {calls.__file__}", None)
     torch = machine.installed_torch()
     if torch is not None and torch.cuda and torch_files.gpu():
         compiler: bytes = library.functions.inductor_rewriter_gpu_compiler(

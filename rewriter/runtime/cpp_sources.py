@@ -9,7 +9,8 @@ from typing import Any
 
 LIBRARY = "cpp/engine/library.cpp"
 KERNEL = "cpp/engine/kernel.h"
-COMPILED = (LIBRARY, KERNEL)
+CALLS = "cpp/engine/python.cpp"
+COMPILED = (LIBRARY, KERNEL, CALLS)
 """What is compiled where a wrapper runs."""
 
 _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)

@@ -2,6 +2,7 @@
 
 No lock, since a line and a row go out in one write each, no event, and nothing of torch but a look
 at whether a CUDA graph is being captured. What is not as it mostly is goes the way of all probes.
+The same is done by `native_calls`, where that can be had.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import get_ident
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +20,7 @@ from .events_file import write_all
 from .rows import event_rows
 
 if TYPE_CHECKING:
+    from .dump import CallDirectory
     from .running_call import RunningCall
     from .text import Text, Upstream
 
@@ -29,8 +32,9 @@ def announce(
     calls: Mapping[int, RunningCall],
     otherwise: Callable[..., None],
     failed: Callable[[str, Exception], None],
-) -> Callable[..., None]:
-    """What to call at this phase of a launch, with its index.
+) -> tuple[Callable[..., None], Callable[[ModuleType], Callable[..., None]]]:
+    """What to call at this phase of a launch, with its index; and what makes the same of the
+    module of `native_calls`.
 
     `calls` are those that run, by thread. `otherwise` does the same for any launch, `failed` takes
     what a message is about, and why a line could not be written.
@@ -69,9 +73,24 @@ def announce(
         except Exception as error:
             failed(f"#{launch}", error)
         if call.directory is not None:
-            try:
-                call.directory.append(rows[launch])
-            except Exception as error:
-                failed(f"#{launch}", error)
+            add_row(launch, call.directory)
 
-    return at
+    def add_row(launch: int, directory: CallDirectory) -> None:
+        try:
+            directory.append(rows[launch])
+        except Exception as error:
+            failed(f"#{launch}", error)
+
+    def write_rest(launch: int, descriptor: int, line: bytes) -> None:
+        try:
+            write_all(descriptor, line)
+        except Exception as error:
+            failed(f"#{launch}", error)
+
+    def make_native(module: ModuleType) -> Callable[..., None]:
+        made: Callable[..., None] = module.Naming(
+            calls, phase, at, is_capturing, lines, add_row, write_rest
+        )
+        return made
+
+    return at, make_native

@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import cpp_sources
 from .cache_directory import cache_directory
 
 INTERFACE = 4
+Library = TypeVar("Library")
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")
 _PATIENCE = 120  # seconds for a compiler
@@ -71,24 +72,33 @@ def declared(
 
 
 def _load() -> EngineLibrary:
+    return build_once("engine", cpp_sources.together(cpp_sources.LIBRARY), ("-ldl",), _open)
+
+
+def build_once(
+    stem: str, source: str, flags: Sequence[str], open_library: Callable[[Path, str], Library]
+) -> Library:
+    """What `open_library` makes of a library and its compiler: built if it is not kept.
+
+    Raises `EngineUnavailable`, `OSError` or `subprocess.SubprocessError` where there can be none.
+    """
     if sys.platform != "linux":
         raise EngineUnavailable(f"it was not tried on {sys.platform}")
     path = compiler()
     if not path:
         raise EngineUnavailable("no C++ compiler: install g++, or name one in CXX")
-    source = cpp_sources.together(cpp_sources.LIBRARY)
-    name = f"engine-{_key(path, source)}.so"
+    name = f"{stem}-{_key(path, source, flags)}.so"
     directory = cache_directory("engine")
     if directory is not None and (directory / name).is_file():
         with contextlib.suppress(OSError, EngineUnavailable):
-            return _open(directory / name, path)  # else it is damaged, and built again
+            return open_library(directory / name, path)  # else it is damaged, and built again
     if directory is not None:
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
-            return _open(_build(path, source, directory / name), path)
+            return open_library(_build(path, source, flags, directory / name), path)
     # It stays loaded when its file is gone.
     with tempfile.TemporaryDirectory(prefix="rewriter-") as folder:
-        return _open(_build(path, source, Path(folder) / name), path)
+        return open_library(_build(path, source, flags, Path(folder) / name), path)
 
 
 def _open(library: Path, compiler: str) -> EngineLibrary:
@@ -120,12 +130,12 @@ def kernel_source() -> bytes:
     return cpp_sources.together(cpp_sources.KERNEL).encode()
 
 
-def _build(compiler: str, source: str, library: Path) -> Path:
+def _build(compiler: str, source: str, flags: Sequence[str], library: Path) -> Path:
     """Compile into a file beside it: others that do so at the same time write the same."""
     handle, made = tempfile.mkstemp(dir=library.parent, suffix=".so.part")
     os.close(handle)
     try:
-        command = [compiler, *_FLAGS, "-x", "c++", "-", "-o", made, "-ldl"]
+        command = [compiler, *_FLAGS, "-x", "c++", "-", "-o", made, *flags]
         run = subprocess.run(
             command, input=source, capture_output=True, text=True, timeout=_PATIENCE
         )
@@ -141,11 +151,12 @@ def _build(compiler: str, source: str, library: Path) -> Path:
             os.unlink(made)
 
 
-def _key(compiler: str, source: str) -> str:
+def _key(compiler: str, source: str, flags: Sequence[str]) -> str:
     """What a library is known by: sources, compiler, flags, and the processor that it is for."""
     about = os.stat(os.path.realpath(compiler))
     facts: Sequence[object] = (
         *_FLAGS,
+        *flags,
         os.path.realpath(compiler),
         about.st_size,
         about.st_mtime_ns,

@@ -35,6 +35,8 @@ class EventQueue:
         self._plan = function("plan", handle, text)
         self.forget = function("forget", None, handle)
         self.launch = function("launch", number, text)
+        # Of the same function, for what calls it itself.
+        self.launch_address = ctypes.cast(library.inductor_rewriter_launch, handle).value or 0
         self.drain = function("drain", None)
         self.forked = function("forked", None)
         self._collected = function("collected", handle, handle, ctypes.POINTER(size))

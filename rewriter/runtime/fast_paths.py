@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from threading import get_ident
+from types import ModuleType
 from typing import Any
 
+from . import native_calls
 from .direct_names import announce
 from .event import Label, ProbedLaunch
 from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
@@ -36,6 +38,7 @@ class FastPaths:
         inputs: tuple[Label, ...],
         calls: Mapping[int, RunningCall],
         findings: Findings,
+        exchange: Callable[[str, Act], None],
         *,
         written: Set[str],
         rechecks: bool,
@@ -46,6 +49,9 @@ class FastPaths:
         self._inputs = inputs
         self._calls = calls
         self._findings = findings
+        self._exchange = exchange
+        # What makes a quicker way of the module of `native_calls`, by phase, until a call starts.
+        self._quicker: dict[str, Callable[[ModuleType], Act]] = {}
         self._queue: EventQueue | None = None
         style = printer.style
         self._plans: dict[str, Plans] = {}
@@ -66,7 +72,10 @@ class FastPaths:
         if self._probes.has_names_alone(phase):
             with contextlib.suppress(UnicodeError):  # nor can such names be written otherwise
                 launches, style = self._launches.values(), self._printer.style
-                return announce(phase, launches, style, self._calls, otherwise, self._failed)
+                act, self._quicker[phase] = announce(
+                    phase, launches, style, self._calls, otherwise, self._failed
+                )
+                return act
         return otherwise
 
     def inputs(self, otherwise: Act) -> Act:
@@ -89,10 +98,12 @@ class FastPaths:
             # What the program printed so far comes first.
             with contextlib.suppress(OSError, ValueError):
                 call.stdout.flush()
+        if self._plans and self._queue is None:
+            self._queue = start_queue()
+        if self._quicker:
+            self._hasten()
         if not self._plans:
             return
-        if self._queue is None:
-            self._queue = start_queue()
         if self._queue is not None:
             lines = COLLECTS if call.stdout is None else call.stdout.descriptor
             call.collects = call.stdout is None
@@ -101,6 +112,15 @@ class FastPaths:
             call.queued = self._queue.open(lines, rows, call.is_prompt, call.start)
             call.measure = self._queue.launch
             call.is_quick = not call.collects
+
+    def _hasten(self) -> None:
+        """Have launches go their short ways without the interpreter, if that can be had."""
+        quicker, self._quicker = self._quicker, {}
+        if self._plans and self._queue is None:
+            return
+        if (module := native_calls.module()) is not None:
+            for phase, make in quicker.items():
+                self._exchange(phase, make(module))
 
     def close(self, call: RunningCall) -> None:
         """A call is over."""
@@ -132,6 +152,12 @@ class FastPaths:
             if not measure(plans, known, known.labels[phase], values):
                 otherwise(launch, *values)
 
+        def make_native(module: ModuleType) -> Act:
+            assert self._queue is not None
+            made: Act = plans.make_native(module, self._queue, calls, at, self._tell_problems)
+            return made
+
+        self._quicker[phase] = make_native
         return at
 
     def _measure(

@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from . import native_calls
 from .device import is_capturing
 from .engine import dtype_numbers, start
 from .event import Event, Label, ProbedLaunch, Value
@@ -75,7 +77,10 @@ class _Known:
         self._addresses = addresses
         self.none = [0] * len(tensors)
 
-    def are(self, values: Sequence[Any]) -> bool:
+    def are(self, values: tuple[Any, ...]) -> bool:
+        if (module := native_calls.module()) is not None:
+            known: bool = module.same(values, self._tensors, self._versions, self._addresses)
+            return known
         return (
             len(values) == len(self._tensors)
             and all(map(operator.is_, values, [known() for known in self._tensors]))
@@ -243,8 +248,34 @@ class Plans:
         self._known: dict[int, dict[tuple[object, ...], Plan | None]] = {}
         self._last: dict[int, Plan] = {}
         self._written = written
+        self._native: Any = None
         self._seen = _Seen()
         self._seen.rechecks = rechecks
+
+    def make_native(
+        self,
+        module: ModuleType,
+        queue: EventQueue,
+        calls: Mapping[int, RunningCall],
+        otherwise: Callable[..., None],
+        tell: Callable[[], None],
+    ) -> Any:
+        """What does the same as `measure_as_before` for launches that come again, and leaves others
+        to `otherwise`; `tell` is called where something could not be written."""
+        stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        get_device = getattr(torch._C, "_cuda_getDevice", None) if _has_several_gpus() else None
+        self._native = module.Measuring(
+            calls, self._phase, otherwise, tell, stream, get_device, queue.launch_address
+        )
+        for index, plan in self._last.items():
+            self._keep_native(index, plan)
+        return self._native
+
+    def _keep_native(self, index: int, plan: Plan) -> None:
+        if plan.check is not None and not plan.has_complex:
+            self._native.keep(
+                index, plan.number, plan.device, plan.check, len(plan.ends), plan.freed
+            )
 
     def measure_as_before(
         self, launch: Callable[[bytes], int], call: RunningCall, index: int, values: tuple[Any, ...]
@@ -337,6 +368,8 @@ class Plans:
         if result:
             runs[index] = iteration + 1
             self._last[index] = plan
+            if self._native is not None:
+                self._keep_native(index, plan)
         elif not (call.uses_cuda and is_capturing()):
             plans[key] = None
         return result
@@ -354,6 +387,8 @@ class Plans:
         if call.uses_cuda and is_capturing():
             return None  # the engine can neither start nor wait
         if len(plans) >= _MOST:
+            if self._native is not None:
+                self._native.forget()
             for plan in plans.values():
                 if plan is not None:
                     queue.forget(plan.number)

@@ -36,7 +36,8 @@ class Printer:
         self.style = (
             Upstream() if self.is_upstream else Text(self.rank, options["values"], self.label)
         )
-        self._is_quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
+        quiet = os.environ.get("REWRITER_QUIET", "0") not in ("", "0")
+        self._is_quiet = quiet or bool(options.get("quiet"))
         self._warned: set[str] = set()
 
     def file(self) -> Stdout | None:

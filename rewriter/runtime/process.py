@@ -43,6 +43,12 @@ class Silent:
     def checked(self, launch: int) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
 
 def read_rank() -> int:
     """The number of this process in its job, 0 if it has none."""

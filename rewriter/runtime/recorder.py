@@ -66,7 +66,8 @@ class Recorder:
         self._probes = ProbeSet(options)
         self.probes = self._probes.names
         self._shows_values = options["values"] or self.is_upstream
-        root = os.environ.get("REWRITER_DUMP", "")
+        # Who puts probes into a program that runs says where to; it may do so several times.
+        root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
         self._root = Path(root or DEFAULT).absolute()
         self._dump = DumpWriter(self._root, self.rank, options, launches)
@@ -91,11 +92,12 @@ class Recorder:
             self._inputs,
             self._calls,
             self._findings,
+            self._exchange,
             written=written_names(launches),
             rechecks=bool(options.get("recheck")),
         )
-        self.before = self._fast.at("before", self._before)
-        self.after = self._fast.at("after", self._after)
+        self.before: Callable[..., None] = self._fast.at("before", self._before)
+        self.after: Callable[..., None] = self._fast.at("after", self._after)
         self.inputs = self._take_inputs
         if self._reads_inputs:
             self.inputs = self._fast.inputs(self._take_inputs)
@@ -108,6 +110,13 @@ class Recorder:
         # Such a process is one of many, and not the one that is probed.
         self._is_silent = self._is_silent or is_data_worker()
         self._guarded("begin", self._begin, values)
+
+    def _exchange(self, phase: str, act: Callable[..., None]) -> None:
+        """Launches of a phase go another way from now on."""
+        if phase == "before":
+            self.before = act
+        else:
+            self.after = act
 
     def _take_inputs(self, *values: Any) -> None:
         """The inputs of the call."""
@@ -165,6 +174,16 @@ class Recorder:
         if self._wanted is not None and get_ident() not in self._calls:
             return None
         return self._call()
+
+    def end(self) -> None:
+        """The call that runs in this thread is over; without this, its next call says so."""
+        self._guarded("end", self._end_here)
+
+    def close(self) -> None:
+        """The probes were taken out while the program runs, and no call is in the wrapper."""
+        self._finish()
+        self._is_silent = True
+        atexit.unregister(self._finish)
 
     def write(self, lines: list[str]) -> None:
         """Write to standard output in one piece, flushed: what follows may crash."""
@@ -251,6 +270,14 @@ class Recorder:
             event = self._given(call, values)
             if event.unexpected:
                 call.note(event, {"unexpected": event.unexpected[""]})
+
+    def _end_here(self) -> None:
+        thread = get_ident()
+        self._outside.pop(thread, None)
+        if thread in self._calls:
+            self._ended.append(self._calls.pop(thread))
+        if self._ended and not device.is_capturing():
+            self._end()
 
     def _call(self) -> RunningCall:
         """The call that is running in this thread."""

@@ -45,7 +45,7 @@ class GivenGraphs:
         edited since, the only one with nearly the same lines, or the only one that there is."""
         code = source.decode("utf-8", "replace").partition(_COMMANDS)[0].rstrip()
         same = [one for one in self._given if code and one.code.startswith(code)]
-        if same or len(self._given) == 1:
+        if same or len({one.text for one in self._given}) == 1:
             return (same or self._given)[0].text
         lines = set(code.split("\n"))
         near = [one for one in self._given if _share(lines, set(one.code.split("\n"))) >= _NEAR]

@@ -134,8 +134,22 @@ def test_what_is_returned_has_to_be_written(tmp_path: Path) -> None:
 def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
     change = _instead("buf3 = empty_strided_cpu((4, 8), (8, 1), torch.float32)", "buf3 = buf0")
     (stale,) = _findings(tmp_path, CUSTOM, change)
-    assert (stale.kind, stale.launch, stale.returned) == ("stale", 2, True)
+    assert (stale.kind, stale.launch, stale.lasting) == ("stale", 2, True)
     assert "the call returns buf0" in stale.text
+    # What only the launch that reads it overwrites, element by element, is no one else's matter.
+    (alone,) = _findings(
+        tmp_path, CUSTOM, lambda x: change(x).replace("(buf11, buf0, )", "(buf11, )")
+    )
+    assert (alone.kind, alone.launch, alone.lasting) == ("stale", 2, False)
+
+
+def test_a_stale_buffer_may_be_written_by_an_earlier_launch(tmp_path: Path) -> None:
+    change = _instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)", "buf17 = buf9")
+    (stale,) = _findings(
+        tmp_path, PYTHON, lambda x: re.sub(r"return \(.*buf9.*\)", "return ()", change(x))
+    )
+    assert (stale.kind, stale.launch, stale.lasting) == ("stale", 8, True)
+    assert not any("returns" in line for line in stale.text)
 
 
 @pytest.mark.properties

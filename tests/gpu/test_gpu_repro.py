@@ -15,7 +15,9 @@ from capture import compile_case, package_case
 from models import MODELS
 from rewriter.cli import main
 from rewriter.dump.reading import open_dump
+from rewriter.reproduction.independent.checks import check_independently
 from rewriter.reproduction.reproduce import reproduce
+from rewriter.verification.verify import verify
 
 pytestmark = pytest.mark.gpu
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -77,3 +79,13 @@ def test_a_clean_kernel_is_clean_under_tools(
     words = ["repro", str(dump), "--launch", str(launch), "-o", str(tmp_path / "r"), "--json"]
     assert main([*words, "--under", tool]) == 0
     assert json.loads(capfd.readouterr().out)["under"]["findings"] == []
+
+
+def test_triton_kernels_write_the_same_with_other_blocks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dump = recorded(tmp_path, "python", "mlp")
+    verification = check_independently(dump, verify(dump))
+    triton = [one for one in verification.checks if one.kind == "triton"]
+    assert triton
+    assert all("other blocks agree" in one.independent for one in triton)

@@ -20,7 +20,11 @@ from sampling import sampled
 
 Compile = Callable[[str], Compiled]
 
-PROBES = ["names", "print", "save", "hash", "hash,names,print,save,sync,time"]
+PROBES = [
+    *("names", "print", "save", "hash"),
+    "hash,names,print,save,sync,time",
+    "bounds,hash,poison,stale",
+]
 # Frozen weights are opaque to everything but the operator that reads them, and are not inputs.
 RUNNABLE = sorted(MODELS.keys() - {"frozen"})
 

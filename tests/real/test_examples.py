@@ -134,6 +134,7 @@ PROGRAMS = {
     "change": under("guides/inductor-change.md"),
     "package": under("guides/package.md"),
     "repro": under("topics/repro.md", "A launch by itself"),
+    "live": under("topics/live.md", "In a notebook or a test"),
 }
 FIRST = under("README.md", "Which kernel makes the NaN?")
 CPP = under("topics/cpp.md", "Just in time")

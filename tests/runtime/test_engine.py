@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from exact_statistics import adversarial, check, contents, decode
 from rewriter.runtime import engine, engine_library
-from rewriter.runtime.memory import bands
 from rewriter.runtime.engine import Measurement
+from rewriter.runtime.memory import bands
 
 ENGINE = Path(engine_library.__file__).parent / "cpp"
 CASES = adversarial()

@@ -37,12 +37,14 @@ def test_fills(probe: str, dtype: torch.dtype) -> None:
         for number in patterns.FILLS
     )
     if not dtype.is_floating_point and not dtype.is_complex:
-        assert first.tolist()[0] % 2 == 0 and second.tolist()[0] % 2 == 1
+        assert first.tolist()[0] % 2 == 0
+        assert second.tolist()[0] % 2 == 1
         return
     numbers = [
         torch.view_as_real(x).double() if dtype.is_complex else x.double() for x in (first, second)
     ]
-    assert bool(numbers[0].isnan().all()) and bool(numbers[1].isfinite().all())
+    assert bool(numbers[0].isnan().all())
+    assert bool(numbers[1].isfinite().all())
     assert bool((numbers[1] != 0).all())
     if dtype.itemsize > 1:
         others = [patterns.pattern(x, number, name) for x in patterns.PROBES for number in (0, 1)]
@@ -81,7 +83,8 @@ def test_a_guarded_buffer_is_like_the_one_it_replaces(
     edge, inside = b"ABCDEFGH", b"12345678"
     result, memory = guarded(made, SIZE, edge, inside)
     assert (result.shape, result.stride(), result.dtype) == (made.shape, made.stride(), dtype)
-    assert result.storage_offset() == 0 and not result._is_view()
+    assert result.storage_offset() == 0
+    assert not result._is_view()
     assert result.untyped_storage().nbytes() == made.untyped_storage().nbytes() == memory.nbytes
     assert result.data_ptr() % 512 == 0
     around = ctypes.string_at(memory.address - SIZE, memory.nbytes + 2 * SIZE)
@@ -99,14 +102,16 @@ def test_memory_goes_with_the_last_tensor_that_has_it() -> None:
     del result
     assert whole() is not None
     del view
-    assert whole() is None and memory.owner() is None
+    assert whole() is None
+    assert memory.owner() is None
 
 
 def test_memory_that_another_tensor_has() -> None:
     alone = torch.empty(4)
     assert not is_shared(alone)
     view = alone[1:]
-    assert is_shared(alone) and is_shared(view)
+    assert is_shared(alone)
+    assert is_shared(view)
     other = torch.empty(0).set_(alone.untyped_storage())
     del view
     assert is_shared(alone)
@@ -146,16 +151,17 @@ def test_damage(before: bool, item: int, start: int) -> None:
     first = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
     begin = -first % 8 + start
     pattern = bytes(b"ABCDEFGH"[(x - first) % 8] for x in range(8))
-    damaged = 0
-    for nearest in sorted({0, 1, item, drawer.randrange(20, 480)}, reverse=True):
+    nearer = sorted({0, 1, item, drawer.randrange(20, 480)}, reverse=True)
+    for damaged, nearest in enumerate(nearer, 1):
         places = known.take()
         assert places
         row = band(first + begin, 500, pattern, places[0], before=before, item=item)
-        if not damaged:
-            assert known.compare(row, 3, 0) and known.read(places[0]) is None
+        if damaged == 1:
+            assert known.compare(row, 3, 0)
+            assert known.read(places[0]) is None
         memory[begin + (499 - nearest if before else nearest)] ^= 255
-        damaged += 1
-        assert known.compare(row, 7, 0) and known.compare(row, 9, 0)
+        assert known.compare(row, 7, 0)
+        assert known.compare(row, 9, 0)
         damage = known.read(places[0])
         assert damage is not None
         assert (damage.launch, damage.distance, damage.count) == (7, nearest, damaged)

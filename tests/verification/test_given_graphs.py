@@ -77,3 +77,13 @@ def test_what_holds_no_graph(tmp_path: Path) -> None:
         with pytest.raises(RewriterError) as caught:
             GivenGraphs(path)
         assert caught.value.slug == "no-graph"
+
+
+def test_the_same_graph_in_two_places_is_one(tmp_path: Path) -> None:
+    """As TORCH_COMPILE_DEBUG leaves it in its directory and in that of the cache."""
+    for name in ("torch_compile_debug", "cache"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fx_graph_transformed.py").write_text(EXPORTED)
+    assert GivenGraphs(tmp_path).of(b"another wrapper") == EXPORTED
+    (tmp_path / "cache" / "fx_graph_transformed.py").write_text(CONTROLLED)
+    assert GivenGraphs(tmp_path).of(b"another wrapper") == ""

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rewriter.reproduction.independent import host  # noqa: E402
 from rewriter.reproduction.independent.checks import _added  # noqa: E402
 from rewriter.verification.text import coverage, describe  # noqa: E402
 from rewriter.verification.types import LaunchCheck, Verification  # noqa: E402
@@ -36,7 +37,11 @@ def test_launches_that_are_the_same_but_for_rounding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("again", "not deterministic"), ("scalar", "not the same without vectors and optimisation")],
+    [
+        ("again", "not deterministic"),
+        ("scalar", "not the same without vectors and optimisation"),
+        ("blocks", "not the same with smaller blocks and other warps"),
+    ],
 )
 def test_launches_that_differ_from_themselves(name: str, reason: str, tmp_path: Path) -> None:
     check = _result(tmp_path, **{"again": 0.0, name: 1e-3})
@@ -51,3 +56,27 @@ def test_a_launch_that_was_not_made_again_stays_as_it_is(tmp_path: Path) -> None
     torch.save({}, tmp_path / "results.pt")
     made: Any = SimpleNamespace(directory=tmp_path, recorded=SimpleNamespace(given={}))
     assert _added(_CHECK, made) == _CHECK
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "warps", "expected"),
+    [
+        ({"XBLOCK": 1}, 1, ({"XBLOCK": 1}, 2)),  # it may have no mask
+        ({"XBLOCK": 256}, 4, ({"XBLOCK": 128}, 2)),
+        ({"XBLOCK": 2, "R0_BLOCK": 64}, 2, ({"XBLOCK": 1, "R0_BLOCK": 32}, 4)),
+        ({"BLOCK_M": 64}, 8, ({"BLOCK_M": 64}, 4)),
+    ],
+)
+def test_other_parameters_of_a_launch_are_no_larger(
+    kwargs: dict[str, int], warps: int, expected: tuple[dict[str, int], int]
+) -> None:
+    config = SimpleNamespace(kwargs=kwargs, num_warps=warps)
+    other = host.smaller(config)
+    assert (other.kwargs, other.num_warps) == expected
+    assert (config.kwargs, config.num_warps) == (kwargs, warps)
+
+
+def test_without_triton_no_kernel_is_compiled_otherwise() -> None:
+    with host._other_blocks() as changed:
+        pass
+    assert changed == []

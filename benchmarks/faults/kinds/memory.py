@@ -107,8 +107,8 @@ class MissingLaunch(Kind):
                 if buffer in _written(one):
                     break
         what = f"#{launch.index} {launch.kernel} is not launched"
-        names = tuple(sorted(_named(launch, "out")))
-        outputs = () if readers else names
+        names = tuple(sorted(_named(launch, "out") | _written(launch)))
+        outputs = () if readers else tuple(sorted(_named(launch, "out")))
         yield Change(what, tuple(edits), tuple(sorted(set(readers))), names, order, outputs)
 
 

@@ -1,5 +1,6 @@
-"""Judges launches by themselves: the same launch twice, and the kernel without vectors and without
-optimisation. Results that differ by more than rounding depend on what they must not."""
+"""Judges launches by themselves: the same launch twice, a C++ kernel without vectors and without
+optimisation, and one of Triton with smaller blocks and other warps. Results that differ by more
+than rounding depend on what they must not."""
 
 from __future__ import annotations
 
@@ -27,10 +28,12 @@ _FEW = 64  # roundings that any kernel is allowed
 _VARIANTS = {
     "again": ("deterministic", "what the same launch on the same values wrote before"),
     "scalar": ("scalar agrees", "what the kernel writes one element at a time, not optimised"),
+    "blocks": ("other blocks agree", "what the kernel writes with smaller blocks, and other warps"),
 }
 _REASONS = {  # where they differ
     "deterministic": "not deterministic",
     "scalar agrees": "not the same without vectors and optimisation",
+    "other blocks agree": "not the same with smaller blocks and other warps",
 }
 
 

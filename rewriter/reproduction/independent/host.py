@@ -3,13 +3,15 @@
 `python host.py FOLDER MODULE…` imports modules or files, which register operators, and takes the
 folders in FOLDER one by one, each with a `repro.py`. It launches
 twice on the same values, then once with the kernel compiled for one element at a time and without
-optimisation, if it is one in C++ for the CPU. Results go into `results.pt` of each folder, under
-`first`, `again` and `scalar`; why there are none, into `problem.txt`. What draws random numbers is
-left out.
+optimisation, if it is one in C++ for the CPU, or with smaller blocks and other warps, if it is one
+that Inductor wrote for Triton. Results go into `results.pt` of each folder, under `first`, `again`,
+`scalar` and `blocks`; why there are none, into `problem.txt`. What draws random numbers is left
+out.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from collections.abc import Iterator
@@ -49,6 +51,10 @@ def main(folder: Path, modules: list[str]) -> None:
                     again = _script(one)
                     if compiled:
                         results["scalar"] = _launched(again)
+                with _other_blocks() as changed:
+                    again = _script(one)
+                    if changed:
+                        results["blocks"] = _launched(again)
         except Exception as error:  # of one launch: the others are not concerned
             lines = str(error).strip().splitlines()
             text = f"{type(error).__name__}: {lines[0] if lines else ''}"
@@ -93,6 +99,56 @@ def _scalar() -> Iterator[list[str]]:
             yield compiled
     finally:
         compiler.cpp_pybinding = original
+
+
+_BLOCKS = ("XBLOCK", "YBLOCK", "ZBLOCK", "R0_BLOCK", "R1_BLOCK", "RBLOCK")
+_CHOSEN = ("POINTWISE", "REDUCTION", "PERSISTENT_REDUCTION")  # whose blocks are a matter of speed
+
+
+@contextmanager
+def _other_blocks() -> Iterator[list[Any]]:
+    """Have kernels that Inductor wrote for Triton compiled with smaller blocks and other warps from
+    here on; the kernels that were."""
+    changed: list[Any] = []
+    try:
+        from torch._inductor import config
+        from torch._inductor.async_compile import CompiledTritonKernels
+        from torch._inductor.runtime import triton_heuristics
+    except ImportError:  # there is no Triton
+        yield changed
+        return
+    tuner: Any = triton_heuristics.CachingAutotuner
+    kernels: Any = CompiledTritonKernels
+    original = tuner.__init__
+
+    def init(self: Any, *args: Any, **more: Any) -> None:
+        original(self, *args, **more)
+        if not self.custom_kernel and self.heuristic_type.name in _CHOSEN:
+            self.configs = [smaller(self.configs[0])]
+            changed.append(self)
+
+    kernels.cache_clear()
+    tuner.__init__ = init
+    try:
+        with config.patch({"compile_threads": 1}):
+            yield changed
+    finally:
+        tuner.__init__ = original
+        kernels.cache_clear()
+
+
+def smaller(config: Any) -> Any:
+    """The parameters of a launch with each block half as large, and other warps.
+
+    None is made larger: a kernel leaves masks out where its sizes are multiples of its blocks.
+    """
+    other = copy.copy(config)
+    other.kwargs = {
+        name: value // 2 if name in _BLOCKS and value > 1 else value
+        for name, value in config.kwargs.items()
+    }
+    other.num_warps = config.num_warps * 2 if config.num_warps < 4 else config.num_warps // 2
+    return other
 
 
 if __name__ == "__main__":

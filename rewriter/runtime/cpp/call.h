@@ -35,6 +35,29 @@ inline Recorder* recorder_of(Wrapper& wrapper) {
   }
 }
 
+// For who puts probes into a program that runs: calls that begin from now on are recorded into this
+// directory, by a recorder of their own, and not at all where it is null. All of the calls that
+// ended before is written then. False where that could not be done.
+inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noexcept {
+  std::lock_guard<std::mutex> guard(wrapper.starting);
+  try {
+    Recorder* before = static_cast<Recorder*>(wrapper.recorder.load());
+    if (directory) wrapper.recorder = new Recorder(wrapper, directory, quiet);
+    wrapper.silent = !directory;
+    if (before) before->finish();
+    return true;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
+    wrapper.silent = true;
+    return false;
+  }
+}
+
+// All of the calls that ended is written.
+inline void finish_writing(Wrapper& wrapper) noexcept {
+  if (void* made = wrapper.recorder.load()) static_cast<Recorder*>(made)->finish();
+}
+
 Call::Call(Wrapper& wrapper) noexcept {
   try {
     Recorder* recorder = recorder_of(wrapper);

@@ -24,9 +24,9 @@ namespace inductor_rewriter {
 // Standard output and standard error of one wrapper.
 class Printer {
  public:
-  explicit Printer(const Options& options)
+  explicit Printer(const Options& options, bool be_quiet = false)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
-        quiet(read_quiet()), label_(options.label) {}
+        quiet(be_quiet || read_quiet()), label_(options.label) {}
 
   const int rank;
   const bool upstream;

@@ -41,8 +41,9 @@ class ForkMark {
 
 class Recorder : public Printer, private Output {
  public:
-  explicit Recorder(const Wrapper& wrapper)
-      : Printer(wrapper.options), heads(wrapper.options.values),
+  // `directory` is where it dumps to; null is what the environment says.
+  explicit Recorder(const Wrapper& wrapper, const char* directory = nullptr, bool be_quiet = false)
+      : Printer(wrapper.options, be_quiet), heads(wrapper.options.values),
         fingerprints(holds(wrapper.options.probes, "hash")), options_(wrapper.options),
         inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size),
         moments_(2 * wrapper.size + 1), wanted_(wanted_calls(wrapper.options)), writer_(*this) {
@@ -63,7 +64,7 @@ class Recorder : public Printer, private Output {
     on_cpu_ = on_cpu_ && !on_device;
     moments_[2 * wrapper.size].labels = &inputs_;
     moments_[2 * wrapper.size].probes = &readers_;
-    const char* wanted = std::getenv("REWRITER_DUMP");
+    const char* wanted = directory ? directory : std::getenv("REWRITER_DUMP");
     bool dumping = wanted && *wanted;
     for (auto& probe : probes_) dumping = dumping || probe->saves;
     if (dumping) {
@@ -148,6 +149,12 @@ class Recorder : public Printer, private Output {
   // Wait until all that is on its way is written.
   void drain() { writer_.drain(); }
 
+  // Wait until all of the calls that ended is written.
+  void finish() {
+    if (reader_) reader_->finish();
+    drain();
+  }
+
   // Act when the call is over, or so much is waiting that the device is waited for; `then` gets the
   // event, of which the values are gone by then.
   template <class Act>
@@ -203,9 +210,7 @@ class Recorder : public Printer, private Output {
   void end(RunningCall& call) {
     call.catch_up();
     put(new EndJob(*this, call));
-    if (quiet) return;
-    if (reader_) reader_->finish();
-    drain();
+    if (!quiet) finish();
   }
 
   void at_inputs(RunningCall& call, Contents& contents) {

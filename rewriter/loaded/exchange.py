@@ -1,0 +1,128 @@
+"""Exchanges the code of a loaded wrapper's functions, while blocks of `probing` run.
+
+The functions stay the same objects. While there is a block they run a code that hands over to this
+module, and this to the function's own code, or to one with probes. That is made when the wrapper is
+called first. When there is no block any more, the functions have the very code back that they had.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any
+
+from rewriter.core.errors import RewriterError
+from rewriter.loaded.block import Block
+from rewriter.loaded.functions import handing_over, like
+from rewriter.loaded.probes import CppProbes, Probed, PythonProbes, Recording, probes_of
+from rewriter.runtime.device import is_capturing
+
+_PLAIN = Probed({}, {})
+
+
+class Exchange:
+    """One loaded wrapper, by its entry."""
+
+    def __init__(self, entry: FunctionType) -> None:
+        self.path = entry.__code__.co_filename
+        self._entry = entry
+        self._codes: dict[FunctionType, CodeType] = {}  # what they had
+        self._plain: dict[FunctionType, FunctionType] = {}
+        self._lock = threading.RLock()
+        self._blocks: tuple[Block, ...] = ()
+        self._probes: PythonProbes | CppProbes | None = None
+        self._current: Probed | None = None  # what is run for these blocks, once it is made
+        self._recordings: dict[Block, Recording] = {}
+        self._inside: Counter[Block] = Counter()  # how many threads are in a call
+        self._calls = threading.local()  # the call that runs in a thread
+
+    def set_blocks(self, blocks: tuple[Block, ...]) -> None:
+        """Probe for these blocks, in the order in which they began, from the next call on."""
+        with self._lock:
+            over = [block for block in self._blocks if block not in blocks]
+            self._blocks, self._current = blocks, None
+            if not blocks:
+                self._give_back()
+            elif not self._codes:
+                self._watch(self._entry)
+            for block in over:
+                self._close_unused(block)
+
+    def _watch(self, function: FunctionType) -> None:
+        if function not in self._codes:
+            code = self._codes[function] = function.__code__
+            self._plain[function] = like(function, code)
+            function.__code__ = handing_over(code, partial(self._run, function))
+
+    def _give_back(self) -> None:
+        for function, code in self._codes.items():
+            function.__code__ = code
+        self._codes.clear()
+        self._probes = None
+
+    def _run(self, function: FunctionType, *args: Any, **kwargs: Any) -> Any:
+        """A function is called, in the place of which this was put."""
+        plain = self._plain[function]
+        if is_capturing():
+            # Later replays would go on measuring after the block, in memory that is gone.
+            for block in self._blocks:
+                block.note("what is captured into a CUDA graph has no probes, nor have its replays")
+            return plain(*args, **kwargs)
+        running: Probed | None = getattr(self._calls, "running", None)
+        if running is not None:  # another function of the same wrapper
+            return running.bodies.get(function, plain)(*args, **kwargs)
+        with self._call() as running:
+            return running.bodies.get(function, plain)(*args, **kwargs)
+
+    @contextmanager
+    def _call(self) -> Iterator[Probed]:
+        """A call of the wrapper, in this thread; what is to be run."""
+        with self._lock:
+            blocks = self._blocks
+            if self._current is None:
+                self._current = self._made() if blocks else _PLAIN
+            running = self._current
+            self._inside.update(blocks)
+        self._calls.running = running
+        try:
+            yield running
+        finally:
+            self._calls.running = None
+            for recording in running.recordings.values():
+                recording.end()
+            with self._lock:
+                self._inside.subtract(blocks)
+                for block in blocks:
+                    if block.is_over:
+                        self._close_unused(block)
+            for block in running.recordings:
+                block.count(self.path)
+
+    def _close_unused(self, block: Block) -> None:
+        """A block is over: once no thread is in a call of it, nothing is recorded any more."""
+        if self._inside[block] <= 0:
+            del self._inside[block]
+            if (recording := self._recordings.pop(block, None)) is not None:
+                recording.close()
+            if self._probes is not None:
+                self._probes.forget(block)
+
+    def _made(self) -> Probed:
+        """What to run for the blocks that there are. What fails is no reason to fail a call."""
+        try:
+            if self._probes is None:
+                self._probes = probes_of(self._entry, self._codes[self._entry])
+            probed = self._probes.probed(self._blocks)
+        except Exception as error:
+            why = error.message if isinstance(error, RewriterError) else f"{self.path}: {error}"
+            for block in self._blocks:
+                block.note(f"no probes: {why.strip().splitlines()[0]}")
+            return _PLAIN
+        self._recordings |= probed.recordings
+        for function in probed.bodies:
+            self._watch(function)
+        return probed

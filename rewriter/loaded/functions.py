@@ -1,0 +1,78 @@
+"""Functions of a module that is loaded: which it has, others like them, and the code that they run
+while they are watched."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+_CALLED = "rewriter.loaded called"
+
+
+def functions_of(namespace: dict[str, Any]) -> dict[str, FunctionType]:
+    """The functions that a module defines, and those of its classes, by qualified name."""
+    members = list(namespace.values())
+    for one in list(members):
+        if isinstance(one, type):
+            members += vars(one).values()
+    return {
+        one.__qualname__: one
+        for one in members
+        if type(one) is FunctionType and one.__globals__ is namespace
+    }
+
+
+def like(
+    function: FunctionType, code: CodeType, closure: tuple[CellType, ...] | None = None
+) -> FunctionType:
+    """A function with the defaults of another one, and a code of its own."""
+    made = FunctionType(
+        code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        closure or function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    # Who looks for entries of wrappers is not to find this one.
+    made.__qualname__ = f"{function.__qualname__} in rewriter.loaded"
+    return made
+
+
+def handing_over(code: CodeType, called: Callable[..., Any]) -> CodeType:
+    """A code that can take the place of `code` in its function, and calls `called` with whatever
+    the function is called with."""
+    cells = "; ".join(f"{name} = None" for name in code.co_freevars) or "pass"
+    uses = "; ".join(code.co_freevars) or "pass"
+    text = (
+        f"def outside():\n    {cells}\n    def inside(*args, **kwargs):\n        {uses}\n"
+        f"        return {_CALLED!r}(*args, **kwargs)\n    return inside\n"
+    )
+    module = compile(_placed(text), code.co_filename, "exec", dont_inherit=True)
+    inside = _nested(_nested(module, "outside"), "inside")
+    constants = tuple(called if one == _CALLED else one for one in inside.co_consts)
+    names = {"co_name": code.co_name, "co_firstlineno": code.co_firstlineno}
+    if hasattr(code, "co_qualname"):  # Python 3.11
+        names["co_qualname"] = code.co_qualname
+    return inside.replace(co_consts=constants, **names)  # type: ignore[arg-type]
+
+
+def _placed(text: str) -> ast.Module:
+    """The tree of a text, all of it at the first line. Python would warn of a call of a text, which
+    it is not in the end."""
+    tree = ast.parse(text)
+    for node in list(ast.walk(tree)):
+        if isinstance(node, ast.Call):
+            node.func = ast.copy_location(
+                ast.Attribute(node.func, "__call__", ast.Load()), node.func
+            )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr | ast.stmt):
+            node.lineno = node.end_lineno = 1
+    return tree
+
+
+def _nested(code: CodeType, name: str) -> CodeType:
+    return next(x for x in code.co_consts if isinstance(x, CodeType) and x.co_name == name)

@@ -1,0 +1,192 @@
+"""What `rewriter.probing` hands out: the dump of a block as an object."""
+
+from __future__ import annotations
+
+import html
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rewriter.core import terminal
+from rewriter.core.labels import short
+from rewriter.core.text import counted, figure
+from rewriter.dump.reading import Dump, RunDump, RunStep, is_recorded, open_dump
+from rewriter.dump.rows import EventRow, ScalarRow, TensorRow, ValueRow, to_json
+from rewriter.loaded.block import Block
+from rewriter.runtime.text import short_dtype
+
+_MOST = 60  # rows that a table shows
+_HEAD = (
+    *("wrapper", "call", "#", "kernel", "phase", "value", "type"),
+    *("min", "max", "mean", "std", "nan", "inf"),
+)
+_COUNTS = len(_HEAD) - 2  # the columns of NaN and infinities
+
+
+@dataclass(frozen=True)
+class RecordedLaunch:
+    """A launch as it ran in one call, or the inputs of that call, which have no `launch`.
+
+    `rows` are its events: one for each phase and argument.
+    """
+
+    run: RunDump = field(repr=False)
+    step: RunStep
+
+    @property
+    def wrapper(self) -> str:
+        """The file name of the wrapper."""
+        return self.run.artifact
+
+    @property
+    def call(self) -> int | None:
+        """Which call of the wrapper it is, counted from 0 in the block."""
+        return self.run.facts.call if isinstance(self.run.facts.call, int) else None
+
+    @property
+    def launch(self) -> int | None:
+        return self.step.launch
+
+    @property
+    def kernel(self) -> str:
+        return self.step.kernel
+
+    @property
+    def rows(self) -> list[EventRow]:
+        return self.run.rows(self.step)
+
+
+class ProbedCalls:
+    """The dump of a block: iterate over its rows, or over `launches`, and print it for a table.
+
+    It can be read at any time; what has ended by then is in it. A temporary dump goes with the
+    object, or with `remove()`; `rewriter report PATH` and every other command read `path` before.
+    """
+
+    def __init__(
+        self, block: Block, temporary: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
+        self._block = block
+        self._temporary = temporary
+
+    @property
+    def path(self) -> Path:
+        """The directory of the dump."""
+        return self._block.directory
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not probed, and why."""
+        return self._block.notes
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many calls of each wrapper were probed, by its file name."""
+        return {Path(path).name: number for path, number in sorted(self._block.calls.items())}
+
+    @property
+    def runs(self) -> Sequence[RunDump]:
+        """The calls, in the order in which they began."""
+        return () if (dump := self._dump()) is None else dump.runs
+
+    @property
+    def launches(self) -> list[RecordedLaunch]:
+        """Every launch as it ran, call by call, the inputs of each call first."""
+        return [RecordedLaunch(run, step) for run in self.runs for step in run.steps]
+
+    def __iter__(self) -> Iterator[EventRow]:
+        """Every row of every call: what `events.jsonl` holds."""
+        for run in self.runs:
+            yield from run.events()
+
+    def to_pandas(self) -> Any:
+        """The rows as a `DataFrame` of pandas, if that is installed: a column for each field,
+        behind the wrapper and the number of the call."""
+        frame = import_module("pandas").DataFrame
+        return frame(
+            [
+                {"wrapper": run.artifact, "call": run.facts.call} | to_json(row)
+                for run in self.runs
+                for row in run.events()
+            ]
+        )
+
+    def remove(self) -> None:
+        """Remove a temporary dump now. One in a directory that was given stays."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __repr__(self) -> str:
+        lines = [self._title(), *map(terminal.plain, self._table()), *self._remarks()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        rows = self._rows()[: _MOST + 1]
+        text = [f"<p>{html.escape(self._title())}</p>"]
+        if len(rows) > 1:
+            text.append("<table>")
+            head, *body = rows
+            text.append(_html_row(head, "th"))
+            text += [_html_row(cells, "td") for cells in body]
+            text.append("</table>")
+        text += [f"<p>{html.escape(line)}</p>" for line in self._remarks()]
+        return "\n".join(text)
+
+    def _dump(self) -> Dump | None:
+        from rewriter.runtime.event_queue import drain_queue
+
+        drain_queue()
+        return open_dump(self.path) if is_recorded(self.path) else None
+
+    def _title(self) -> str:
+        calls = self.calls
+        return (
+            f"{counted(sum(calls.values()), 'call')} of {counted(len(calls), 'wrapper')}: "
+            f"{self.path}"
+        )
+
+    def _rows(self) -> list[list[str]]:
+        """The head and the rows of the table, one more than are shown if there are more."""
+        rows = [list(_HEAD)]
+        for run in self.runs:
+            for row in run.events():
+                if len(rows) > _MOST + 1:
+                    return rows
+                rows.append(_cells(run, row))
+        return rows
+
+    def _table(self) -> Sequence[terminal.Line]:
+        rows = self._rows()[: _MOST + 1]
+        return terminal.table(rows) if len(rows) > 1 else ()
+
+    def _remarks(self) -> list[str]:
+        more = ["…"] if len(self._rows()) > _MOST + 1 else []
+        return [*more, *(f"note: {note}" for note in self.notes)]
+
+
+def _cells(run: RunDump, row: EventRow) -> list[str]:
+    launch, iteration = row.which
+    index = "" if launch is None else f"{launch}.{iteration}" if iteration else f"{launch}"
+    call = "" if run.facts.call is None else str(run.facts.call)
+    cells = [short(run.artifact), call, index, row.kernel, row.phase]
+    cells.append(f"{row.role} {row.arg}" if isinstance(row, ValueRow) else "")
+    if isinstance(row, TensorRow):
+        cells.append(short_dtype(row.dtype) + str(list(row.shape)))
+        if row.is_measured:
+            cells += map(figure, row.statistics.values())
+    elif isinstance(row, ScalarRow):
+        cells.append(str(row.value or ""))
+    return cells + [""] * (len(_HEAD) - len(cells))
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    shown = []
+    for column, cell in enumerate(cells):
+        is_bad = tag == "td" and column >= _COUNTS and cell not in ("", "0")
+        style = ' style="color: #c00; font-weight: bold"' if is_bad else ""
+        shown.append(f"<{tag}{style}>{html.escape(cell)}</{tag}>")
+    return f"<tr>{''.join(shown)}</tr>"

@@ -1,0 +1,541 @@
+// The short ways of a launch of a Python wrapper as callables of CPython (native_calls.py): what
+// `FastPaths` and `announce` do there, without the interpreter. What is not as it mostly is goes to
+// `otherwise`, which is the same in Python.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// A reference that is ours.
+class Object {
+ public:
+  Object() = default;
+  explicit Object(PyObject* owned) : object_(owned) {}
+  Object(Object&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Object& operator=(Object&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Object() { Py_XDECREF(object_); }
+
+  static Object of(PyObject* borrowed) {
+    Py_XINCREF(borrowed);
+    return Object(borrowed);
+  }
+
+  PyObject* get() const { return object_; }
+  explicit operator bool() const { return object_; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *name_uses_cuda,
+    *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_data_ptr,
+    *name_untyped_storage, *name_nbytes, *name_storage_offset, *name_version;
+
+Object attribute(PyObject* of, PyObject* name) { return Object(PyObject_GetAttr(of, name)); }
+
+Object call_method(PyObject* of, PyObject* name) {
+  return Object(PyObject_VectorcallMethod(name, &of, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+}
+
+Object call_nothing(PyObject* of) { return Object(PyObject_Vectorcall(of, nullptr, 0, nullptr)); }
+
+// 1 or 0, or -1 with an exception.
+int truth(const Object& value) { return value ? PyObject_IsTrue(value.get()) : -1; }
+
+bool number(const Object& value, int64_t& to) {
+  if (!value) return false;
+  to = PyLong_AsLongLong(value.get());
+  return to != -1 || !PyErr_Occurred();
+}
+
+// What both kinds have: `calls` are those that run, by thread, `phase` is that of the launches.
+struct Calls {
+  PyObject_HEAD
+  vectorcallfunc act;
+  PyObject *calls, *phase, *otherwise;
+
+  // The call of this thread; none without an exception where there is none.
+  Object call() const {
+    const Object thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+    if (!thread) return Object();
+    return Object::of(PyDict_GetItemWithError(calls, thread.get()));
+  }
+
+  // How often launches came.
+  Object runs(PyObject* call) const {
+    const Object all = attribute(call, name_runs);
+    if (!all || !PyDict_Check(all.get())) return Object();
+    return Object::of(PyDict_GetItemWithError(all.get(), phase));
+  }
+};
+
+// 0: another way has to be gone; less than 0: an exception.
+using Quick = int (*)(Calls&, PyObject* const*, Py_ssize_t);
+
+PyObject* act(
+    Quick quick, Calls& self, PyObject* const* given, std::size_t count, PyObject* names,
+    PyObject* problem) {
+  const Py_ssize_t size = PyVectorcall_NARGS(count);
+  int result = 0;
+  if (size && !names) {
+    result = quick(self, given, size);
+    if (PyErr_Occurred()) {
+      // Other ways say what is wrong, but an interrupt is not for them.
+      if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+      PyErr_Clear();
+      if (result < 0) result = 0;
+    }
+  }
+  if (result == 1) Py_RETURN_NONE;
+  if (result == 2 && problem) return PyObject_Vectorcall(problem, nullptr, 0, nullptr);
+  return PyObject_Vectorcall(self.otherwise, given, count, names);
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Calls& its = *reinterpret_cast<Calls*>(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(its.calls);
+  Py_VISIT(its.phase);
+  Py_VISIT(its.otherwise);
+  return 0;
+}
+
+void clear(Calls& self) {
+  Py_CLEAR(self.calls);
+  Py_CLEAR(self.phase);
+  Py_CLEAR(self.otherwise);
+}
+
+void release(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// --- Launches that are measured ----------------------------------------------------------------------
+
+struct Freed {
+  Py_ssize_t place;
+  int64_t end, size;
+};
+
+// What is known of a launch: `Plan` of plans.py.
+struct Known {
+  int64_t plan = 0, device = -1;
+  Object check, gpu;  // `gpu` is the device as an object
+  Py_ssize_t tensors = 0;
+  std::vector<Freed> freed;
+};
+
+using Launch = int32_t (*)(const int64_t*);
+
+struct Measuring : Calls {
+  PyObject *tell, *get_stream, *get_device;
+  Launch launch;
+  std::unordered_map<int64_t, Known>* known;
+};
+
+// Whether the memory of a value is there.
+bool has_memory(PyObject* value, const Freed& freed) {
+  const Object storage = call_method(value, name_untyped_storage);
+  if (!storage) return false;
+  int64_t bytes, offset;
+  return number(call_method(storage.get(), name_nbytes), bytes) &&
+      number(call_method(value, name_storage_offset), offset) &&
+      bytes >= offset * freed.size + freed.end;
+}
+
+int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
+  Measuring& self = static_cast<Measuring&>(calls);
+  const int64_t index = PyLong_AsLongLong(given[0]);
+  if (index == -1 && PyErr_Occurred()) return -1;
+  const auto found = self.known->find(index);
+  if (found == self.known->end()) return 0;
+  // Python code may run below, and change what is known.
+  const int64_t plan = found->second.plan, device = found->second.device;
+  const Object check = Object::of(found->second.check.get());
+  const Object gpu = Object::of(found->second.gpu.get());
+  if (found->second.tensors != size - 1) return 0;
+  const Object call = self.call();
+  if (!call) return 0;
+  if (truth(attribute(call.get(), name_is_quick)) != 1) return 0;
+  if (truth(attribute(call.get(), name_pending))) return 0;
+  int64_t slow, queued;
+  if (!number(attribute(call.get(), name_slow), slow) || slow == index) return 0;
+  const Object fits(PyObject_Vectorcall(check.get(), given + 1, size - 1, nullptr));
+  if (fits.get() != Py_True) return 0;
+  int64_t stream = 0;
+  if (device >= 0) {
+    int64_t current;
+    if (self.get_device && (!number(call_nothing(self.get_device), current) || current != device)) {
+      return 0;
+    }
+    PyObject* const where = gpu.get();
+    if (!number(Object(PyObject_Vectorcall(self.get_stream, &where, 1, nullptr)), stream)) return 0;
+  } else if (truth(attribute(call.get(), name_uses_cuda))) {
+    return 0;  // there may be a capture
+  }
+  {
+    const auto still = self.known->find(index);
+    if (still == self.known->end() || still->second.plan != plan) return 0;
+    for (const Freed& freed : std::vector<Freed>(still->second.freed)) {
+      if (!has_memory(given[1 + freed.place], freed)) return 0;
+    }
+  }
+  const Object runs = self.runs(call.get());
+  if (!runs) return 0;
+  int64_t iteration = 0;
+  PyObject* const before = PyDict_GetItemWithError(runs.get(), given[0]);
+  if (!before && PyErr_Occurred()) return -1;
+  if (before && (iteration = PyLong_AsLongLong(before)) < 0) return 0;
+  if (!number(attribute(call.get(), name_queued), queued) || !queued) return 0;
+  constexpr Py_ssize_t few = 60;
+  int64_t room[4 + few];
+  std::vector<int64_t> more;
+  int64_t* packed = room;
+  if (size - 1 > few) {
+    more.resize(static_cast<std::size_t>(size) + 3);
+    packed = more.data();
+  }
+  packed[0] = queued;
+  packed[1] = plan;
+  packed[2] = iteration;
+  packed[3] = stream;
+  for (Py_ssize_t i = 1; i < size; ++i) {
+    if (!number(call_method(given[i], name_data_ptr), packed[3 + i])) return 0;
+  }
+  const Object next(PyLong_FromLongLong(iteration + 1));
+  if (!next) return -1;
+  int result;
+  Py_BEGIN_ALLOW_THREADS
+  result = self.launch(packed);
+  Py_END_ALLOW_THREADS
+  // It is counted whether or not there is memory for that.
+  if (result && PyDict_SetItem(runs.get(), given[0], next.get())) PyErr_Clear();
+  return result;
+}
+
+PyObject* measuring_call(
+    PyObject* self, PyObject* const* given, std::size_t count, PyObject* names) {
+  Measuring& its = *reinterpret_cast<Measuring*>(self);
+  return act(measure, its, given, count, names, its.tell);
+}
+
+PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *calls, *phase, *otherwise, *tell, *get_stream, *get_device;
+  unsigned long long launch;
+  if (!PyArg_ParseTuple(
+          args, "O!UOOOOK", &PyDict_Type, &calls, &phase, &otherwise, &tell, &get_stream,
+          &get_device, &launch)) {
+    return nullptr;
+  }
+  PyObject* const made = type->tp_alloc(type, 0);
+  if (!made) return nullptr;
+  Measuring& self = *reinterpret_cast<Measuring*>(made);
+  self.act = measuring_call;
+  Py_INCREF(self.calls = calls);
+  Py_INCREF(self.phase = phase);
+  Py_INCREF(self.otherwise = otherwise);
+  Py_INCREF(self.tell = tell);
+  Py_INCREF(self.get_stream = get_stream);
+  if (get_device != Py_None) Py_INCREF(self.get_device = get_device);
+  self.launch = reinterpret_cast<Launch>(static_cast<uintptr_t>(launch));
+  self.known = new (std::nothrow) std::unordered_map<int64_t, Known>;
+  if (!self.known) {
+    Py_DECREF(made);
+    return PyErr_NoMemory();
+  }
+  return made;
+}
+
+// keep(launch, plan, device, check, tensors, ((place, end, size), ...))
+PyObject* measuring_keep(PyObject* self, PyObject* args) {
+  long long index, plan, device;
+  Py_ssize_t tensors;
+  PyObject *check, *all;
+  if (!PyArg_ParseTuple(
+          args, "LLLOnO!", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all)) {
+    return nullptr;
+  }
+  Known known;
+  known.plan = plan;
+  known.device = device;
+  known.check = Object::of(check);
+  known.gpu = Object(PyLong_FromLongLong(device));
+  if (!known.gpu) return nullptr;
+  known.tensors = tensors;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
+    long long end, size;
+    Py_ssize_t place;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(all, i), "nLL", &place, &end, &size)) return nullptr;
+    if (place < 0 || place >= tensors) {
+      PyErr_SetString(PyExc_IndexError, "no such tensor");
+      return nullptr;
+    }
+    known.freed.push_back({place, end, size});
+  }
+  // What was known before may run code when it goes.
+  std::swap((*reinterpret_cast<Measuring*>(self)->known)[index], known);
+  Py_RETURN_NONE;
+}
+
+PyObject* measuring_forget(PyObject* self, PyObject*) {
+  std::unordered_map<int64_t, Known> gone;
+  gone.swap(*reinterpret_cast<Measuring*>(self)->known);
+  Py_RETURN_NONE;
+}
+
+int measuring_traverse(PyObject* self, visitproc visit, void* arg) {
+  Measuring& its = *reinterpret_cast<Measuring*>(self);
+  Py_VISIT(its.tell);
+  Py_VISIT(its.get_stream);
+  Py_VISIT(its.get_device);
+  if (its.known) {
+    for (auto& [index, known] : *its.known) Py_VISIT(known.check.get());
+  }
+  return traverse(self, visit, arg);
+}
+
+int measuring_clear(PyObject* self) {
+  Measuring& its = *reinterpret_cast<Measuring*>(self);
+  clear(its);
+  Py_CLEAR(its.tell);
+  Py_CLEAR(its.get_stream);
+  Py_CLEAR(its.get_device);
+  if (its.known) {
+    std::unordered_map<int64_t, Known> gone;
+    gone.swap(*its.known);
+  }
+  return 0;
+}
+
+void measuring_free(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  measuring_clear(self);
+  delete reinterpret_cast<Measuring*>(self)->known;
+  release(self);
+}
+
+// --- Names ---------------------------------------------------------------------------------------------
+
+struct Naming : Calls {
+  PyObject *is_capturing, *lines, *row, *rest;
+};
+
+int announce(Calls& calls, PyObject* const* given, Py_ssize_t) {
+  Naming& self = static_cast<Naming&>(calls);
+  const Object call = self.call();
+  if (!call) return 0;
+  const Object stdout_ = attribute(call.get(), name_stdout);
+  if (!stdout_ || stdout_.get() == Py_None) return 0;
+  const Object runs = self.runs(call.get());
+  if (!runs || PyDict_Contains(runs.get(), given[0])) return 0;
+  if (truth(attribute(call.get(), name_pending))) return 0;
+  if (const int uses = truth(attribute(call.get(), name_uses_cuda))) {
+    if (uses < 0 || truth(call_nothing(self.is_capturing))) return 0;
+  }
+  int64_t descriptor;
+  if (!number(attribute(stdout_.get(), name_descriptor), descriptor)) return 0;
+  const Object line = Object::of(PyDict_GetItemWithError(self.lines, given[0]));
+  const Object start = attribute(call.get(), name_start);
+  if (!line || !start || !PyBytes_Check(line.get()) || !PyBytes_Check(start.get())) return 0;
+  if (descriptor >= 0) {
+    const Object flush = attribute(stdout_.get(), name_flush);
+    if (!flush || !call_nothing(flush.get())) return 0;
+    const std::size_t begin = static_cast<std::size_t>(PyBytes_GET_SIZE(start.get()));
+    const std::size_t size = begin + static_cast<std::size_t>(PyBytes_GET_SIZE(line.get()));
+    char room[1024];
+    std::string more;
+    char* text = room;
+    if (size > sizeof room) {
+      more.resize(size);
+      text = &more[0];
+    }
+    std::memcpy(text, PyBytes_AS_STRING(start.get()), begin);
+    std::memcpy(text + begin, PyBytes_AS_STRING(line.get()), size - begin);
+    ssize_t written;
+    Py_BEGIN_ALLOW_THREADS
+    written = write(static_cast<int>(descriptor), text, size);
+    Py_END_ALLOW_THREADS
+    if (written < 0) return 0;  // Python writes it, or says why it cannot
+    if (static_cast<std::size_t>(written) < size) {
+      const Object done(PyObject_CallFunction(
+          self.rest, "OLy#", given[0], static_cast<long long>(descriptor), text + written,
+          static_cast<Py_ssize_t>(size) - written));
+      if (!done) return 1;
+    }
+  }
+  const Object once(PyLong_FromLong(1));
+  if (!once || PyDict_SetItem(runs.get(), given[0], once.get())) return 1;
+  const Object directory = attribute(call.get(), name_directory);
+  if (directory && directory.get() != Py_None) {
+    PyObject* const about[] = {given[0], directory.get()};
+    const Object done(PyObject_Vectorcall(self.row, about, 2, nullptr));
+  }
+  return 1;
+}
+
+PyObject* naming_call(PyObject* self, PyObject* const* given, std::size_t count, PyObject* names) {
+  return act(announce, *reinterpret_cast<Naming*>(self), given, count, names, nullptr);
+}
+
+PyObject* naming_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *calls, *phase, *otherwise, *is_capturing, *lines, *row, *rest;
+  if (!PyArg_ParseTuple(
+          args, "O!UOOO!OO", &PyDict_Type, &calls, &phase, &otherwise, &is_capturing, &PyDict_Type,
+          &lines, &row, &rest)) {
+    return nullptr;
+  }
+  PyObject* const made = type->tp_alloc(type, 0);
+  if (!made) return nullptr;
+  Naming& self = *reinterpret_cast<Naming*>(made);
+  self.act = naming_call;
+  Py_INCREF(self.calls = calls);
+  Py_INCREF(self.phase = phase);
+  Py_INCREF(self.otherwise = otherwise);
+  Py_INCREF(self.is_capturing = is_capturing);
+  Py_INCREF(self.lines = lines);
+  Py_INCREF(self.row = row);
+  Py_INCREF(self.rest = rest);
+  return made;
+}
+
+int naming_traverse(PyObject* self, visitproc visit, void* arg) {
+  Naming& its = *reinterpret_cast<Naming*>(self);
+  Py_VISIT(its.is_capturing);
+  Py_VISIT(its.lines);
+  Py_VISIT(its.row);
+  Py_VISIT(its.rest);
+  return traverse(self, visit, arg);
+}
+
+int naming_clear(PyObject* self) {
+  Naming& its = *reinterpret_cast<Naming*>(self);
+  clear(its);
+  Py_CLEAR(its.is_capturing);
+  Py_CLEAR(its.lines);
+  Py_CLEAR(its.row);
+  Py_CLEAR(its.rest);
+  return 0;
+}
+
+void naming_free(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  naming_clear(self);
+  release(self);
+}
+
+// --- Inputs ----------------------------------------------------------------------------------------------
+
+// same(values, references, versions, addresses): whether these are the tensors that were seen, of
+// the same versions and at the same addresses.
+PyObject* same(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 4 || !PyTuple_Check(given[0]) || !PyList_Check(given[1]) ||
+      !PyList_Check(given[2]) || !PyList_Check(given[3])) {
+    PyErr_SetString(PyExc_TypeError, "a tuple and three lists");
+    return nullptr;
+  }
+  const Py_ssize_t size = PyTuple_GET_SIZE(given[0]);
+  if (PyList_GET_SIZE(given[1]) != size) Py_RETURN_FALSE;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* const value = PyTuple_GET_ITEM(given[0], i);
+    const Object reference = Object::of(PyList_GetItem(given[1], i));
+    if (!reference) return nullptr;
+    const Object target = call_nothing(reference.get());
+    if (!target) return nullptr;
+    if (target.get() != value) Py_RETURN_FALSE;
+    int64_t version, address, known_version, known_address;
+    if (!number(Object::of(PyList_GetItem(given[2], i)), known_version) ||
+        !number(Object::of(PyList_GetItem(given[3], i)), known_address) ||
+        !number(attribute(value, name_version), version)) {
+      return nullptr;
+    }
+    if (version != known_version) Py_RETURN_FALSE;
+    if (!number(call_method(value, name_data_ptr), address)) return nullptr;
+    if (address != known_address) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+}
+
+PyMethodDef measuring_methods[] = {
+    {"keep", measuring_keep, METH_VARARGS, nullptr},
+    {"forget", measuring_forget, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Calls, act), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+constexpr unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
+
+template <class F>
+void* pointer(F function) {
+  return reinterpret_cast<void*>(function);
+}
+
+PyType_Slot measuring_slots[] = {
+    {Py_tp_new, pointer(measuring_new)}, {Py_tp_dealloc, pointer(measuring_free)},
+    {Py_tp_traverse, pointer(measuring_traverse)}, {Py_tp_clear, pointer(measuring_clear)},
+    {Py_tp_call, pointer(PyVectorcall_Call)}, {Py_tp_members, members},
+    {Py_tp_methods, measuring_methods}, {0, nullptr}};
+PyType_Spec measuring_spec = {
+    "inductor_rewriter_calls.Measuring", sizeof(Measuring), 0, flags, measuring_slots};
+
+PyType_Slot naming_slots[] = {
+    {Py_tp_new, pointer(naming_new)}, {Py_tp_dealloc, pointer(naming_free)},
+    {Py_tp_traverse, pointer(naming_traverse)}, {Py_tp_clear, pointer(naming_clear)},
+    {Py_tp_call, pointer(PyVectorcall_Call)}, {Py_tp_members, members}, {0, nullptr}};
+PyType_Spec naming_spec = {
+    "inductor_rewriter_calls.Naming", sizeof(Naming), 0, flags, naming_slots};
+
+PyMethodDef functions[] = {
+    {"same", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(same)), METH_FASTCALL,
+     nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef about = {
+    PyModuleDef_HEAD_INIT, "inductor_rewriter_calls", nullptr, -1, functions, nullptr, nullptr,
+    nullptr, nullptr};
+
+bool add(PyObject* module, const char* name, PyType_Spec& spec) {
+  Object type(PyType_FromSpec(&spec));
+  return type && !PyObject_SetAttrString(module, name, type.get());
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
+  const std::pair<PyObject**, const char*> names[] = {
+      {&name_runs, "runs"}, {&name_pending, "pending"}, {&name_slow, "slow"},
+      {&name_queued, "queued"}, {&name_is_quick, "is_quick"}, {&name_uses_cuda, "uses_cuda"},
+      {&name_stdout, "stdout"}, {&name_descriptor, "descriptor"}, {&name_flush, "flush"},
+      {&name_start, "start"}, {&name_directory, "directory"}, {&name_data_ptr, "data_ptr"},
+      {&name_untyped_storage, "untyped_storage"}, {&name_nbytes, "nbytes"},
+      {&name_storage_offset, "storage_offset"}, {&name_version, "_version"}};
+  for (const auto& [to, text] : names) {
+    if (!*to && !(*to = PyUnicode_InternFromString(text))) return nullptr;
+  }
+  Object module(PyModule_Create(&about));
+  if (!module || !add(module.get(), "Measuring", measuring_spec) ||
+      !add(module.get(), "Naming", naming_spec)) {
+    return nullptr;
+  }
+  PyObject* const result = module.get();
+  Py_INCREF(result);
+  return result;
+}

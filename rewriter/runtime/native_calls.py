@@ -1,0 +1,62 @@
+"""The short ways of launches without the interpreter: `cpp/engine/python.cpp`, an extension module.
+
+Built once per machine and Python, as the engine is. Where there are no headers of Python, or it is
+one without a global lock, the same is done in Python, slower.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from . import cpp_sources
+from .engine_library import EngineUnavailable, build_once
+
+_NAME = "inductor_rewriter_calls"
+
+
+@cache
+def load() -> ModuleType | EngineUnavailable:
+    """The module, built if it is not kept; or why there is none. Once per process."""
+    try:
+        return _load()
+    except EngineUnavailable as problem:
+        return problem
+    except (OSError, subprocess.SubprocessError) as error:
+        return EngineUnavailable(f"{type(error).__name__}: {error}")
+
+
+def module() -> ModuleType | None:
+    """The module, if there is one."""
+    loaded = load()
+    return None if isinstance(loaded, EngineUnavailable) else loaded
+
+
+def _load() -> ModuleType:
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise EngineUnavailable("it is for CPython with a global lock")
+    headers = {sysconfig.get_path(name) for name in ("include", "platinclude")}
+    if not any(os.path.isfile(f"{folder}/Python.h") for folder in headers):
+        raise EngineUnavailable("no headers of Python: install python3-dev")
+    flags = [f"-I{folder}" for folder in sorted(headers)]
+    flags.append(f"-DINDUCTOR_REWRITER_PYTHON={sys.hexversion:#x}")
+    return build_once("calls", cpp_sources.together(cpp_sources.CALLS), flags, _open)
+
+
+def _open(library: Path, _: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(library))
+    spec = importlib.util.spec_from_file_location(_NAME, library, loader=loader)
+    assert spec is not None
+    try:
+        made = importlib.util.module_from_spec(spec)
+        loader.exec_module(made)
+    except ImportError as error:
+        raise EngineUnavailable(f"{library}: {error}") from error
+    return made

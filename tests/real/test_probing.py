@@ -1,0 +1,388 @@
+"""`rewriter.probing`: probes in what this process compiled, while it runs, and out again."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor.codecache import PyCodeCache
+
+import rewriter
+from rewriter.core.errors import RewriterError
+from rewriter.dump.rows import EventRow, TensorRow
+from rewriter.loaded.find import loaded_entries
+from rewriter.loaded.functions import functions_of
+
+
+class Model:
+    """A training step that was compiled before anything here looks at it."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        layers = torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 8)
+        self._net = torch.nn.Sequential(*layers)
+        self._compiled = torch.compile(self._net)
+        self._x = torch.randn(4, 8)
+        self.expected = self.step()
+
+    def step(self) -> list[Tensor]:
+        """The output, and the gradients."""
+        self._net.zero_grad()
+        output = self._compiled(self._x)
+        output.sum().backward()
+        return [
+            output.detach(),
+            *(p.grad.clone() for p in self._net.parameters() if p.grad is not None),
+        ]
+
+    def forward(self) -> Tensor:
+        result: Tensor = self._compiled(self._x)
+        return result.detach()
+
+    def check(self, results: list[Tensor]) -> None:
+        assert len(results) == len(self.expected) == 5
+        assert all(map(torch.equal, results, self.expected))
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    torch.compiler.reset()
+    PyCodeCache.cache_clear()
+    gc.collect()
+    yield Model()
+    torch.compiler.reset()
+
+
+State = list[tuple[FunctionType, CodeType, dict[str, Any]]]
+
+
+def state() -> State:
+    """Every function of every wrapper, its code, and the names of its module."""
+    return [
+        (function, function.__code__, dict(entry.__globals__))
+        for entry in loaded_entries()
+        for function in functions_of(entry.__globals__).values()
+    ]
+
+
+@pytest.fixture(autouse=True)
+def before(model: Model) -> Iterator[State]:
+    """After each test everything is as before it: the very codes, and no name more."""
+    loader = PyCodeCache.__dict__["load_by_key_path"]
+    saved = state()
+    assert saved
+    yield saved
+    for function, code, names in saved:
+        assert function.__code__ is code
+        assert function.__globals__.keys() == names.keys()
+        assert all(function.__globals__[name] is value for name, value in names.items())
+    assert PyCodeCache.__dict__["load_by_key_path"] is loader
+    model.check(model.step())
+
+
+@pytest.fixture
+def compilers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is compiled by Inductor."""
+    started: list[Any] = []
+    monkeypatch.setattr("torch._inductor.cpp_builder.run_compile_cmd", started.append)
+    monkeypatch.setattr("torch._inductor.cpp_builder.CppBuilder.build", started.append)
+    return started
+
+
+def kernels(dump: Any) -> set[str]:
+    return {launch.kernel for launch in dump.launches if launch.launch is not None}
+
+
+def test_a_step_is_recorded_and_equal_bit_for_bit(model: Model, compilers: list[Any]) -> None:
+    with rewriter.probing() as dump:
+        model.check(model.step())
+        model.check(model.step())
+    model.step()  # not recorded any more
+    assert compilers == []
+    assert sorted(dump.calls.values()) == [2, 2]
+    assert dump.notes == ()
+    rows = list(dump)
+    assert all(isinstance(row, EventRow) for row in rows)
+    written = {row.kernel for row in rows if isinstance(row, TensorRow) and row.is_result}
+    assert written == kernels(dump) >= {"extern_kernels.addmm", "cpp_fused_gelu_0"}
+    outputs = [row for row in rows if isinstance(row, TensorRow) and row.arg == "buf2"]
+    mean = float(model.expected[0].double().mean())
+    assert outputs[0].mean == pytest.approx(mean)
+
+
+def test_the_dump_is_that_of_an_instrumented_file(
+    model: Model, before: State, tmp_path: Path
+) -> None:
+    with rewriter.probing("hash", directory=tmp_path / "dump") as dump:
+        model.step()
+    for run in dump.runs:
+        wrapper = next(
+            Path(code.co_filename) for _, code, _ in before if run.artifact in code.co_filename
+        )
+        result = rewriter.instrument(wrapper, rewriter.select("hash"))
+        assert [row.launch for row in run.facts.launches] == [x.index for x in result.plan.probed]
+        assert run.facts.sha256.encode() in result.source
+    assert (tmp_path / "dump" / "manifest.json").is_file()
+    dump.remove()  # what was given stays
+    assert (tmp_path / "dump").is_dir()
+
+
+def test_only_what_is_chosen(model: Model) -> None:
+    with rewriter.probing("print", kernels="cpp_*gelu*") as dump:
+        model.step()
+    assert len(kernels(dump)) == 2
+    assert all("gelu" in kernel for kernel in kernels(dump))
+    with rewriter.probing(kernels="triton_*") as dump:
+        model.check(model.step())
+    assert list(dump) == []
+    (note,) = dump.notes
+    assert "no launch matches kernels triton_*" in note
+    with rewriter.probing(calls="1") as dump:
+        for _ in range(3):
+            model.step()
+    assert {run.facts.call for run in dump.runs} == {1}
+    with pytest.raises(RewriterError, match="unknown probe"), rewriter.probing("prnt"):
+        pytest.fail("it has to be said before the block")
+
+
+def test_nested_blocks_record_apart(model: Model) -> None:
+    with rewriter.probing() as outer:
+        model.forward()
+        with rewriter.probing("hash", kernels="*gelu*") as inner:
+            model.check(model.step())
+        model.forward()
+    calls = [run.facts.call for run in outer.runs if "cpp_fused_gelu_0" in str(run.facts)]
+    assert calls == [0, 1, 2]
+    assert len(inner.runs) == 2
+    assert {type(row) for row in inner} == {TensorRow}
+    assert all(row.fingerprint for row in inner if isinstance(row, TensorRow) and row.is_result)
+
+
+def test_blocks_that_overlap(model: Model) -> None:
+    first, second = rewriter.probing(), rewriter.probing("hash")
+    one = first.__enter__()
+    two = second.__enter__()
+    model.forward()
+    first.__exit__(None, None, None)
+    model.forward()
+    second.__exit__(None, None, None)
+    assert (len(one.runs), len(two.runs)) == (1, 2)
+
+
+def test_threads_call_while_probes_come_and_go(model: Model) -> None:
+    stop = threading.Event()
+    wrong: list[object] = []
+    expected = model.expected[0]
+
+    def serve() -> None:
+        with torch.no_grad():
+            pass
+        while not stop.is_set():
+            try:
+                if not torch.equal(model.forward(), expected):
+                    wrong.append("another output")
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=serve) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    dumps = []
+    try:
+        for _ in range(10):
+            with rewriter.probing(kernels="cpp_*") as dump:
+                while not dump.calls and not wrong:
+                    pass
+            dumps.append(dump)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    for dump in dumps:
+        assert {launch.kernel for launch in dump.launches} == {"cpp_fused_gelu_0"}
+        # A call is recorded as a whole, or not at all.
+        assert all(len(run.steps) == 1 for run in dump.runs)
+
+
+def test_a_call_that_outlasts_the_block(model: Model, before: State) -> None:
+    """Probes are taken out while a thread is in the middle of the wrapper."""
+    function = next(f for f, code, _ in before if code.co_filename and f.__name__ == "call")
+    names = function.__globals__
+    kernel = names["cpp_fused_gelu_0"]
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> None:
+        inside.set()
+        assert go.wait(30)
+        kernel(*args)
+
+    names["cpp_fused_gelu_0"] = slow
+    results = []
+    try:
+        with rewriter.probing() as dump:
+            thread = threading.Thread(target=lambda: results.append(model.forward()))
+            thread.start()
+            assert inside.wait(30)
+        assert function.__code__ is next(code for f, code, _ in before if f is function)
+    finally:
+        go.set()
+        thread.join()
+        names["cpp_fused_gelu_0"] = kernel
+    assert torch.equal(results[0], model.expected[0])
+    (run,) = dump.runs
+    assert [str(step) for step in run.steps] == ["inputs", "#0", "#1", "#2"]
+
+
+def test_an_error_in_the_wrapper_is_the_programs(model: Model, before: State) -> None:
+    names = next(f.__globals__ for f, _, n in before if "cpp_fused_gelu_0" in n)
+    kernel = names["cpp_fused_gelu_0"]
+
+    def fails(*args: Any) -> None:
+        raise ValueError("of the kernel")
+
+    names["cpp_fused_gelu_0"] = fails
+    try:
+        with pytest.raises(ValueError, match="of the kernel") as raised, rewriter.probing() as dump:
+            model.forward()
+    finally:
+        names["cpp_fused_gelu_0"] = kernel
+    # The line is that of the file as it is.
+    shown = [one for one in raised.traceback if one.name == "call"][-1]
+    assert "cpp_fused_gelu_0(" in Path(shown.path).read_text().splitlines()[shown.lineno]
+    (run,) = dump.runs
+    assert [step.launch for step in run.steps] == [None, 0]
+
+
+def test_what_is_compiled_within_the_block(model: Model) -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x.sin() + 1).sum()
+
+    x = torch.randn(4, 4)
+    with rewriter.probing() as dump:
+        compiled = torch.compile(function)
+        first = compiled(x)
+    assert len(dump.runs) == 1
+    assert torch.equal(first, compiled(x))
+    assert len(dump.runs) == 1
+
+
+def test_what_inductor_forgot(model: Model) -> None:
+    modules, by_path = list(PyCodeCache.modules), dict(PyCodeCache.modules_no_attr)
+    PyCodeCache.modules.clear()
+    PyCodeCache.modules_no_attr.clear()
+    try:
+        with rewriter.probing() as dump:
+            model.forward()
+    finally:
+        PyCodeCache.modules.extend(modules)
+        PyCodeCache.modules_no_attr.update(by_path)
+    assert len(dump.runs) == 1
+
+
+@pytest.mark.parametrize("how", ["gone", "changed", "probed"])
+def test_a_file_that_is_not_what_was_loaded(model: Model, before: State, how: str) -> None:
+    path = next(Path(code.co_filename) for _, code, n in before if "cpp_fused_gelu_0" in n)
+    kept = path.with_suffix(".kept")
+    shutil.copy2(path, kept)
+    if how == "gone":
+        path.unlink()
+    elif how == "changed":
+        path.write_text(path.read_text().replace("buf1", "buf9"))
+    else:
+        path.write_bytes(rewriter.instrument(path).source)
+    try:
+        with rewriter.probing() as dump:
+            model.check(model.step())
+    finally:
+        kept.replace(path)
+    assert len(dump.runs) == 1  # of the backward graph
+    (note,) = dump.notes
+    why = {"gone": "cannot read", "changed": "not the text", "probed": "has probes already"}[how]
+    assert path.name in note
+    assert why in note
+
+
+def test_the_object(model: Model) -> None:
+    with rewriter.probing() as dump:
+        assert (list(dump), dump.launches, dump.calls) == ([], [], {})
+        assert repr(dump) == f"0 calls of 0 wrappers: {dump.path}"
+        model.forward()
+        assert len(dump.launches) == 4  # what ended is there
+    launch = dump.launches[2]
+    assert (launch.launch, launch.call, launch.kernel) == (1, 0, "cpp_fused_gelu_0")
+    (row,) = launch.rows
+    assert isinstance(row, TensorRow)
+    assert (row.arg, row.shape, row.nan) == ("buf1", (4, 8), 0)
+    shown = repr(dump).splitlines()
+    assert shown[0].startswith("1 call of 1 wrapper: ")
+    assert "cpp_fused_gelu_0" in shown[-2]
+    assert dump._repr_html_().count("<tr>") == len(shown) - 1
+    with pytest.raises(ModuleNotFoundError, match="pandas"):
+        dump.to_pandas()
+    path = dump.path
+    assert path.is_dir()
+    del dump, launch, row
+    gc.collect()
+    assert not path.exists()
+
+
+def test_to_pandas(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    pandas = SimpleNamespace(DataFrame=list)
+    monkeypatch.setitem(__import__("sys").modules, "pandas", pandas)
+    with rewriter.probing(kernels="cpp_*") as dump:
+        model.forward()
+    first, second = dump.to_pandas()
+    assert (first["call"], first["launch"], first["arg"]) == (0, 1, "buf0")
+    assert second["shape"] == [4, 8]
+
+
+def test_prints_only_if_asked(model: Model, capfd: pytest.CaptureFixture[str]) -> None:
+    with rewriter.probing(kernels="cpp_*"):
+        model.forward()
+    assert capfd.readouterr().out == ""
+    with rewriter.probing(kernels="cpp_*", echo=True) as dump:
+        model.forward()
+    assert "#1 after  cpp_fused_gelu_0" in capfd.readouterr().out
+    assert len(list(dump)) == 2
+
+
+def test_silenced(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_PROBE", "off")
+    with rewriter.probing() as dump:
+        model.check(model.step())
+    assert list(dump) == []
+
+
+def test_memory_does_not_grow(model: Model, counted: Callable[[], int]) -> None:
+    """Nothing of a block is left behind: not a recorder, a function, or a code."""
+    for _ in range(2):
+        with rewriter.probing(kernels="cpp_*"):
+            model.forward()
+    first = counted()
+    for _ in range(5):
+        with rewriter.probing(kernels="cpp_*"):
+            model.forward()
+    assert counted() <= first
+
+
+@pytest.fixture
+def counted() -> Callable[[], int]:
+    def count() -> int:
+        from rewriter.runtime.recorder import Recorder
+
+        gc.collect()
+        alive = gc.get_objects()
+        return sum(isinstance(x, FunctionType | Recorder) for x in alive)
+
+    return count

@@ -87,7 +87,8 @@ class MemoryEvent:
     `of` is the variable whose memory a reuse takes over, otherwise empty. Lines go behind an
     allocation or a reuse, and in front of a release, where `insertion_point` has no obstacle.
     `is_dead` tells of a reuse that the next launch which is given the memory writes it without
-    reading it first: what the other buffer left there is of no use to anybody.
+    reading it first: what the other buffer left there is of no use to anybody. `is_held` says that
+    others may have the memory, too, in a language that cannot ask for that where it runs.
     """
 
     index: int
@@ -98,6 +99,7 @@ class MemoryEvent:
     line: int
     insertion_point: InsertionPoint
     is_dead: bool = False
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from rewriter.locate.cpp.outline import Body, CppOutline
 from rewriter.locate.cpp.stream_calls import StreamCalls
 from rewriter.locate.flow import Flow
 from rewriter.locate.streams import StreamTracker
-from rewriter.locate.types import InsertionPoint, StreamAction, Unrecognised
+from rewriter.locate.types import InsertionPoint, MemoryEvent, StreamAction, Unrecognised
 
 _SUBGRAPH = re.compile(rb"//\s*subgraph: (\w+)")
 _BRANCHES = ("if_statement",)
@@ -55,8 +55,8 @@ class CppLaunchFinder:
     """Walks through the body of one entry. What is known of names is known within one body.
 
     `unrecognised` are the calls that nobody knows. What else it gives is complete behind the walk:
-    `names`, `stream_actions`, and `inputs_end`, the offset of the line where all inputs have
-    values, if there is one.
+    `names`, `stream_actions`, `memory` (events, and the variables that their memory was made for),
+    and `inputs_end`, the offset of the line where all inputs have values, if there is one.
     """
 
     def __init__(self, body: Body, outline: CppOutline, grammar: CppGrammar) -> None:
@@ -67,6 +67,7 @@ class CppLaunchFinder:
         self.unrecognised: list[Unrecognised] = []
         self.inputs_end: int | None = None
         self.stream_actions: tuple[StreamAction, ...] = ()
+        self.memory: list[tuple[MemoryEvent, str]] = []
         self._body = body.node
         self._inputs_used = False
         self._inputs_known = 0
@@ -254,12 +255,30 @@ class CppLaunchFinder:
                     call, node, (), flow, obstacle="it is a branch without braces"
                 )
             if not launches:
-                self._simple(node, flow)
+                self._simple(node, flow, obstacle="it is a branch without braces")
 
-    def _simple(self, statement: tree_sitter.Node, flow: Flow) -> None:
+    def _simple(self, statement: tree_sitter.Node, flow: Flow, *, obstacle: str = "") -> None:
         calls = self._calls_in(statement)
         self._streams.read(calls, statement)
         self.names.apply(calls, self._changes_in(statement), flow)
+        for change in self.names.memory.take():
+            point = self._insertion_point(
+                statement,
+                statement.end_byte,
+                obstacle or change.obstacle,
+                shares=change.action == "reuse",
+            )
+            event = MemoryEvent(
+                0,
+                self._scope,
+                change.action,
+                change.buffer,
+                change.of,
+                self.outline.line(statement),
+                point,
+                is_held=change.is_held,
+            )
+            self.memory.append((event, change.root))
 
     def _launch(
         self,
@@ -359,8 +378,9 @@ class CppLaunchFinder:
         return outputs, end
 
     def _insertion_point(
-        self, statement: tree_sitter.Node, end: int, obstacle: str
+        self, statement: tree_sitter.Node, end: int, obstacle: str, *, shares: bool = False
     ) -> InsertionPoint:
+        """Where lines can stand; with `shares`, also behind others that follow on its line."""
         outline, source = self.outline, self.outline.source
         first, last = outline.position(statement.start_byte), outline.position(end)
         start = source.line_start(source.line_of(first))
@@ -369,7 +389,8 @@ class CppLaunchFinder:
         after = source.data[last:stop].strip()
         if not obstacle and (outline.is_continued(start) or after.endswith(b"\\")):
             obstacle = "a backslash joins its line to another"
-        if not obstacle and (before.strip() or (after and not after.startswith(b"//"))):
+        follows = bool(after) and not after.startswith(b"//") and not shares
+        if not obstacle and (before.strip() or follows):
             obstacle = "another statement shares its line"
         return InsertionPoint(start, stop, before if not before.strip() else b"", obstacle)
 

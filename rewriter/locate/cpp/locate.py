@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import tree_sitter
@@ -12,7 +12,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.python_pieces import Module
 from rewriter.core.source import Source
 from rewriter.core.types import Role
-from rewriter.locate import provenance
+from rewriter.locate import memory, provenance
 from rewriter.locate.arguments import DeclaredArgument, distinct_names, unify_roles
 from rewriter.locate.cpp import embedded
 from rewriter.locate.cpp import grammar as grammars
@@ -32,6 +32,7 @@ from rewriter.locate.types import (
     InputSpec,
     Launch,
     Located,
+    MemoryEvent,
     StreamAction,
     Unrecognised,
 )
@@ -46,6 +47,10 @@ _OUTPUT = re.compile(
 )
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+# Kinds of launches that neither keep what they are given nor return it under another name.
+_LETS_GO = frozenset(
+    "cpp cuda combo extern_alloc extern_out metal multi_kernel triton triton_template triton_user".split()
+)
 
 
 def locate(source: Source, operators: Operators = ()) -> Located:
@@ -66,6 +71,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
     stream_actions: list[StreamAction] = []
+    events: list[MemoryEvent] = []
     for body in outline.bodies:
         finder = CppLaunchFinder(body, outline, shapes)
         builder = _Builder(Context(outline, finder, kernels, operators))
@@ -80,6 +86,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
             if entry := _entry(outline, finder, body, flow):
                 specs = _input_specs(outline, body, entry.inputs, harness)
                 entries.append(replace(entry, input_specs=specs))
+                events += _held(finder.memory, launches[before:])
             else:
                 launches[before:] = map(_unreachable, launches[before:])
     return Located(
@@ -89,7 +96,24 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         header=outline.header,
         loader_globals=tuple(constants),
         stream_actions=tuple(stream_actions),
+        memory=memory.numbered(events, launches),
     )
+
+
+def _held(
+    events: Iterable[tuple[MemoryEvent, str]], launches: Iterable[Launch]
+) -> Iterator[MemoryEvent]:
+    """The events of a body, of which those are held whose memory a launch may have kept."""
+    kept = {
+        argument.buffer
+        for launch in launches
+        if launch.kind not in _LETS_GO
+        for argument in launch.args
+        if argument.type == "tensor"
+    }
+    for event, root in events:
+        is_held = event.action != "allocate" and (event.is_held or root in kept)
+        yield replace(event, is_held=is_held)
 
 
 def count(source: Source) -> int:

@@ -14,6 +14,7 @@ import tree_sitter
 
 from rewriter.locate.cpp.expression import CppValue, ValueReader
 from rewriter.locate.cpp.grammar import CppShape
+from rewriter.locate.cpp.memory_changes import MemoryChanges
 from rewriter.locate.cpp.outline import CppOutline
 from rewriter.locate.flow import Flow
 
@@ -28,6 +29,7 @@ _INPUT = re.compile(
 )
 # Handles that are made to be taken over by a buffer: of an allocation, or of a place in a pool.
 _MADE = re.compile(r"\w+_handle(_restrided)?$|tmp_tensor_handle_\d+$")
+_TEMPORARY = re.compile(r"tmp_\w+$")
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class NameTracker:
     `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
     tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
     a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds.
+    `memory` is what was done to memory.
     """
 
     def __init__(self, outline: CppOutline, reader: ValueReader) -> None:
@@ -69,6 +72,7 @@ class NameTracker:
         self.bases: dict[str, str] = {}
         self.inputs: list[str] = []
         self.constants: list[str] = []
+        self.memory = MemoryChanges()
         self._outline = outline
         self._reader = reader
 
@@ -106,11 +110,13 @@ class NameTracker:
             name = self._reader.read(argument).name
             if call.effect == "allocation":
                 flow.allocate(name)
+                self.memory.made_by(call.callee, name)
             elif call.effect == "view":
                 base = self._reader.read(arguments[0])
                 # `aoti_torch_new_tensor_handle(buf3, &tmp_var_0)` is for one call.
                 whole = len(arguments) == 2 and _BUFFER.match(name) is not None
                 flow.alias(name, base.name, reuse=False, whole=whole)
+                self.memory.shared(name, flow)
                 self.made.pop(name, None)
                 self.bases[name] = base.name
             elif call.effect == "copy":
@@ -132,8 +138,12 @@ class NameTracker:
                 # `auto buf10 = …buf3…; buf3.reset();  // reuse`, on one line or on two.
                 for other in (other for other, base in self.bases.items() if base == name):
                     flow.outdate(other)
+            elif self._method(change) == "reset":
+                self.memory.released(name, flow)
+            self.memory.gone(name, flow)
             flow.forget(name)
         elif change.effect == "declare":
+            self.memory.declared(name)
             if _SCALARS.match(self._type(change)):
                 flow.compute(name, "scalar")
             elif "Handle" in self._type(change):
@@ -142,6 +152,11 @@ class NameTracker:
                 flow.compute(name, "other")
         else:
             self._bind(name, change, flow)
+
+    def _method(self, change: NameChange) -> str:
+        """By which method a name gives up what it has: `reset` or `release`."""
+        methods = change.captures.get("method")
+        return self._outline.read(methods[0]) if methods else ""
 
     def _type(self, change: NameChange) -> str:
         captured = change.captures.get("type")
@@ -154,9 +169,11 @@ class NameTracker:
         if _INPUT.match(text):
             flow.compute(name, "tensor")
             (self.constants if self._is_optional(change) else self.inputs).append(name)
+            self.memory.given(name)
             return
         if text.startswith("constants_->at("):
             flow.compute(name, "tensor")
+            self.memory.given(name)
             return
         if declared.startswith("ArrayRefTensor"):
             flow.allocate(name)
@@ -172,7 +189,10 @@ class NameTracker:
         known = flow.variables.get(held.name)
         if held.kind == "view":
             line = self._line_after(value)
+            if "reuse" in line:
+                self.memory.reused(name, held.name, flow)
             flow.alias(name, held.name, reuse="reuse" in line, fresh="// alias" in line)
+            self.memory.shared(name, flow)
             self.made[name] = held.expr
             self.bases[name] = held.name
         elif _SCALARS.match(declared) or held.kind in ("number", "arithmetic"):
@@ -199,12 +219,23 @@ class NameTracker:
     def _rename(self, name: str, old: str, reuse: bool, flow: Flow) -> None:
         """`name` takes over what `old` held: a handle, or a moved buffer."""
         root = flow.get(old).root
+        if reuse:
+            self.memory.reused(name, self.lasting(old), flow)
         flow.alias(name, old, reuse=reuse)
+        self.memory.moved(name, old, flow)
         self.bases.pop(name, None)
         if _MADE.match(root):
             flow.variables[name] = replace(flow.variables[name], root=name)
         else:
             self.bases[name] = old
+
+    def lasting(self, name: str) -> str:
+        """The variable behind a name that only hands it on."""
+        seen = set()
+        while name in self.bases and _TEMPORARY.match(name) and name not in seen:
+            seen.add(name)
+            name = self.bases[name]
+        return name
 
     def _bind_list(self, name: str, value: tree_sitter.Node, flow: Flow) -> None:
         members = value

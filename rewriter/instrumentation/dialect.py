@@ -36,6 +36,10 @@ class Dialect(Protocol):
     def packer(self) -> str:
         """The version of zlib that packs the runtime into the header; empty if none does."""
 
+    @property
+    def needs_releases(self) -> bool:
+        """Whether the runtime knows by a line alone that a buffer is given up."""
+
     def begin(self, variable: str, *, checks: bool = False) -> str:
         """The line at the start of an entry: a call of the wrapper begins.
 

@@ -77,6 +77,8 @@ def plan_probes(
 class _NoLines:
     """Takes the place of `_Lines` where there is no source, and the table alone is made."""
 
+    needs_releases = False
+
     def begin(self, entry: EntryPoint, *, checks: bool) -> None:
         pass
 
@@ -156,6 +158,8 @@ def _plan_memory(
     What a reuse took over is only of interest where nothing reads it any more.
     """
     wanted = probes.memory(selection)
+    if "allocate" in wanted and lines.needs_releases:
+        wanted |= {"release"}
     rows: list[Json] = []
     for event in events:
         if event.action not in wanted or (event.action == "reuse" and not event.is_dead):
@@ -165,6 +169,7 @@ def _plan_memory(
             lines.memory(event)
         row: Json = {"event": event.index, "action": event.action, "buffer": event.buffer}
         row |= {"of": event.of} if event.of else {}
+        row |= {"held": True} if event.is_held else {}
         row |= {"obstacle": obstacle} if obstacle else {}
         rows.append({**row, "scope": event.scope, "line": event.line})
     return tuple(rows)
@@ -360,6 +365,7 @@ class _Lines:
     def __init__(self, source: Source, dialect: Dialect) -> None:
         self._source = source
         self._dialect = dialect
+        self.needs_releases = dialect.needs_releases
         self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
         self._header: tuple[Insertion, ...] = ()
         # By where it belongs to the line before (0) or behind it (1).

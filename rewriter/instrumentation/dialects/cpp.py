@@ -31,6 +31,7 @@ class Cpp:
     text: Embedded
     comment: str = "//"
     packer: str = ""
+    needs_releases: bool = True
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
@@ -114,6 +115,12 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
         yield options[key]
     yield "; ".join(options["allow"]) or None
     yield options["stop"]
+    lines = (row for row in options.get("memory", ()) if "obstacle" not in row)
+    yield "; ".join(map(_memory_line, lines)) or None
+
+
+def _memory_line(row: Json) -> str:
+    return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
 
 
 def _row(row: Json) -> Iterator[str | int | None]:

@@ -40,6 +40,7 @@ class Python:
     comment: str = "#"
     runtime: str = ""
     packer: str = ""
+    needs_releases: bool = False
 
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{variable}.begin({'args' if checks else ''})"

@@ -48,9 +48,10 @@ _OUTPUT = re.compile(
 _CALL = re.compile(rb"(?:^|(?<=\r))(?:def call\(|call\s*=)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 # Kinds of launches that neither keep what they are given nor return it under another name.
-_LETS_GO = frozenset(
-    "cpp cuda combo extern_alloc extern_out metal multi_kernel triton triton_template triton_user".split()
-)
+_LETS_GO = {
+    "cpp", "cuda", "combo", "extern_alloc", "extern_out", "metal", "multi_kernel", "triton",
+    "triton_template", "triton_user",
+}  # fmt: skip
 
 
 def locate(source: Source, operators: Operators = ()) -> Located:

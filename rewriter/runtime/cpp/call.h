@@ -126,6 +126,42 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   va_end(from);
 }
 
+// Hands something over to what acts on memory, if there is that.
+template <class Act>
+inline void watch_memory(void* running, Act&& act) {
+  if (!running) return;
+  RunningCall& call = *static_cast<RunningCall*>(running);
+  try {
+    call.recorder.at_memory(call, act);
+  } catch (...) {
+    // No memory.
+  }
+}
+
+[[maybe_unused]] AtenTensorHandle Call::replace(int event, AtenTensorHandle made) noexcept {
+  AtenTensorHandle other = nullptr;
+  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
+    if (made) other = watch.allocated(call, event, made);
+  });
+  return other;
+}
+
+[[maybe_unused]] void Call::reused(int event, AtenTensorHandle buffer) noexcept {
+  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
+    if (buffer) watch.gone(call, event, buffer, true);
+  });
+}
+
+[[maybe_unused]] void Call::released(int event, AtenTensorHandle buffer) noexcept {
+  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) {
+    if (buffer) watch.gone(call, event, buffer, false);
+  });
+}
+
+[[maybe_unused]] void Call::checked(int launch) noexcept {
+  watch_memory(running_, [&](MemoryWatch& watch, RunningCall& call) { watch.checked(call, launch); });
+}
+
 [[maybe_unused]] Kept Call::keep(
     AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
     int64_t offset, bool is_constant) noexcept {

@@ -27,27 +27,20 @@ class GpuRows {
  public:
   // Null where the device is not the current one, or cannot measure: `problem` says why.
   static GpuRows* of(int device, std::string& problem) {
-    if (device < 0 || device >= most_devices) return nullptr;
-    All& all = All::get();
-    std::lock_guard<std::mutex> guard(all.lock);
-    GpuRows*& one = all.rows[device];
-    if (!one) {
-      static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
-      int current = -1;
-      if (get_device && (get_device(&current) || current != device)) return nullptr;
-      one = new GpuRows;
-      if (is_capturing(device)) {
-        delete std::exchange(one, nullptr);
-        problem = "values of a CUDA graph are measured where the wrapper ran before it was captured";
-        return nullptr;
-      }
-      one->start();
-    }
-    if (!one->gpu_.is_started()) {
+    GpuRows* const one = started(device, problem);
+    if (one && !one->gpu_.is_started()) {
       problem = "values are copied to the host, which takes long: " + one->gpu_.problem();
       return nullptr;
     }
     return one;
+  }
+
+  // The engine alone; null where it is not there.
+  static Gpu* engine(int device, std::string& problem) {
+    GpuRows* const one = started(device, problem);
+    if (!one || one->gpu_.is_started()) return one ? &one->gpu_ : nullptr;
+    problem = one->gpu_.problem();
+    return nullptr;
   }
 
   // Nothing follows for now: have merged what was issued (engine/gpu.h).
@@ -120,6 +113,27 @@ class GpuRows {
   };
 
   GpuRows() = default;
+
+  // Made, whether it can measure or not; null where the device is not the current one.
+  static GpuRows* started(int device, std::string& problem) {
+    if (device < 0 || device >= most_devices) return nullptr;
+    All& all = All::get();
+    std::lock_guard<std::mutex> guard(all.lock);
+    GpuRows*& one = all.rows[device];
+    if (!one) {
+      static const auto get_device = find_driver<int (*)(int*)>("cuCtxGetDevice");
+      int current = -1;
+      if (get_device && (get_device(&current) || current != device)) return nullptr;
+      one = new GpuRows;
+      if (is_capturing(device)) {
+        delete std::exchange(one, nullptr);
+        problem = "values of a CUDA graph are measured where the wrapper ran before it was captured";
+        return nullptr;
+      }
+      one->start();
+    }
+    return one;
+  }
 
   void start() {
     static const auto get = find_driver<int (*)(void**)>("cuCtxGetCurrent");

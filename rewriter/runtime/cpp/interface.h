@@ -4,6 +4,8 @@
 //     _rw.inputs(arg0_1, arg1_1);       once the inputs have names
 //     _rw.before(12, arg0_1, _rw.view(buf0, 2, int_array_0, int_array_1, 0L), s0);
 //     _rw.after(12, buf1);              around a launch
+//     _rw.allocated(7, buf3);           where memory comes from; buf3 may become another tensor
+//     _rw.checked(12);                  behind a launch, for probes of memory
 //
 // This and what it includes are all that a wrapper needs when the bodies are compiled apart; then
 // they are hidden, and otherwise have internal linkage: many instrumented libraries meet in one
@@ -40,6 +42,7 @@ struct Options {
   const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
   const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
   bool stop;          // end the program at the first NaN that is not allowed
+  const char* memory;  // of lines about memory: `event buffer[ held]`, separated by `; `
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
@@ -97,6 +100,19 @@ class Call {
     send(Phase::after, launch, Codes<T...>::text, pass(values)...);
   }
 
+  // A buffer was allocated; another may take its place.
+  template <class T>
+  __attribute__((always_inline)) void allocated(int event, T& buffer) noexcept {
+    if (AtenTensorHandle other = replace(event, static_cast<AtenTensorHandle>(buffer))) {
+      buffer = T(other);
+    }
+  }
+  // A buffer took over memory whose content nobody needs; the wrapper gives one up next.
+  __attribute__((noinline)) void reused(int event, AtenTensorHandle buffer) noexcept;
+  __attribute__((noinline)) void released(int event, AtenTensorHandle buffer) noexcept;
+  // A launch was issued.
+  __attribute__((noinline)) void checked(int launch) noexcept;
+
   // As `reinterpret_tensor_wrapper`, but without anything that has to be destroyed.
   template <class T>
   __attribute__((always_inline)) Kept view(
@@ -134,6 +150,7 @@ class Call {
       AtenTensorHandle base, int64_t dim, const int64_t* sizes, const int64_t* strides,
       int64_t offset, bool is_constant) noexcept;
   __attribute__((noinline)) Kept keep(const Array& array) noexcept;
+  __attribute__((noinline)) AtenTensorHandle replace(int event, AtenTensorHandle made) noexcept;
 
   void* running_ = nullptr;  // a RunningCall
 };

@@ -138,6 +138,13 @@ inline std::string python_general(double value, int precision = 4) {
   return write_decimal(to_decimal(value, precision), -4, precision, false);
 }
 
+inline std::string complex_repr(double real, double imag) {
+  std::string text = python_repr(imag, false);
+  if (bits_of(real) == 0) return text + "j";
+  if (text[0] != '-') text = "+" + text;
+  return "(" + python_repr(real, false) + text + "j)";
+}
+
 // A fingerprint as text.
 inline std::string hexadecimal(const uint64_t (&words)[2]) {
   char text[40];

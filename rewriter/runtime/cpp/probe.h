@@ -61,6 +61,19 @@ struct Values {
   virtual void describe(Json& json, const Item& item) const = 0;
 };
 
+// What acts where memory comes from and goes to: memory.h, which only probes of memory include. One
+// serves all of them.
+struct MemoryWatch {
+  virtual ~MemoryWatch() = default;
+  // A tensor that takes the place of one that was allocated; null where it stays.
+  virtual AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made) = 0;
+  // The wrapper is through with what a buffer holds; a reused one it goes on with.
+  virtual void gone(RunningCall& call, int event, AtenTensorHandle buffer, bool is_reused) = 0;
+  virtual void checked(RunningCall& call, int launch) = 0;
+  // The call is over.
+  virtual void finish(RunningCall& call) = 0;
+};
+
 // What happens around a launch. One object serves one wrapper, in all threads; what it keeps for a
 // single call goes into `call.state`. All is called by the thread of the model, but for `measured`.
 class Probe {
@@ -72,6 +85,7 @@ class Probe {
   const Values* values = nullptr;  // how it reads them, if it does
   bool measures = false;
   bool saves = false;
+  std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // of "memory"
 
   virtual ~Probe() = default;
   virtual void at(Event&, RunningCall&, Recorder&) {}

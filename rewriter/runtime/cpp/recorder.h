@@ -209,6 +209,7 @@ class Recorder : public Printer, private Output {
   // does next; what goes into the dump need not be.
   void end(RunningCall& call) {
     call.catch_up();
+    if (memory_) act("memory", [&] { memory_->finish(call); });
     put(new EndJob(*this, call));
     if (!quiet) finish();
   }
@@ -265,6 +266,19 @@ class Recorder : public Printer, private Output {
     for (Probe* probe : probes) {
       act(event, [&] { probe->start(event, call, *this); });
     }
+  }
+
+  // Something about memory, by one of the lines for that.
+  template <class Act>
+  void at_memory(RunningCall& call, Act&& act_on) {
+    if (!memory_ || faulty_ || is_fork("memory")) return;
+    act("memory", [&] { act_on(*memory_, call); });
+  }
+
+  // The launch of an index, if it has lines; null if not.
+  const Row* row_of(int index) const {
+    if (index < 0 || std::size_t(index) >= places_.size() || places_[index] < 0) return nullptr;
+    return launches_[std::size_t(places_[index])].row;
   }
 
   // All of an event is known: show it, and put it into the dump.
@@ -481,6 +495,12 @@ class Recorder : public Printer, private Output {
       if (end == std::string::npos) end = names.size();
       std::string name = names.substr(start, end - start);
       if (auto probe = make_probe(name)) {
+        if (probe->watch) {
+          if (!memory_) memory_ = probe->watch(options_, *this);
+          probes_.push_back(std::move(probe));
+          start = end + 1;
+          continue;
+        }
         bool checks = !std::strcmp(probe->when, "inputs");
         bool fixed = checks || probe->spans || wanted.empty();
         const bool after = probe->of_results && options_.args && !std::strcmp(options_.args, "written");
@@ -516,6 +536,7 @@ class Recorder : public Printer, private Output {
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_, checkers_;
   const Values* reader_ = nullptr;
+  std::unique_ptr<MemoryWatch> memory_;  // where a probe acts on memory
   bool observes_ = false;  // whether a probe may want to know what was measured
   bool on_cpu_ = false;
   std::atomic<int64_t> number_{0};  // of the next call

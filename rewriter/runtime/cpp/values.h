@@ -40,13 +40,6 @@ inline std::vector<const char*> first_elements(const Host& host, int32_t dtype) 
   return elements;
 }
 
-inline std::string complex_repr(double real, double imag) {
-  std::string text = python_repr(imag, false);
-  if (bits_of(real) == 0) return text + "j";
-  if (text[0] != '-') text = "+" + text;
-  return "(" + python_repr(real, false) + text + "j)";
-}
-
 inline std::string element_text(const char* from, int32_t dtype) {
   alignas(64) double parts[8];
   int64_t whole = 0;

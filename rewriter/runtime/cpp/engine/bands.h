@@ -38,6 +38,12 @@ struct BandJob {
 };
 static_assert(sizeof(BandJob) <= 4096, "what a launch takes by value");
 
+struct FillJob {
+  unsigned char* data;
+  uint64_t bytes, pattern;
+  uint32_t blocks, unused;
+};
+
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 
 inline unsigned char expected_byte(const Band& band, const unsigned char* at) {
@@ -86,6 +92,19 @@ inline int compare_bands(const Band* bands, int count, uint64_t launch, Damage* 
     ++found;
   }
   return found;
+}
+
+// Fills memory of the host as the kernel does that of a GPU.
+inline void fill_memory(void* data, uint64_t bytes, uint64_t pattern) {
+  unsigned char* at = static_cast<unsigned char*>(data);
+  unsigned char* const end = at + bytes;
+  for (; at < end && reinterpret_cast<uintptr_t>(at) % 8; ++at) {
+    *at = static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
+  }
+  for (; at + 8 <= end; at += 8) std::memcpy(at, &pattern, 8);
+  for (; at < end; ++at) {
+    *at = static_cast<unsigned char>(pattern >> (reinterpret_cast<uintptr_t>(at) % 8 * 8));
+  }
 }
 
 #endif

@@ -362,6 +362,20 @@ class Gpu {
     return true;
   }
 
+  // Fills memory on a stream, which may be capturing. False: it was not.
+  bool fill(void* data, uint64_t bytes, uint64_t pattern, void* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_started()) return false;
+    const uint64_t wanted = bytes / (8 * gpu::threads) + 1;
+    const uint64_t most = 8 * static_cast<uint64_t>(processors_);
+    FillJob job = {
+        static_cast<unsigned char*>(data), bytes, pattern,
+        static_cast<uint32_t>(wanted < most ? wanted : most), 0};
+    void* arguments[] = {&job};
+    return !driver_.launch(
+        filling_kernel_, job.blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
+  }
+
   // Why the last `measure` or `capture` was refused.
   const std::string& problem_of_last() const { return problem_of_last_; }
 
@@ -414,6 +428,9 @@ class Gpu {
     }
     if (int error =
             driver_.get_function(&band_kernel_, module, "inductor_rewriter_compare_bands")) {
+      return driver_.describe("the kernel is not there", error);
+    }
+    if (int error = driver_.get_function(&filling_kernel_, module, "inductor_rewriter_fill")) {
       return driver_.describe("the kernel is not there", error);
     }
     return take_memory();
@@ -731,6 +748,7 @@ class Gpu {
   void* quick_kernel_ = nullptr;
   void* merging_kernel_ = nullptr;
   void* band_kernel_ = nullptr;
+  void* filling_kernel_ = nullptr;
   void* context_ = nullptr;
   int processors_ = 0;
   Region regions_[regions];

@@ -1,0 +1,193 @@
+// Buffers with guard bands, which take the place of what a wrapper allocated; places for damage.
+#pragma once
+
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../device.h"
+#include "../engine/bands.h"
+#include "../event.h"
+#include "../gpu_rows.h"
+#include "../tensor.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// The memory that a tensor was made with; of a view that of all of it.
+struct Memory {
+  unsigned char* address = nullptr;
+  int64_t bytes = 0;
+  int32_t dtype = -1, device_type = 0, device_index = 0;
+  int item = 0;
+  bool on_cpu = false;
+  int device() const { return on_cpu ? -1 : device_index; }
+};
+
+// Empty, or why the memory of a tensor cannot be guarded or filled. An undefined one has none.
+inline std::string find_memory(AtenTensorHandle handle, Memory& memory) {
+  Content content;
+  content.kind = Content::Kind::tensor;
+  content.handle = handle;
+  Seen seen;
+  look(content, seen);
+  if (!seen.is_present) return "it has no elements";
+  memory.dtype = seen.dtype;
+  memory.device_type = seen.device_type;
+  memory.device_index = seen.device_index;
+  memory.on_cpu = seen.device_type == aoti_torch_device_type_cpu();
+  constexpr int32_t cuda = 1;
+  if (!seen.is_strided || !(memory.on_cpu || seen.device_type == cuda)) return "on another device";
+  const Dtype& dtype = dtype_info(seen.dtype);
+  int64_t bytes = 0, offset = 0;
+  check(aoti_torch_get_storage_size(handle, &bytes), "get_storage_size");
+  if (!bytes) return "it has no elements";
+  if (dtype.name[0] == 'q') return "it is quantized";
+  if (!dtype.size) return "the size of its elements is not known";
+  void* data = nullptr;
+  check(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+  check(aoti_torch_get_data_ptr(handle, &data), "get_data_ptr");
+  if (!data) return "it has no elements";
+  memory.item = dtype.size;
+  memory.bytes = bytes;
+  memory.address = static_cast<unsigned char*>(data) - offset * dtype.size;
+  return "";
+}
+
+// A buffer in memory of its own: `guard` bytes, the buffer, and so many bytes again.
+struct Guarded {
+  Memory memory;
+  Owned buffer;  // takes the place of the one that was allocated
+  Owned whole;   // keeps the memory
+};
+
+// Allocates memory with bands for a tensor that has just been allocated. The buffer begins its
+// storage where torch can make it so (2.11); otherwise it has an offset there, which views of it count from.
+inline void make_guarded(AtenTensorHandle made, const Memory& memory, int64_t guard, Guarded& to) {
+  int64_t *sizes = nullptr, *strides = nullptr, dim = 0;
+  check(aoti_torch_get_dim(made, &dim), "get_dim");
+  check(aoti_torch_get_sizes(made, &sizes), "get_sizes");
+  check(aoti_torch_get_strides(made, &strides), "get_strides");
+  const int64_t padded = (memory.bytes + 15) / 16 * 16, one = 1;
+  const int64_t elements = (guard + padded + guard) / memory.item;
+  check(
+      aoti_torch_empty_strided(
+          1, &elements, &one, memory.dtype, memory.device_type, memory.device_index, &to.whole.handle),
+      "empty_strided");
+  void* data = nullptr;
+  check(aoti_torch_get_data_ptr(to.whole.handle, &data), "get_data_ptr");
+  to.memory = memory;
+  to.memory.address = static_cast<unsigned char*>(data) + guard;
+  using FromBlob = AOTITorchError (*)(
+      void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t,
+      AtenTensorHandle*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);
+  static const auto from_blob = find<FromBlob>("torch_from_blob");
+  if (from_blob) {
+    AtenTensorHandle kept = nullptr;
+    check(aoti_torch_new_tensor_handle(to.whole.handle, &kept), "new_tensor_handle");
+    const auto let_go = [](void*, void* whole) {
+      aoti_torch_delete_tensor_object(static_cast<AtenTensorHandle>(whole));
+    };
+    if (!from_blob(
+            to.memory.address, dim, sizes, strides, 0, memory.dtype, memory.device_type,
+            memory.device_index, &to.buffer.handle, aoti_torch_layout_strided(), nullptr, 0, let_go,
+            kept)) {
+      return;
+    }
+    aoti_torch_delete_tensor_object(kept);
+  }
+  check(
+      aoti_torch__reinterpret_tensor(
+          to.whole.handle, dim, sizes, strides, guard / memory.item, &to.buffer.handle),
+      "reinterpret_tensor");
+}
+
+// The places for damage of one device, -1 for the host, in all wrappers of this copy of the runtime.
+class Places {
+ public:
+  static constexpr int most_devices = 64;
+
+  // Null where there are none: `problem` says why.
+  static Places* of(int device, std::string& problem) {
+    static std::mutex lock;
+    static Places* all[most_devices + 1] = {};
+    if (device >= most_devices) return nullptr;
+    Gpu* gpu = nullptr;
+    if (device >= 0) {
+      gpu = GpuRows::engine(device, problem);
+      if (!gpu) {
+        if (problem.empty()) problem = "its device is not the current one";
+        return nullptr;
+      }
+    }
+    std::lock_guard<std::mutex> guard(lock);
+    Places*& one = all[device + 1];
+    if (one) return one;
+    Damage* rows = gpu ? gpu->damage() : new Damage[most_damaged]();
+    if (!rows) {
+      problem = "no memory for the damage of guard bands";
+      return nullptr;
+    }
+    return one = new Places(gpu, rows);
+  }
+
+  bool take(int& place) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (free_.empty()) return false;
+    place = free_.back();
+    free_.pop_back();
+    return true;
+  }
+  // A place is free again; what is compared there is over.
+  void give(int place) {
+    rows_[place] = Damage();
+    std::lock_guard<std::mutex> guard(lock_);
+    free_.push_back(place);
+  }
+
+  // Compare bands after a launch. On a GPU nothing waits for that. False: they could not be.
+  bool compare(const std::vector<Band>& bands, int launch, void* stream) {
+    const uint64_t number = static_cast<uint64_t>(launch) + 1;
+    const int count = static_cast<int>(bands.size());
+    if (gpu_) return gpu_->compare(bands.data(), count, number, stream);
+    if (compare_bands(bands.data(), count, number, rows_)) rows_->launch = number;
+    return true;
+  }
+
+  // Whether a band was damaged so far, as far as the host knows.
+  bool has_damage() const { return const_cast<volatile Damage*>(rows_)->launch; }
+
+  bool read(int place, Damage& to) const {
+    if (!const_cast<volatile Damage*>(rows_ + place)->launch) return false;
+    to = rows_[place];
+    return true;
+  }
+
+  bool fill(void* data, int64_t bytes, uint64_t pattern, void* stream) {
+    if (gpu_) return gpu_->fill(data, static_cast<uint64_t>(bytes), pattern, stream);
+    fill_memory(data, static_cast<uint64_t>(bytes), pattern);
+    return true;
+  }
+
+  void synchronize(void* stream) const {
+    if (gpu_) gpu_->synchronize(stream);
+  }
+
+ private:
+  Places(Gpu* gpu, Damage* rows) : gpu_(gpu), rows_(rows) {
+    for (int place = most_damaged - 1; place > 0; --place) free_.push_back(place);
+  }
+
+  Gpu* const gpu_;  // null for the host
+  Damage* const rows_;
+  std::mutex lock_;
+  std::vector<int> free_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

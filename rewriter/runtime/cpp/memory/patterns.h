@@ -1,0 +1,87 @@
+// What memory is filled with, as rewriter/runtime/memory/patterns.py has it; that says why.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "../dtype.h"
+
+namespace {
+namespace inductor_rewriter {
+
+enum MemoryProbe { bounds_probe, poison_probe, stale_probe, memory_probes };
+
+inline const char* memory_probe_name(int probe) {
+  static const char* const names[] = {"bounds", "poison", "stale"};
+  return names[probe];
+}
+
+constexpr uint64_t repeated(uint64_t value, int bytes) {
+  return bytes == 1 ? value * 0x0101010101010101u : bytes == 2 ? value * 0x0001000100010001u
+                                                              : value * 0x0000000100000001u;
+}
+
+// The 8 bytes with which a probe fills memory of a dtype, as a little-endian number.
+inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
+  const uint64_t place = static_cast<uint64_t>(probe);
+  const uint64_t last[] = {0x4b, 0x4d, 0x4e};
+  switch (dtype) {
+    case dtypes::boolean: return repeated(static_cast<uint64_t>(fill), 1);
+    case dtypes::float8_e4m3fn: return repeated(fill ? last[probe] : probe == 1 ? 0xff : 0x7f, 1);
+    case dtypes::float8_e5m2: return repeated(fill ? last[probe] : 0x7d + place, 1);
+    case dtypes::float8_e4m3fnuz:
+    case dtypes::float8_e5m2fnuz: return repeated(fill ? last[probe] : 0x80, 1);
+    case dtypes::float8_e8m0fnu: return repeated(fill ? last[probe] : 0xff, 1);
+    case dtypes::float64:
+    case dtypes::complex128: {
+      const double finite = 12345.678 + probe;
+      uint64_t bits;
+      std::memcpy(&bits, &finite, sizeof bits);
+      return fill ? bits : 0x7ff87fc17fc17fc1u + place;
+    }
+    case dtypes::float32:
+    case dtypes::complex64: {
+      const float finite = static_cast<float>(12345.678 + probe);
+      uint32_t bits;
+      std::memcpy(&bits, &finite, sizeof bits);
+      return repeated(fill ? bits : 0x7fc17fc1u + place, 4);
+    }
+    case dtypes::float16:
+    case dtypes::complex32: return repeated((fill ? 0x7207 : 0x7fc1) + place, 2);
+    case dtypes::bfloat16: return repeated((fill ? 0x4641 : 0x7fc1) + place, 2);
+    default: return repeated(fill ? 0xd5 - 2 * place : 0x5a + 2 * place, 1);
+  }
+}
+
+// The fill of each probe, as REWRITER_FILL says: `1` for all, or `bounds=1,stale=0`. False where it
+// says something else.
+inline bool read_fills(const std::string& text, int (&fills)[memory_probes]) {
+  auto strip = [](const std::string& from) {
+    const std::size_t first = from.find_first_not_of(" \t\n\r");
+    if (first == std::string::npos) return std::string();
+    return from.substr(first, from.find_last_not_of(" \t\n\r") - first + 1);
+  };
+  int read[memory_probes] = {};
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = text.find(',', start) == std::string::npos ? text.size() : text.find(',', start);
+    const std::string part = strip(text.substr(start, end - start));
+    start = end + 1;
+    if (part.empty()) continue;
+    const std::size_t equals = part.rfind('=');
+    const std::string number = strip(equals == std::string::npos ? part : part.substr(equals + 1));
+    const std::string name = equals == std::string::npos ? "" : strip(part.substr(0, equals));
+    bool found = false;
+    for (int probe = 0; probe < memory_probes; ++probe) {
+      if (equals != std::string::npos && name != memory_probe_name(probe)) continue;
+      read[probe] = number == "1";
+      found = true;
+    }
+    if (!found || (number != "0" && number != "1")) return false;
+  }
+  for (int probe = 0; probe < memory_probes; ++probe) fills[probe] = read[probe];
+  return true;
+}
+
+}  // namespace inductor_rewriter
+}  // namespace

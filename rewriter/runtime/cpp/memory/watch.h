@@ -1,0 +1,435 @@
+// Takes what the lines of a wrapper hand over about memory: guards it, fills it, compares bands. See
+// rewriter/runtime/memory/watch.py.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../convert.h"
+#include "../json.h"
+#include "../recorder.h"
+#include "guarded.h"
+#include "patterns.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class MemoryOfWrapper : public MemoryWatch {
+ public:
+  static std::unique_ptr<MemoryWatch> make(const Options& options, Recorder& recorder) {
+    return std::unique_ptr<MemoryWatch>(new MemoryOfWrapper(options, recorder));
+  }
+
+  AtenTensorHandle allocated(RunningCall& call, int event, AtenTensorHandle made) override {
+    Watched& watched = watched_of(call);
+    drop(watched, event);  // of an earlier turn of a loop
+    Memory memory;
+    std::string problem = find_memory(made, memory);
+    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
+    if (!places) {
+      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, problem);
+      return nullptr;
+    }
+    note_capture(watched, memory);
+    void* stream = nullptr;
+    if (!memory.on_cpu && !current_stream(&stream, memory.device_index)) {
+      for (int probe : {bounds_probe, poison_probe}) skip(watched, probe, "its stream is not known");
+      return nullptr;
+    }
+    Guarded guarded;
+    Buffer buffer;
+    if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
+      skip(watched, bounds_probe, "too many buffers at once");
+      if (buffer.places[0]) places->give(buffer.places[0]);
+    } else if (has_[bounds_probe]) {
+      make_guarded(made, memory, guard_, guarded);
+      memory = guarded.memory;
+      const uint64_t edge = memory_pattern(bounds_probe, fills_[bounds_probe], memory.dtype);
+      places->fill(memory.address - guard_, guard_, edge, stream);
+      places->fill(memory.address + memory.bytes, guard_ + (-memory.bytes & 15), edge, stream);
+      buffer.event = event;
+      buffer.memory = memory;
+      buffer.from = places;
+      buffer.whole.handle = std::exchange(guarded.whole.handle, nullptr);
+      const uint32_t size = static_cast<uint32_t>(guard_);
+      const uint8_t item = static_cast<uint8_t>(memory.item);
+      buffer.bands[0] = {
+          memory.address - guard_, edge, size, static_cast<uint16_t>(buffer.places[0]), 1, item};
+      buffer.bands[1] = {
+          memory.address + memory.bytes, edge, size, static_cast<uint16_t>(buffer.places[1]), 0, item};
+      watched.buffers.push_back(std::move(buffer));
+      watched.has_tables = false;
+      ++watched.done[bounds_probe];
+    }
+    if (has_[poison_probe]) {
+      const uint64_t inside = memory_pattern(poison_probe, fills_[poison_probe], memory.dtype);
+      fill(watched, poison_probe, *places, memory, inside, stream);
+    }
+    return std::exchange(guarded.buffer.handle, nullptr);
+  }
+
+  void gone(RunningCall& call, int event, AtenTensorHandle handle, bool is_reused) override {
+    Watched& watched = watched_of(call);
+    Memory memory;
+    std::string problem = find_memory(handle, memory);
+    Places* places = problem.empty() ? Places::of(memory.device(), problem) : nullptr;
+    Buffer* const buffer = problem.empty() ? find_buffer(watched, memory) : nullptr;
+    if (has_[stale_probe]) {
+      void* stream = nullptr;
+      if (places && !memory.on_cpu && !current_stream(&stream, memory.device_index)) {
+        problem = "its stream is not known";
+      }
+      if (problem.empty() && line_of(event).is_held) problem = "another tensor may have its memory";
+      if (!problem.empty() || !places) {
+        skip(watched, stale_probe, problem);
+      } else {
+        const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
+        fill(watched, stale_probe, *places, buffer ? buffer->memory : memory, pattern, stream);
+      }
+    }
+    if (buffer && !is_reused) let_go(watched, *buffer);
+  }
+
+  void checked(RunningCall& call, int launch) override {
+    Watched& watched = watched_of(call);
+    watched.launches.push_back(launch);
+    if (!watched.has_tables) make_tables(watched);
+    for (Table& table : watched.tables) {
+      if (table.bands.empty()) continue;
+      void* stream = nullptr;
+      const bool has_stream = table.device < 0 || current_stream(&stream, table.device);
+      if (!has_stream || !table.places->compare(table.bands, launch, stream)) {
+        skip(watched, bounds_probe, "the bands could not be compared");
+      }
+      if (table.places->has_damage()) report(call, watched);
+    }
+  }
+
+  void finish(RunningCall& call) override {
+    std::shared_ptr<Watched> watched = std::move(state_of(call));
+    if (!watched) return;
+    bool waits = true;
+    for (Table& table : watched->tables) {
+      void* stream = nullptr;
+      if (table.device < 0 || !current_stream(&stream, table.device)) continue;
+      if (is_capturing(table.device)) waits = false;
+      else table.places->synchronize(stream);
+    }
+    if (waits) {
+      std::lock_guard<std::mutex> guard(capturing_);
+      for (const auto& capture : captured_) report(call, *capture);
+    }
+    report(call, *watched);
+    write_coverage(call, *watched);
+    for (Buffer& buffer : watched->buffers) buffer.whole.reset();
+    if (watched->is_captured) {
+      // What a graph compares it compares in each replay.
+      std::lock_guard<std::mutex> guard(capturing_);
+      captured_.push_back(std::move(watched));
+      return;
+    }
+    for (Buffer& buffer : watched->buffers) {
+      for (int place : buffer.places) buffer.from->give(place);
+    }
+  }
+
+ private:
+  // A line about memory, by its number in the wrapper.
+  struct Line {
+    int event = -1;
+    std::string buffer;
+    bool is_held = false;
+  };
+  struct Buffer {
+    int event = -1;
+    Memory memory;
+    Places* from = nullptr;
+    int places[2] = {0, 0};
+    Band bands[2] = {};
+    bool reported[2] = {false, false};
+    Owned whole;  // as long as its bands are compared
+  };
+  struct Table {
+    int device;
+    Places* places;
+    std::vector<Band> bands;
+  };
+  // What is watched of one call; `launches` are those after which bands were compared.
+  struct Watched {
+    std::vector<Buffer> buffers;
+    std::vector<Table> tables;
+    bool has_tables = false, is_captured = false;
+    std::vector<int> launches;
+    int64_t done[memory_probes] = {};
+    std::vector<std::pair<std::string, int64_t>> skipped[memory_probes];
+  };
+
+  MemoryOfWrapper(const Options& options, Recorder& recorder) : recorder_(recorder) {
+    const std::string names = "," + std::string(options.probes) + ",";
+    for (int probe = 0; probe < memory_probes; ++probe) {
+      has_[probe] = names.find("," + std::string(memory_probe_name(probe)) + ",") != std::string::npos;
+    }
+    read_lines(options.memory ? options.memory : "");
+    const char* fills = std::getenv("REWRITER_FILL");
+    if (fills && !read_fills(fills, fills_)) {
+      recorder.warn(
+          "memory", "REWRITER_FILL is '" + std::string(fills) +
+              "': expected 0, 1, or PROBE=0 and PROBE=1; fill 0 is used");
+    }
+    const char* text = std::getenv("REWRITER_GUARD");
+    const std::string guard = text ? text : "";
+    if (!guard.empty() && guard.size() < 9 &&
+        guard.find_first_not_of("0123456789") == std::string::npos) {
+      guard_ = std::max<int64_t>((std::atoll(guard.c_str()) + 511) / 512, 1) * 512;
+    } else if (!guard.empty()) {
+      recorder.warn("memory", "REWRITER_GUARD is '" + guard + "': expected a number of bytes");
+    }
+  }
+
+  // `7 buf3; 9 buf4 held`
+  void read_lines(const std::string& text) {
+    for (std::size_t start = 0; start < text.size();) {
+      const std::size_t end = std::min(text.find("; ", start), text.size());
+      const std::string part = text.substr(start, end - start);
+      const std::size_t name = part.find(' ') + 1, behind = std::min(part.find(' ', name), part.size());
+      Line line;
+      line.event = std::atoi(part.c_str());
+      line.buffer = part.substr(name, behind - name);
+      line.is_held = behind < part.size();
+      lines_.push_back(std::move(line));
+      start = end + 2;
+    }
+  }
+
+  // They are in the order of their numbers.
+  const Line& line_of(int event) const {
+    static const Line none;
+    const auto found = std::lower_bound(
+        lines_.begin(), lines_.end(), event, [](const Line& line, int to) { return line.event < to; });
+    return found != lines_.end() && found->event == event ? *found : none;
+  }
+
+  // The state of a call; the thread of the model alone is in it.
+  std::shared_ptr<Watched>& state_of(RunningCall& call) {
+    return call.state<std::shared_ptr<Watched>>(&key_);
+  }
+  Watched& watched_of(RunningCall& call) {
+    std::shared_ptr<Watched>& state = state_of(call);
+    if (!state) state = std::make_shared<Watched>();
+    return *state;
+  }
+
+  static void note_capture(Watched& watched, const Memory& memory) {
+    if (!memory.on_cpu && !watched.is_captured && is_capturing(memory.device_index)) {
+      watched.is_captured = true;
+    }
+  }
+
+  void skip(Watched& watched, int probe, const std::string& reason) const {
+    if (!has_[probe]) return;
+    for (auto& [known, count] : watched.skipped[probe]) {
+      if (known == reason) {
+        ++count;
+        return;
+      }
+    }
+    watched.skipped[probe].emplace_back(reason, 1);
+  }
+
+  void fill(
+      Watched& watched, int probe, Places& places, const Memory& memory, uint64_t pattern,
+      void* stream) const {
+    if (places.fill(memory.address, memory.bytes, pattern, stream)) ++watched.done[probe];
+    else skip(watched, probe, "it could not be filled");
+  }
+
+  // The guarded buffer that a tensor has a part of, where its bands are compared.
+  static Buffer* find_buffer(Watched& watched, const Memory& memory) {
+    for (std::size_t i = watched.buffers.size(); i-- > 0;) {
+      Buffer& buffer = watched.buffers[i];
+      if (!buffer.whole.handle) continue;
+      // Of one with an offset in its storage that begins with a band.
+      const unsigned char* const start = buffer.bands[0].data;
+      if (memory.address >= start && memory.address < start + buffer.memory.bytes + 2 * buffer.bands[0].bytes) {
+        return &buffer;
+      }
+    }
+    return nullptr;
+  }
+
+  // The bands are not compared any more: the memory may go.
+  static void let_go(Watched& watched, Buffer& buffer) {
+    buffer.whole.reset();
+    watched.has_tables = false;
+  }
+  static void drop(Watched& watched, int event) {
+    for (Buffer& buffer : watched.buffers) {
+      if (buffer.event == event && buffer.whole.handle) let_go(watched, buffer);
+    }
+  }
+
+  static void make_tables(Watched& watched) {
+    watched.has_tables = true;
+    for (Table& table : watched.tables) table.bands.clear();
+    for (Buffer& buffer : watched.buffers) {
+      const int device = buffer.memory.device();
+      Table* to = nullptr;
+      for (Table& table : watched.tables) to = table.device == device ? &table : to;
+      if (!to) {
+        watched.tables.push_back({device, buffer.from, {}});
+        to = &watched.tables.back();
+      }
+      if (buffer.whole.handle) to->bands.insert(to->bands.end(), buffer.bands, buffer.bands + 2);
+    }
+  }
+
+  // Write what is known of damage, the first launch first, each band once.
+  void report(RunningCall& call, Watched& watched) {
+    struct Row {
+      Damage damage;
+      Buffer* buffer;
+      int side;
+    };
+    std::vector<Row> found;
+    for (Buffer& buffer : watched.buffers) {
+      for (int side = 0; side < 2; ++side) {
+        Row row{Damage(), &buffer, side};
+        if (buffer.reported[side] || !buffer.from->read(buffer.places[side], row.damage)) continue;
+        buffer.reported[side] = true;
+        found.push_back(row);
+      }
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Row& a, const Row& b) {
+      return a.damage.launch < b.damage.launch;
+    });
+    for (const Row& row : found) write(call, watched, row.damage, *row.buffer, row.side);
+  }
+
+  void write(
+      RunningCall& call, const Watched& watched, const Damage& damage, const Buffer& buffer,
+      int side) {
+    const int launch = static_cast<int>(damage.launch) - 1;
+    const inductor_rewriter::Row* const row = recorder_.row_of(launch);
+    const auto at = std::find(watched.launches.begin(), watched.launches.end(), launch);
+    const int64_t item = buffer.memory.item;
+    const int64_t distance = static_cast<int64_t>(damage.distance) / item;
+    const int64_t count = (static_cast<int64_t>(damage.count) + item - 1) / item;
+    const std::string value = value_text(damage, buffer.memory), name = line_of(buffer.event).buffer;
+    const char* const where = side ? "behind" : "before";
+    Json json(false);
+    json.open('{').key("event").string("memory").key("probe").string("bounds");
+    json.key("what").string("store out of bounds").key("launch").number(int64_t{launch});
+    if (row) json.key("kernel").string(row->kernel);
+    if (at != watched.launches.begin()) json.key("since").number(int64_t{*(at - 1)});
+    json.key("buffer").string(name).key("allocated").number(int64_t{buffer.event});
+    json.key("side").string(where).key("distance").number(distance).key("count").number(count);
+    json.key("dtype").string(dtype_info(buffer.memory.dtype).name);
+    if (!value.empty()) json.key("value").string(value);
+    if (watched.is_captured) json.key("captured").put("true");
+    append(call, json.close('}').text + "\n");
+    std::string line = recorder_.start(call.number) + " #" + std::to_string(launch);
+    if (row) line += " " + std::string(row->kernel);
+    line += " wrote outside " + name + ": ";
+    line += count == 1 ? "1 element" : std::to_string(count) + " elements";
+    line += ", the nearest ";
+    line += distance ? std::to_string(distance) + " elements " + where : "right " + std::string(where);
+    line += side ? " its end" : " its start";
+    if (!value.empty()) line += ", " + value;
+    line += "\n";
+    recorder_.write_now(line.data(), line.size());
+  }
+
+  void write_coverage(RunningCall& call, const Watched& watched) {
+    std::string rows;
+    for (int probe = 0; probe < memory_probes; ++probe) {
+      if (!has_[probe]) continue;
+      Json json(false);
+      json.open('{').key("event").string("coverage").key("probe").string(memory_probe_name(probe));
+      json.key("done").number(watched.done[probe]);
+      if (probe == bounds_probe) {
+        json.key("launches").number(static_cast<int64_t>(watched.launches.size()));
+      }
+      int64_t skipped = 0;
+      for (const auto& [reason, count] : watched.skipped[probe]) skipped += count;
+      if (skipped) {
+        json.key("skipped").number(skipped).key("why").open('{');
+        for (const auto& [reason, count] : watched.skipped[probe]) json.key(reason.c_str()).number(count);
+        json.close('}');
+      }
+      rows += json.close('}').text + "\n";
+    }
+    append(call, rows);
+  }
+
+  // Append rows at once: the program may crash next.
+  void append(RunningCall& call, const std::string& rows) {
+    if (!call.directory || rows.empty()) return;
+    recorder_.act("dump", [&] {
+      const std::string path = call.directory->path + "/memory.jsonl";
+      const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+      if (file < 0) fail("write", path);
+      for (std::size_t done = 0; done < rows.size();) {
+        const ssize_t some = ::write(file, rows.data() + done, rows.size() - done);
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0) {
+          ::close(file);
+          fail("write", path);
+        }
+        done += static_cast<std::size_t>(some);
+      }
+      ::close(file);
+    });
+  }
+
+  // The element that was written; empty where that is not known as a whole.
+  static std::string value_text(const Damage& damage, const Memory& memory) {
+    if (memory.item > static_cast<int>(sizeof damage.element)) return "";
+    const char* const from = reinterpret_cast<const char*>(damage.element);
+    const int32_t dtype = memory.dtype;
+    int64_t whole = 0;
+    std::memcpy(&whole, from, sizeof whole);
+    if (dtype == dtypes::int64) return std::to_string(whole);
+    if (dtype == dtypes::uint64) return std::to_string(static_cast<uint64_t>(whole));
+    if (!dtype_info(dtype).plain) {
+      std::string text;
+      for (int i = 0; i < memory.item; ++i) {
+        for (int shift : {4, 0}) text += "0123456789abcdef"[damage.element[i] >> shift & 15];
+      }
+      return text;
+    }
+    alignas(64) double parts[16];
+    char padded[128] = {};
+    std::memcpy(padded, from, static_cast<std::size_t>(memory.item));
+    convert(dtype, padded, 1, parts);
+    if (dtype == dtypes::boolean) return parts[0] != 0 ? "True" : "False";
+    if (is_complex(dtype)) return complex_repr(parts[0], parts[1]);
+    if (is_integer(dtype)) return std::to_string(static_cast<int64_t>(parts[0]));
+    return python_repr(parts[0]);
+  }
+
+  Recorder& recorder_;
+  bool has_[memory_probes] = {};
+  int fills_[memory_probes] = {};
+  int64_t guard_ = 4096;  // bytes on each side
+  std::vector<Line> lines_;
+  Probe key_;  // of what is kept in calls
+  std::mutex capturing_;
+  std::vector<std::shared_ptr<Watched>> captured_;
+};
+
+// What acts on memory; all of it is in `MemoryOfWrapper`.
+struct MemoryActor : Probe {
+  MemoryActor() { watch = &MemoryOfWrapper::make; }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

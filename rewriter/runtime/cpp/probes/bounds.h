@@ -1,0 +1,12 @@
+// Puts guard bands around the buffers of a wrapper, and compares them behind each launch.
+#pragma once
+
+#include "../memory/watch.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Bounds : public MemoryActor {};
+
+}  // namespace inductor_rewriter
+}  // namespace

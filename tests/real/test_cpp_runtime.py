@@ -38,6 +38,7 @@ from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
 from rewriter.runtime import attach
 from rewriter.runtime.event_queue import drain_queue
+from rewriter.runtime.memory import patterns
 
 pytestmark = [
     pytest.mark.usefixtures("warm_python"),
@@ -71,7 +72,10 @@ complex32 complex64 complex128
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
 # Of the engine, what only its library for Python has.
 ONLY_FOR_PYTHON = {"events.h", "plan.h", "rows_file.h", "saving.h"}
-PROBES = ("hash", "inputs", "names", "nan", "print", "save", "sync", "time")
+PROBES = (
+    *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "save", "stale", "sync"),
+    "time",
+)
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -161,6 +165,22 @@ void test_constant(void* from, int launch, AtenTensorHandle handle) {
   static const int64_t row[] = {3}, step[] = {1};
   _rw.after(launch, constant, _rw.view(constant, 1, row, step, 0L), handle);
 }
+AtenTensorHandle test_allocated(void* from, int event, AtenTensorHandle handle) {
+  Call& _rw = *static_cast<Call*>(from);
+  torch::aot_inductor::RAIIAtenTensorHandle buffer(handle);
+  _rw.allocated(event, buffer);
+  return buffer.release();
+}
+void test_gone(void* from, int event, AtenTensorHandle handle, bool reused) {
+  Call& _rw = *static_cast<Call*>(from);
+  torch::aot_inductor::RAIIAtenTensorHandle buffer(handle);
+  if (reused) _rw.reused(event, buffer);
+  else _rw.released(event, buffer);
+}
+void test_checked(void* from, int launch) {
+  Call& _rw = *static_cast<Call*>(from);
+  _rw.checked(launch);
+}
 void test_throw(void* wrapper) {
   try {
     Call call(*static_cast<Wrapper*>(wrapper));
@@ -172,7 +192,7 @@ void test_throw(void* wrapper) {
 // The table as the planner writes it.
 const Options options{
     "wrapper.cpp", "00", "0.1.0", "names,print", "", "text", false, "", nullptr, true,
-    "", "", 0, "all", false, "", nullptr, false};
+    "", "", 0, "all", false, "", nullptr, false, nullptr};
 const Row rows[] = {
     {3, "static_kernel", "cpp", "run_impl", 9, "a, b", "aten.mm", false, nullptr, "in x0", nullptr,
      nullptr},
@@ -230,6 +250,7 @@ class Options(ctypes.Structure):
         ("max_bytes", ctypes.c_char_p),
         ("allow", ctypes.c_char_p),
         ("stop", ctypes.c_bool),
+        ("memory", ctypes.c_char_p),
     ]
 
 
@@ -255,6 +276,11 @@ _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
 def handle_of(tensor: torch.Tensor) -> int:
     """A handle of a tensor, to be deleted by `aoti_torch_delete_tensor_object`."""
     (capsule,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
@@ -267,6 +293,10 @@ class Handle(int):
 
 class Other:
     """What is neither tensor nor number."""
+
+
+def _memory_line(row: dict[str, Any]) -> str:
+    return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
 
 
 @dataclass
@@ -300,6 +330,7 @@ class Native:
             self.options.get("max_bytes", "").encode(),
             "; ".join(self.options.get("allow", ())).encode(),
             self.options.get("stop", False),
+            "; ".join(map(_memory_line, self.options.get("memory", ()))).encode(),
         )
         rows = (Row * len(self.rows))(
             *(
@@ -343,6 +374,29 @@ class Native:
 
     def inputs(self, *values: Any) -> None:
         self.at(0, 2, values)
+
+    def allocated(self, event: int, tensor: torch.Tensor) -> torch.Tensor:
+        handle = self.library.test_allocated(
+            ctypes.c_void_p(self.call), event, ctypes.c_void_p(handle_of(tensor))
+        )
+        capsule = _new_capsule(handle, None, None)
+        made: list[torch.Tensor] = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(
+            [capsule]
+        )
+        return made[0]
+
+    def reused(self, event: int, tensor: torch.Tensor) -> None:
+        self._gone(event, tensor, True)
+
+    def released(self, event: int, tensor: torch.Tensor) -> None:
+        self._gone(event, tensor, False)
+
+    def _gone(self, event: int, tensor: torch.Tensor, is_reused: bool) -> None:
+        handle = ctypes.c_void_p(handle_of(tensor))
+        self.library.test_gone(ctypes.c_void_p(self.call), event, handle, is_reused)
+
+    def checked(self, launch: int) -> None:
+        self.library.test_checked(ctypes.c_void_p(self.call), launch)
 
     def at(self, launch: int, phase: int, values: Sequence[Any], call: int | None = None) -> None:
         made = []
@@ -414,7 +468,7 @@ def compile_sources(
 
 def load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for name in ("test_wrapper", "test_begin"):
+    for name in ("test_wrapper", "test_begin", "test_allocated"):
         getattr(library, name).restype = ctypes.c_void_p
     library.test_at.restype = ctypes.c_bool
     return library
@@ -1659,6 +1713,139 @@ def test_a_nan_ends_the_program(
     dump_schemas.check(tmp_path / "x")
 
 
+# --- Memory -------------------------------------------------------------------------------------
+
+MEMORY = [
+    {"event": 7, "action": "allocate", "buffer": "buf3"},
+    {"event": 8, "action": "release", "buffer": "buf3"},
+    {"event": 9, "action": "release", "buffer": "buf4", "held": True},
+]
+
+
+def _bytes(tensor: torch.Tensor, before: int = 0, behind: int = 0) -> bytes:
+    size = tensor.untyped_storage().nbytes()
+    return ctypes.string_at(tensor.data_ptr() - before, before + size + behind)
+
+
+def _beside(tensor: torch.Tensor, element: int, data: bytes) -> None:
+    """Store an element that is not one of the tensor's, counted from its start."""
+    ctypes.memmove(tensor.data_ptr() + element * tensor.dtype.itemsize, data, len(data))
+
+
+def _memory_rows(pair: Both, run: int = 0) -> list[dict[str, Any]]:
+    """The rows, the same of both."""
+    python, native = pair.raw(f"rank0/run{run}/memory.jsonl")
+    assert native == python
+    return [json.loads(row) for row in python.splitlines()]
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_memory_is_guarded_filled_and_compared_as_in_python(
+    dtype: torch.dtype, fill: int, both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_FILL", str(fill))
+    rows = [row_of(number, kernel=f"k{number}") for number in (12, 13, 14)]
+    pair = both("bounds", "poison", "stale", rows=rows, memory=MEMORY)
+    element = (b"\1" if dtype == torch.bool else bytes(range(1, 17)))[: dtype.itemsize]
+    name = str(dtype).removeprefix("torch.")
+
+    def act(runtime: Any) -> None:
+        made = torch.empty_strided((3, 5), (7, 1), dtype=dtype)
+        tensor = runtime.allocated(7, made)
+        assert (tensor.shape, tensor.stride(), tensor.dtype) == (made.shape, made.stride(), dtype)
+        assert tensor.data_ptr() % 64 == 0
+        if hasattr(ctypes.CDLL(None), "torch_from_blob"):
+            assert tensor.storage_offset() == 0
+        count = 19
+        size = count * dtype.itemsize
+        edges = patterns.pattern("bounds", fill, name) * 1024
+        whole = ctypes.string_at(tensor.data_ptr() - 4096, size + 2 * 4096)
+        assert whole[:4096] == edges[:4096]
+        assert whole[4096 + size :] == edges[size % 8 :][:4096]
+        inside = patterns.pattern("poison", fill, name) * size
+        assert whole[4096 : 4096 + size] == inside[:size]
+        del made
+        runtime.checked(12)
+        _beside(tensor, count + 3, element)
+        _beside(tensor, -1, element)
+        _beside(tensor, -4, element)
+        runtime.checked(13)
+        _beside(tensor, count, element)
+        runtime.checked(14)
+        runtime.released(8, tensor)
+        stale = patterns.pattern("stale", fill, name) * size
+        assert ctypes.string_at(tensor.data_ptr(), size) == stale[:size]
+        runtime.begin()
+
+    expected, found = pair.each(act)
+    assert found == expected
+    assert found.count("\n") == 2
+    assert "#13 k13 wrote outside buf3: 1 element, the nearest 3 elements behind its end" in found
+    before, behind, *coverage = _memory_rows(pair)
+    assert (before["launch"], before["since"], before["side"]) == (13, 12, "before")
+    assert (before["distance"], before["count"]) == (0, 2)
+    assert (behind["side"], behind["distance"], behind["count"]) == ("behind", 3, 1)
+    assert coverage == [
+        {"event": "coverage", "probe": "bounds", "done": 1, "launches": 3},
+        {"event": "coverage", "probe": "poison", "done": 1},
+        {"event": "coverage", "probe": "stale", "done": 1},
+    ]
+
+
+def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[..., Both]) -> None:
+    pair = both("stale", memory=MEMORY)
+    tensor = torch.ones(4)
+    pair.native.released(9, tensor)
+    assert tensor.tolist() == [1, 1, 1, 1]
+    pair.native.reused(8, tensor)
+    assert tensor.isnan().all()
+    pair.native.released(8, torch.empty(0))
+    pair.finish()
+    rows = (pair.dumps[1] / "rank0/run0/memory.jsonl").read_text()
+    why = {"another tensor may have its memory": 1, "it has no elements": 1}
+    assert [json.loads(row) for row in rows.splitlines()] == [
+        {"event": "coverage", "probe": "stale", "done": 1, "skipped": 2, "why": why}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fill", "guard"), [("", ""), ("bounds=1, poison=0", "1"), ("2", "x"), ("stale", "4097")]
+)
+def test_fills_and_guards_are_read_as_in_python(
+    fill: str, guard: str, both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setenv("REWRITER_FILL", fill)
+    monkeypatch.setenv("REWRITER_GUARD", guard)
+    pair = both("bounds", "poison", memory=MEMORY)
+    said = []
+    for runtime in (pair.python, pair.native):
+        tensor = runtime.allocated(7, torch.empty(16))
+        start = ctypes.string_at(tensor.data_ptr() - 512, 512 + 64 + 512)
+        runtime.checked(12)
+        said.append((start, capfd.readouterr().err))
+    size = {"": 4096, "1": 512, "x": 4096, "4097": 4608}[guard]
+    assert said[0][0] == said[1][0]
+    edge = patterns.pattern("bounds", int(fill.startswith("bounds")), "float32")
+    assert ctypes.string_at(tensor.data_ptr() - size, size) == edge * (size // 8)
+    python, native = (err.replace("; fill 0 is used", "") for _, err in said)
+    if "expected" not in fill + guard:
+        assert native in (python, "")  # what was attached warned before it was captured
+
+
+def test_memory_lives_as_long_as_somebody_has_it(both: Callable[..., Both]) -> None:
+    """A buffer that is returned outlives its call; one without a line at its end goes with it."""
+    pair = both("bounds", memory=MEMORY)
+    kept = pair.native.allocated(7, torch.zeros(4))
+    kept.fill_(3)
+    for _ in range(3):
+        pair.native.allocated(7, torch.empty(1 << 16)).fill_(2)  # a loop: the one before is gone
+    pair.native.checked(12)
+    pair.finish()
+    assert kept.tolist() == [3, 3, 3, 3]
+    assert kept.untyped_storage().nbytes() in (16, 4096 + 16 + 4096)
+
+
 # --- The text itself ----------------------------------------------------------------------------
 
 SUBSETS = [
@@ -1673,7 +1860,7 @@ def calls_of(number: int) -> str:
     return (
         "\nnamespace { namespace inductor_rewriter {\n"
         'const Options options{"a", "b", "c", "names", "", "text", false, "", nullptr, '
-        'true, "", "", 0, "all", false, "", nullptr, false};\n'
+        'true, "", "", 0, "all", false, "", nullptr, false, nullptr};\n'
         'const Row rows[] = {{1, "k", "cpp", "s", 2, "", "", false, nullptr, nullptr, "", '
         "nullptr}};\n"
         "Wrapper wrapper(options, rows, sizeof rows / sizeof *rows, nullptr);\n"
@@ -1722,7 +1909,11 @@ def test_every_probe_compiles_without_the_others(in_one: bool, tmp_path: Path) -
 
 
 def test_a_text_holds_only_what_its_probes_need() -> None:
-    hashed, _, names, _, printed, saved, _, timed = (text([name], "text") for name in PROBES)
+    hashed, names, printed, saved, timed = (
+        text([name], "text") for name in ("hash", "names", "print", "save", "time")
+    )
+    for one in (hashed, names, printed, saved, timed):
+        assert "class MemoryOfWrapper" not in one
     assert "measure_on_cpu" not in timed
     assert "class Sha256" not in names
     assert "class Sha256" not in printed
@@ -1824,7 +2015,7 @@ def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
     command = ["nm", "-C", "--undefined-only", str(folder / "driver.o")]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))
-    assert wanted == {"Call", "~Call", "send", "keep"}
+    assert wanted == {"Call", "~Call", "checked", "keep", "released", "replace", "reused", "send"}
     assert " fopen" not in shown
 
 

@@ -1747,7 +1747,7 @@ def test_memory_is_guarded_filled_and_compared_as_in_python(
     monkeypatch.setenv("REWRITER_FILL", str(fill))
     rows = [row_of(number, kernel=f"k{number}") for number in (12, 13, 14)]
     pair = both("bounds", "poison", "stale", rows=rows, memory=MEMORY)
-    element = (b"\1" if dtype == torch.bool else bytes(range(1, 17)))[: dtype.itemsize]
+    element = (bytes([1 - fill]) if dtype == torch.bool else bytes(range(1, 17)))[: dtype.itemsize]
     name = str(dtype).removeprefix("torch.")
 
     def act(runtime: Any) -> None:

@@ -74,11 +74,11 @@ class MemoryChanges:
         holders.discard(old)
         holders.add(name)
 
-    def reused(self, name: str, base: str, flow: Flow) -> None:
-        """`name` takes over the memory of `base`."""
+    def reused(self, name: str, base: str, flow: Flow, *, through: str = "") -> None:
+        """`name` takes over the memory of `base`, maybe through another name."""
         known = flow.get(base)
         if known.content is not Content.NOTHING and known.root not in self._given:
-            held = self._is_held(known.root, name, base)
+            held = self._is_held(known.root, name, base, through)
             self._waiting.append(MemoryChange("reuse", name, base, known.root, held))
 
     def released(self, name: str, flow: Flow) -> None:

@@ -220,7 +220,7 @@ class NameTracker:
         """`name` takes over what `old` held: a handle, or a moved buffer."""
         root = flow.get(old).root
         if reuse:
-            self.memory.reused(name, self.lasting(old), flow)
+            self.memory.reused(name, self.lasting(old), flow, through=old)
         flow.alias(name, old, reuse=reuse)
         self.memory.moved(name, old, flow)
         self.bases.pop(name, None)

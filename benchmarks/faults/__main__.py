@@ -132,7 +132,9 @@ def _is_checked(
     wrong = {
         one.arg
         for one in differences
-        if one.beyond and (order[one.launch] if order else one.launch) == launch
+        if one.beyond
+        and one.launch != oracle.RETURNED
+        and (order[one.launch] if order else one.launch) == launch
     }
     return not wrong or bool(wrong & checked[launch])
 

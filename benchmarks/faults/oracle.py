@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
+from rewriter.dump import dataflow
 from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow
 from rewriter.verification import received
 from rewriter.verification.bounded import UncheckedError
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     import torch
 
     from rewriter.dump.reading import RunDump
-    from rewriter.dump.rows import TensorRow
 
 # How many roundings of its type a result may be off by and be explained by them: a launch computes
 # in float32 and rounds to a half type once, and has some operations one after another.
@@ -36,17 +37,21 @@ class Changed:
     beyond: bool
 
 
-Results = dict[tuple[int, int], tuple["RunDump", dict[str, "TensorRow"]]]
+Results = dict[tuple[int, int], tuple["RunDump", dict[str, TensorRow]]]
+RETURNED = -1  # in the place of a launch: what the call returned, by its place
 
 
 def results(dump: Path) -> Results:
-    """What each launch of a dump wrote, by launch and iteration."""
+    """What each launch of a dump wrote, by launch and iteration, and what the call returned."""
     found: Results = {}
     for run in open_dump(dump).runs[:1]:
         with suppress(RewriterError):  # a run that crashed may have cut its last line
             for step, rows in run.walk():
                 if step.launch is not None:
                     found[step.launch, step.iteration] = run, received.written(rows)
+            returned = (x for one in dataflow.trace(run)[-1:] for x in one.returned)
+            outputs = {x.arg.partition(":")[0]: x for x in returned if isinstance(x, TensorRow)}
+            found[RETURNED, 0] = run, outputs
     return found
 
 
@@ -55,7 +60,7 @@ def changed(clean: Results, faulty: Results, order: Sequence[int] = ()) -> list[
     launches of the faulty run to those of the clean one, where they are others."""
     found = []
     for (launch, iteration), (run, rows) in faulty.items():
-        original = order[launch] if order else launch
+        original = order[launch] if order and launch != RETURNED else launch
         if (original, iteration) not in clean:
             continue
         other, expected = clean[original, iteration]

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.faults.corpus import Fault
 from benchmarks.faults.judge import Answer
-from benchmarks.faults.oracle import Changed
+from benchmarks.faults.oracle import RETURNED, Changed
 
 # Outcomes of a fault that changes a value, and of one that does not.
 FIRST, AMONG, MISSED = "first", "among the first three", "missed"
@@ -36,6 +36,8 @@ def outcome(fault: Fault, answer: Answer, differences: Sequence[Changed]) -> str
 
 def _is_scratch(fault: Fault, one: Changed) -> bool:
     order = fault.change.order
+    if one.launch == RETURNED:
+        return False
     return fault.source.is_scratch(order[one.launch] if order else one.launch, one.arg)
 
 

@@ -84,30 +84,37 @@ _TRITON = {
 _SITE = """\
 import importlib.abc, importlib.machinery, os, sys
 
-NAME = "{module}"
+
+def plant(module):
+    original = module.{writer}.{method}
+    module.{writer}.{method} = staticmethod({text})
+
+
+def count(module):
+    compile_to_module = module.GraphLowering.compile_to_module
+
+    def counted(self):
+        with open(os.environ["COUNT_COMPILED"], "a") as stream:
+            stream.write("1\\n")
+        return compile_to_module(self)
+
+    module.GraphLowering.compile_to_module = counted
+
+
+CHANGES = {"{module}": plant, "torch._inductor.graph": count}
 
 
 class Planted(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != NAME:
+        change = CHANGES.pop(name, None)
+        if change is None:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
-            original = module.{writer}.{method}
-            module.{writer}.{method} = staticmethod({text})
-            from torch._inductor.graph import GraphLowering
-            compile_to_module = GraphLowering.compile_to_module
-
-            def counted(self):
-                with open(os.environ["COUNT_COMPILED"], "a") as stream:
-                    stream.write("1\\n")
-                return compile_to_module(self)
-
-            GraphLowering.compile_to_module = counted
+            change(module)
 
         spec.loader.exec_module = exec_module
         return spec

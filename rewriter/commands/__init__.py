@@ -19,6 +19,8 @@ SUMMARIES: Mapping[str, str] = {
     "strip": "take the probes out again",
     "run": "run a program, a wrapper or a package, plain or probed",
     "cache": "probe programs through Inductor's cache",
+    "live": "start a program so that probes can be put in while it runs",
+    "attach": "put probes into a program that runs, and take them out",
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find out which launch crashes, with what, and what to do next",
     "verify": "check each launch against what it claims to compute",

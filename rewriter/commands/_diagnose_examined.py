@@ -88,7 +88,10 @@ def examined(
         whole = first.ended.code == 0
         found += _values(arguments, dumps, verification, whole=whole)
         right_too = any(one.outputs_agree for one in found)
-        found = [ruling.without_effect(one, verification, right=right_too) for one in found]
+        wrong = any(x.kind == "outputs" for one in found for x in one.findings)
+        found = [
+            ruling.without_effect(one, verification, right=right_too, wrong=wrong) for one in found
+        ]
     yield from (one if compared is None else feeding(one, compared) for one in found)
 
 

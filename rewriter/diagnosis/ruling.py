@@ -43,16 +43,19 @@ class Examined:
     outputs_agree: bool = False  # calls return what their graphs give
 
 
-def without_effect(examined: Examined, verification: Verification, *, right: bool) -> Examined:
+def without_effect(
+    examined: Examined, verification: Verification, *, right: bool, wrong: bool = False
+) -> Examined:
     """Memory that is taken over while it is read, element by element, changes nothing: where all
-    outputs are `right`, or where the one launch that reads it computes what it should."""
+    outputs are `right`, or where the one launch that reads it computes what it should and no
+    output is known to be `wrong`."""
     agree = {(one.artifact, one.launch) for one in verification.checks if one.outcome == "agrees"}
 
     def is_harmless(one: Finding) -> bool:
         if one.kind != "stale":
             return False
         alone = not one.others and not one.lasting
-        return right or (alone and (one.artifact, one.launch) in agree)
+        return right or (not wrong and alone and (one.artifact, one.launch) in agree)
 
     kept = tuple(one for one in examined.findings if not is_harmless(one))
     notes = (

@@ -154,5 +154,6 @@ def statistics(row: ValueRow | None) -> str:
 
     if not isinstance(row, TensorRow) or not row.is_measured:
         return "not measured"
-    values = ((name, row.statistics[name]) for name in _SHOWN)
-    return " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)
+    values = [(name, row.statistics[name]) for name in _SHOWN if row.statistics[name] is not None]
+    text = " ".join(f"{name} {x if isinstance(x, str) else number(x)}" for name, x in values)
+    return text if len(values) == len(_SHOWN) or not row.size else f"nothing finite, {text}"

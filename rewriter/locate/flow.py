@@ -50,6 +50,8 @@ class Flow:
     gone: dict[str, Content] = field(default_factory=dict)
     # Whose memory another buffer has taken over as a whole.
     lost: set[str] = field(default_factory=set)
+    # Other names of memory, by the variable that owns it.
+    aliases: dict[str, set[str]] = field(default_factory=dict)
 
     def branch(self) -> Flow:
         return Flow(
@@ -58,6 +60,7 @@ class Flow:
             dict(self.variables),
             dict(self.gone),
             set(self.lost),
+            {root: set(names) for root, names in self.aliases.items()},
         )
 
     def join(self, other: Flow) -> None:
@@ -144,6 +147,11 @@ class Flow:
         self._bind(name, Variable(old.root, content, kind))
         if reuse or whole:
             self.lost.add(base)
+        others = self.aliases.setdefault(old.root, set())
+        if reuse:  # whatever else shows that memory
+            self.lost |= {x for x in others if x != name and self.get(x).root == old.root}
+            others.clear()
+        others.add(name)
 
     def write(self, name: str, view: str = "") -> None:
         """Something wrote `name`, or only what `view`, an expression over it, shows of it.

@@ -96,6 +96,7 @@ class _Fragment:
         items = sorted(x for x in self._open if x.startswith(_NUMBER))
         made = [n for x, n in numbers.items() if _UNBACKED.fullmatch(x)]
         self._numbers = dict(zip(items, made, strict=True)) if len(items) == len(made) else {}
+        self._updated: dict[str, str] = {}  # what a buffer is that the kernel adds to
         # Before torch 2.9 there are no placeholders, no types, and nothing says what it returns.
         self._is_bare = not graph.types and not graph.outputs
         if self._is_bare:
@@ -141,6 +142,11 @@ class _Fragment:
             kind = tensor_type(self._graph.types.get(name, ""), sizes)
             tensor = received.load(self._dump, row)
             known[name] = exact(received.layouts(tensor, row, kind)[0])
+        self._updated = {
+            argument.name: name.removesuffix(_BEFORE)
+            for name, argument in pairs
+            if name.endswith(_BEFORE)
+        }
         for argument in (*self._in, *self._inout):  # what has the name of an input of the call
             if argument.buffer in self._open and argument.buffer not in known:
                 row = self._given[argument.name]
@@ -174,15 +180,27 @@ class _Fragment:
         found = []
         for argument in self._out:
             row = self._written[argument.name]
-            name, comparison = self._best(evaluator, names, argument, row, known)
+            if argument.name in self._updated:
+                name = self._updated[argument.name]
+                found.append(self._sum(evaluator, name, argument, row))
+                continue
+            name, meant, comparison = self._best(evaluator, names, argument, row, known)
             if name in names:
                 names.remove(name)
+            name = meant if name in self._graph.nodes else name
             node = self._graph.nodes.get(name)
             claim = f"{name} = {node.call}" if node is not None and node.call else name
             found.append(Checked(argument.name, claim, comparison))
         if not found:
             raise UncheckedError("what it wrote was not saved")
         return found
+
+    def _sum(self, evaluator: Evaluator, name: str, argument: Argument, row: TensorRow) -> Checked:
+        """What is left of a buffer that the kernel added to: it is that node, and nothing else."""
+        comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
+        if comparison is None:
+            raise UncheckedError(f"{argument.name} is no {name} of the fragment")
+        return Checked(argument.name, f"{name} = {self._graph.nodes[name].call}", comparison)
 
     def _best(
         self,
@@ -191,9 +209,9 @@ class _Fragment:
         argument: Argument,
         row: TensorRow,
         known: Mapping[str, Bounded],
-    ) -> tuple[str, Comparison]:
-        """The result that an argument is, and how it differs: the one that agrees, or else the last
-        that it may be."""
+    ) -> tuple[str, str, Comparison]:
+        """The result that an argument is, the value that this stands for, and how it differs: the
+        one that agrees, or else the last that it may be."""
         got = received.load(self._dump, row)
         computable = evaluator.computable()
         last: tuple[str, Comparison] | None = None
@@ -207,19 +225,19 @@ class _Fragment:
                     problem = error
                     continue
                 if comparison is not None and comparison.agrees:
-                    return name, comparison
+                    return name, one, comparison
                 # A buffer without a node of its own may be anything.
                 if comparison is not None:
                     tried.append((one, comparison))
                     last = (name, comparison) if one == name else last
         if len(tried) == 1 and tried[0][0] in known and not self._is_bare:
-            return tried[0]  # a kernel that moves what it reads
+            return tried[0][0], *tried[0]  # a kernel that moves what it reads
         if last is None or self._is_bare:
             names = list(dict.fromkeys(name for name, _ in tried))
             raise (
                 NoneAgreesError(f"{argument.name} is not {', '.join(names)}") if names else problem
             )
-        return last
+        return last[0], *last
 
     def _last(self) -> list[str]:
         """The nodes, those first that no other of them reads."""

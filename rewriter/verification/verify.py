@@ -194,11 +194,8 @@ class _Call:
         by_fragment = self._by_fragment(base, launch, given, written, _numbers(rows))
         found = [self._by_graph(base, outcome), by_fragment]
         judged = [one for one in found if one is not None and one.outcome != "unchecked"]
-        # Which argument is what is not written anywhere: one that says that all agree, is right.
-        for one in sorted(
-            judged, key=lambda one: (one.outcome != "agrees", one.route != "fragment")
-        ):
-            return one
+        if judged:
+            return surest(judged)
         if isinstance(by_call, list):
             return replace(base, outcome="agrees", route="operator", results=tuple(by_call))
         if found[1] is not None:
@@ -296,6 +293,21 @@ class _Call:
         except UncheckedError as error:
             return error
         return found or UncheckedError("what it wrote was not saved")
+
+
+def surest(judged: Sequence[LaunchCheck]) -> LaunchCheck:
+    """Of judgements of one launch by several ways, the one that holds.
+
+    Which argument is what is not written anywhere: one that says that all agree is right, unless it
+    says nothing of a result that another one finds wrong.
+    """
+    wrong = {x.arg for one in judged for x in one.results if not x.comparison.agrees}
+
+    def rank(one: LaunchCheck) -> tuple[bool, bool, bool]:
+        silent = bool(wrong - {x.arg for x in one.results})
+        return silent, one.outcome != "agrees", one.route != "fragment"
+
+    return min(judged, key=rank)
 
 
 def _numbers(rows: Sequence[EventRow]) -> dict[str, int]:

@@ -143,6 +143,20 @@ def test_a_stale_buffer_may_be_returned(tmp_path: Path) -> None:
     assert (alone.kind, alone.launch, alone.lasting) == ("stale", 2, False)
 
 
+def test_all_names_of_memory_are_outdated_where_it_is_reused(tmp_path: Path) -> None:
+    """Another name for a buffer, which is given to a third one while that name is still read."""
+    text = get(CUSTOM).path.read_text()
+    assert "buf11 = buf9; del buf9  # reuse" in text
+
+    def change(text: str) -> str:
+        text = text.replace("buf11 = buf9;", "buf99 = buf9\n        buf11 = buf9;", 1)
+        return text.replace("(buf11, buf0, )", "(buf11, buf0, buf99, )", 1)
+
+    (found,) = _findings(tmp_path, CUSTOM, change)
+    assert (found.kind, found.launch) == ("stale", None)
+    assert "returns buf99, and another buffer took its memory over" in found.what
+
+
 def test_a_stale_buffer_may_be_written_by_an_earlier_launch(tmp_path: Path) -> None:
     change = _instead("buf17 = empty_strided_cpu((12, 16), (16, 1), torch.float32)", "buf17 = buf9")
     (stale,) = _findings(

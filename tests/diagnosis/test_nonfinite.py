@@ -22,7 +22,7 @@ from rewriter.diagnosis.conclusion import (
 from rewriter.diagnosis.documents import verdict_entry
 from rewriter.diagnosis.nonfinite import examine
 from rewriter.diagnosis.verdict import Verdict
-from rewriter.diagnosis.verdict_text import describe
+from rewriter.diagnosis.verdict_text import describe, statistics
 from rewriter.dump.rows import TensorRow
 from rewriter.dump.where import where
 
@@ -288,3 +288,22 @@ def test_what_was_not_recorded_may_hold_the_nan(tmp_path: Path) -> None:
     (whole / "output_code.py").write_bytes(get("cpu-torch2.13/mlp").data)
     (only,) = examine(whole)
     assert only.state == "made"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"min": -1.0, "max": 2.0, "mean": 0.5, "nan": 1}, "min -1 max 2 mean 0.5 nan 1 inf 0"),
+        (
+            {"min": None, "max": None, "mean": None, "nan": 30, "inf": 2},
+            "nothing finite, nan 30 inf 2",
+        ),
+    ],
+)
+def test_statistics_say_where_nothing_is_finite(numbers: dict[str, Any], expected: str) -> None:
+    base = {"std": None, "nan": 0, "inf": 0, "numel": 32}
+    row = TensorRow(
+        launch=0, phase="after", arg="buf1", role="out", dtype="float32", shape=(4, 8),
+        stride=(8, 1), device="cpu", **{**base, **numbers},
+    )  # fmt: skip
+    assert statistics(row) == expected

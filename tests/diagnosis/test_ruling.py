@@ -174,6 +174,7 @@ def test_memory_that_is_taken_over_where_it_is_read_may_change_nothing() -> None
     assert "changes nothing" in without_effect(stale, AGREE, right=False).notes[0]
     assert without_effect(stale, DIFFER, right=False).findings
     assert without_effect(stale, DIFFER, right=True).findings == ()
+    assert without_effect(stale, AGREE, right=False, wrong=True).findings
     # A later launch reads it, too.
     later = Examined((finding("stale", 2, artifact="c.py", others=(4,)),))
     assert without_effect(later, AGREE, right=False).findings

@@ -158,6 +158,7 @@ NOT_PLAYED = {
     ("docs/topics/containers.md", "Files in which torch keeps compiled models"): "vLLM",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",
+    ("docs/topics/live.md", "In a program that runs"): "two terminals: test_attach.py",
     ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
     ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",

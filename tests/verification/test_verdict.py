@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("torch")
+
 from rewriter.verification import text
-from rewriter.verification.types import Checked, Comparison, LaunchCheck, Verification
+from rewriter.verification.types import (
+    Checked,
+    Comparison,
+    LaunchCheck,
+    Outcome,
+    Verification,
+)
+from rewriter.verification.verify import surest
 
 WRONG = Comparison(5, 32, at=(1, 2), expected=1.0, got=1.5, allowed=1e-6, why="sums")
 AGREES = LaunchCheck("rank0/run0", 0, 0, "cpp_fused_log_0", "cpp", 20, "agrees", "graph")
@@ -33,6 +42,32 @@ def test_a_verdict_ends_in_the_command_that_cuts_the_launch_out(
     *_, following, why = text.describe(Verification(checks), "my dump")
     assert following == f"  next: rewriter repro {command}"
     assert why == "        (this launch alone)"
+
+
+@pytest.mark.parametrize(
+    ("graph", "fragment", "expected"),
+    [
+        pytest.param(("differs", "buf1"), ("agrees", "buf1"), "fragment", id="one-agrees"),
+        pytest.param(("agrees", "buf1"), ("differs", "buf1"), "graph", id="the-other-agrees"),
+        # It agrees in another result, and says nothing of this one.
+        pytest.param(("agrees", "buf0"), ("differs", "buf1"), "fragment", id="silent"),
+        pytest.param(("agrees", "buf1"), ("agrees", "buf1"), "fragment", id="both"),
+    ],
+)
+def test_the_surest_of_several_ways_holds(
+    graph: tuple[Outcome, str], fragment: tuple[Outcome, str], expected: str
+) -> None:
+    right = Comparison(0, 32)
+    ways = [
+        replace(
+            AGREES,
+            route=route,
+            outcome=outcome,
+            results=(Checked(arg, "log", right if outcome == "agrees" else WRONG),),
+        )
+        for route, (outcome, arg) in (("graph", graph), ("fragment", fragment))
+    ]
+    assert surest(ways).route == expected
 
 
 def test_coverage_is_in_words() -> None:

@@ -1,0 +1,40 @@
+"""`rewriter live`: start a program so that `rewriter attach` can put probes into it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from rewriter.commands._parser import Parser, behind_dashes
+from rewriter.commands._program import no_program
+from rewriter.core.terminal import message
+from rewriter.execution import program
+
+
+def add(parser: Parser) -> None:
+    parser.takes = "-- COMMAND"
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.add_examples(
+        ("then, from another terminal: rewriter attach PID", "rewriter live -- python train.py"),
+    )
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.loaded import STARTUP
+
+    command = behind_dashes(arguments)
+    if command is None:
+        raise no_program(arguments.words)
+    program.require(command)
+    rest = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(STARTUP), *([rest] if rest else [])])
+    message(
+        f"once it has imported what compiles with Inductor: rewriter attach {os.getpid()}"
+        " (its other processes have numbers of their own)"
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The program takes the place of this process, and has its number.
+    os.execvpe(command[0], list(command), {**os.environ, "PYTHONPATH": path})

@@ -1,0 +1,179 @@
+"""Asks a running program for probes: the other side of `listener.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from rewriter.core.errors import FAILED, RewriterError
+from rewriter.core.types import Json
+from rewriter.loaded import protocol
+from rewriter.loaded.request import Request
+
+_STARTS = 10.0  # seconds for a program that was asked to listen to do so
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What a program says when probes are out again: how often wrappers were called, by name, and
+    what was not probed. `interrupted` tells whether the user ended it."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def attach(pid: int, request: Request, tell: Callable[[str], None]) -> Attached:
+    """Have a program probed until enough was recorded, or the user interrupts.
+
+    Raises `RewriterError` where it does not listen, refuses, or ends meanwhile.
+    """
+    with _connected(pid) as connection, connection.makefile("rb") as answers:
+        interrupted = False
+        try:
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+        except ConnectionError as error:
+            raise _ended(pid) from error
+        while True:
+            try:
+                answer = _answer(answers, pid)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                tell("taking the probes out")
+                connection.shutdown(socket.SHUT_WR)
+                continue
+            if answer["state"] == "probing":
+                tell(f"probing process {pid}; Ctrl-C ends it and keeps what was recorded")
+            elif answer["state"] == "done":
+                return Attached(answer["calls"], tuple(answer["notes"]), interrupted)
+            else:
+                raise _refused(pid, answer)
+
+
+@contextlib.contextmanager
+def _connected(pid: int) -> Any:
+    path = protocol.socket_path(pid)
+    try:
+        if not path.exists() and not _have_it_listen(pid, path):
+            raise _no_listener(pid)
+        protocol.require_ours(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(str(path))
+            yield connection
+    except protocol.NotOursError as error:
+        raise RewriterError(
+            "not-your-process",
+            f"cannot attach to process {pid}: {error}",
+            hint="Only the user of a program can attach to it.",
+        ) from error
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise _no_listener(pid) from error
+
+
+def _have_it_listen(pid: int, path: Path) -> bool:
+    """Have a program import `rewriter.live`, where Python can ask another one (3.14)."""
+    remote_exec = getattr(sys, "remote_exec", None)
+    if remote_exec is None or not _exists(pid):
+        return False
+    folder = tempfile.mkdtemp(prefix="rewriter-attach-")
+    try:
+        script = Path(folder) / "listen.py"
+        script.write_text(_script(), encoding="utf-8")
+        try:
+            remote_exec(pid, str(script))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RewriterError(
+                "no-listener",
+                f"process {pid} does not listen, and cannot be asked to: {error}",
+                hint="It has to run the same version of Python, which may be asked unless "
+                "PYTHON_DISABLE_REMOTE_DEBUG is set. Otherwise start it with `rewriter live -- …`.",
+            ) from error
+        end = time.monotonic() + _STARTS
+        while not path.exists() and time.monotonic() < end:
+            time.sleep(0.02)  # it does so between two instructions of its main thread
+        return path.exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _script() -> str:
+    return (
+        "import sys\n"
+        f"package = {str(_PACKAGE)!r}\n"
+        "sys.path.append(package)\n"
+        "try:\n"
+        "    import rewriter.loaded.listener\n"
+        "    rewriter.loaded.listener.start()\n"
+        "finally:\n"
+        "    sys.path[:] = [path for path in sys.path if path is not package]\n"
+    )
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _no_listener(pid: int) -> RewriterError:
+    if not _exists(pid):
+        return RewriterError(
+            "no-process",
+            f"there is no process {pid} on this machine",
+            hint="Expected the number of a running Python program; in a container, the one in it.",
+        )
+    return RewriterError(
+        "no-listener",
+        f"process {pid} does not listen for `rewriter attach`",
+        hint="Start it with `rewriter live -- COMMAND`, or let it `import rewriter.live`. It "
+        "listens once it has imported what compiles with Inductor. From Python 3.14 on, "
+        "any program of yours can be asked, if this command has the same version of Python.",
+    )
+
+
+def _answer(answers: BinaryIO, pid: int) -> Json:
+    try:
+        line = answers.readline(protocol.LONGEST)
+    except ConnectionError as error:
+        raise _ended(pid) from error
+    if not line:
+        raise _ended(pid)
+    answer: Json = json.loads(line)
+    return answer
+
+
+def _ended(pid: int) -> RewriterError:
+    return RewriterError(
+        "process-ended",
+        f"process {pid} ended, or closed the connection",
+        hint="What was recorded until then is in the dump.",
+        code=FAILED,
+    )
+
+
+def _refused(pid: int, answer: Json) -> RewriterError:
+    return RewriterError(
+        "attach-refused",
+        f"process {pid} cannot be probed: {answer['message']}",
+        hint=answer.get("hint")
+        or "It needs what inductor-rewriter needs: install it in the program's environment, too.",
+    )

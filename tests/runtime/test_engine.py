@@ -240,6 +240,24 @@ def emulate(run: Any, tensors: Sequence[torch.Tensor], number: int) -> list[Meas
     return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
 
+@pytest.mark.parametrize(
+    ("start", "size", "blocks"),
+    [(0, 64, 1), (3, 4, 1), (3, 9, 1), (5, 3, 1), (7, 1, 1), (1, 30, 2), (8, 12001, 2), (6, 20, 1)],
+)
+def test_the_kernel_of_the_gpu_fills_memory(
+    start: int, size: int, blocks: int, emulation: ctypes.CDLL
+) -> None:
+    """As the host's memory is filled: each byte by its address, and none beside."""
+    made = [torch.zeros(start + size + 9, dtype=torch.uint8) for _ in range(2)]
+    pointers = [ctypes.c_void_p(one.data_ptr() + start) for one in made]
+    word = ctypes.c_uint64(int.from_bytes(b"ABCDEFGH", "little"))
+    emulation.emulate_filling(*pointers, ctypes.c_uint64(size), word, blocks)
+    assert made[0].data_ptr() % 8 == 0
+    expected = (b"ABCDEFGH" * (size // 8 + 3))[start % 8 :][:size]
+    for one in made:
+        assert bytes(one.tolist()) == bytes(start) + expected + bytes(9)
+
+
 def test_the_kernel_of_the_gpu_compares_guard_bands(emulation: ctypes.CDLL) -> None:
     """As the engine does on the host: whole bands, and damage of all of it, at both ends."""
     library = engine._library().functions

@@ -121,12 +121,14 @@ gpu::Job job;
 gpu::QuickJob quick_job;
 gpu::MergeJob merge_job;
 BandJob band_job;
-enum { all, quick, merging, comparing } kernel;
+FillJob fill_job;
+enum { all, quick, merging, comparing, filling } kernel;
 
 void body() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
   else if (kernel == comparing) inductor_rewriter_compare_bands(band_job);
+  else if (kernel == filling) inductor_rewriter_fill(fill_job);
   else inductor_rewriter_measure(job);
   finished[threadIdx.x] = true;
   --alive;
@@ -228,6 +230,15 @@ extern "C" int emulate_quickly(
     right += read_row(merge_job.tasks[i].row, sequence, to[i]);
   }
   return right;
+}
+
+// Fills memory by the kernel, and by what fills that of the host.
+extern "C" void emulate_filling(
+    unsigned char* data, unsigned char* other, uint64_t bytes, uint64_t pattern, uint32_t blocks) {
+  kernel = filling;
+  fill_job = {data, bytes, pattern, blocks, 0};
+  run(blocks);
+  fill_memory(other, bytes, pattern);
 }
 
 // Compares guard bands by the kernel.

@@ -107,6 +107,9 @@ class MemoryOfWrapper : public MemoryWatch {
       if (table.bands.empty()) continue;
       void* stream = nullptr;
       const bool has_stream = table.device < 0 || current_stream(&stream, table.device);
+      if (std::find(table.streams.begin(), table.streams.end(), stream) == table.streams.end()) {
+        table.streams.push_back(stream);
+      }
       if (!has_stream || !table.places->compare(table.bands, launch, stream)) {
         skip(watched, bounds_probe, "the bands could not be compared");
       }
@@ -118,11 +121,14 @@ class MemoryOfWrapper : public MemoryWatch {
     std::shared_ptr<Watched> watched = std::move(state_of(call));
     if (!watched) return;
     bool waits = true;
+    // The wrapper may have been on a stream that is not the current one any more.
     for (Table& table : watched->tables) {
-      void* stream = nullptr;
-      if (table.device < 0 || !current_stream(&stream, table.device)) continue;
-      if (is_capturing(table.device)) waits = false;
-      else table.places->synchronize(stream);
+      if (table.device >= 0 && is_capturing(table.device)) waits = false;
+    }
+    for (Table& table : watched->tables) {
+      for (void* stream : table.streams) {
+        if (waits && !watched->is_captured) table.places->synchronize(stream);
+      }
     }
     if (waits) {
       std::lock_guard<std::mutex> guard(capturing_);
@@ -162,6 +168,7 @@ class MemoryOfWrapper : public MemoryWatch {
     int device;
     Places* places;
     std::vector<Band> bands;
+    std::vector<void*> streams;  // on which they were compared
   };
   // What is watched of one call; `launches` are those after which bands were compared.
   struct Watched {
@@ -285,7 +292,7 @@ class MemoryOfWrapper : public MemoryWatch {
       Table* to = nullptr;
       for (Table& table : watched.tables) to = table.device == device ? &table : to;
       if (!to) {
-        watched.tables.push_back({device, buffer.from, {}});
+        watched.tables.push_back({device, buffer.from, {}, {}});
         to = &watched.tables.back();
       }
       if (buffer.whole.handle) to->bands.insert(to->bands.end(), buffer.bands, buffer.bands + 2);

@@ -172,7 +172,7 @@ def coverage_lines(known: Sequence[Coverage]) -> list[str]:
     lines = []
     for one in known:
         parts = [f"{number:,} {what}" for what, number in one.covered.items() if number]
-        rest = [f"{number:,} {why}" for why, number in one.left_out.items() if number]
+        rest = [f"{why} ({number:,})" for why, number in one.left_out.items() if number]
         without = f"; not: {', '.join(rest)}" if rest else ""
         lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
     return lines

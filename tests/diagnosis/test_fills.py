@@ -156,7 +156,7 @@ def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
     assert finding.what == "stores 2.5 out of bounds: directly behind buf1"
     known = sanitized.coverage([opened], {"bounds", "poison"})
     assert sanitized.coverage_lines(known) == [
-        "bounds: 2 buffers with guard bands, 2 launches compared; not: 1 its memory is pinned"
+        "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1)"
     ]
 
 

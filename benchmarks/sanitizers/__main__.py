@@ -30,6 +30,7 @@ from benchmarks.sanitizers.artifacts import Artifact, artifacts_in
 from benchmarks.sanitizers.kinds import KINDS
 
 FIRST, NAMED, MISSED, BROKEN = "first", "named", "missed", "does not compile"
+LATE = "no answer in time"
 CLEAN, ALARM = "clean", "false alarm"
 
 
@@ -155,6 +156,8 @@ def _row(case: Case, answer: ask.Answer, beside: ask.Beside | None) -> dict[str,
 def _outcome(case: Case, answer: ask.Answer) -> str:
     if "CppCompileError" in answer.failed:
         return BROKEN
+    if answer.failed.startswith("it took more than"):
+        return LATE
     if case.change is None:
         return ALARM if answer.named or answer.kind or answer.failed else CLEAN
     culprits = set(case.change.culprits)
@@ -181,7 +184,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     broken = sum(x["outcome"] == BROKEN for x in rows)
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     text += f"\n\nnamed first; false alarms: {alarms} of {len(controls)} artifacts as they are"
-    text += f"; {broken} do not compile"
+    late = sum(x["outcome"] == LATE for x in rows)
+    text += f"; {broken} do not compile, {late} had no answer in time"
     beside = [x for x in planted if "beside" in x]
     if beside:
         seen = sum(bool(x["beside"]) for x in beside)

@@ -43,6 +43,8 @@ class PointerKind(Kind):
                 argument = arguments.get(match["ptr"])
                 if argument is None or not _is_whole(target.source, argument):
                     continue
+                if not re.search(r"[xyr]", match[2]):
+                    continue  # beside one fixed element of many lies another
                 start = kernel.start + match.start(2)
                 edit = Edit(start, start + len(match[2]), self._index(match[2]), kernel.file)
                 what = f"{kernel.name}: {match['ptr']} ({argument.name}) {self.name}"

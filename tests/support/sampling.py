@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+# Whether what is beyond the parts is left out of the collection, as it would be deselected: half of
+# all tests. `tests/conftest.py` sets it.
+SAMPLES_ALONE = False
+
 
 def in_sample(row: int, column: int, rows: int, columns: int) -> bool:
     """Whether a pair is in the part: along the diagonals of the table, wrapped around."""
@@ -31,6 +35,7 @@ def sampled(
         )
         for number, row in enumerate(rows)
         for other, column in enumerate(columns)
+        if not SAMPLES_ALONE or in_sample(number, other, len(rows), len(columns))
     ]
 
 
@@ -39,4 +44,5 @@ def one_in(count: int, values: Sequence[Any], *, id: Callable[[Any], str] = str)
     return [
         pytest.param(value, id=id(value), marks=[pytest.mark.exhaustive] if number % count else [])
         for number, value in enumerate(values)
+        if not SAMPLES_ALONE or number % count == 0
     ]

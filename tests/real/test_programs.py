@@ -20,7 +20,9 @@ from caches import MLP, ROOT, heed_interrupts, make
 from rewriter.cli import main
 from test_cache_run import COMPILE
 
-REWRITER = [sys.executable, "-m", "rewriter"]
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+REWRITER = ("-m", "rewriter")
 # A record that ends within its second launch, and a program that hangs there.
 HANGS = f"""
 import os, pathlib, signal, sys, time
@@ -59,7 +61,16 @@ def get_args():
 
 def program(directory: Path, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """`rewriter run` for a cache in this directory."""
-    command = [*REWRITER, "run", "--dir", directory / "cache", "-d", directory / "dump", *words]
+    command = [
+        sys.executable,
+        *REWRITER,
+        "run",
+        "--dir",
+        directory / "cache",
+        "-d",
+        directory / "dump",
+        *words,
+    ]
     return subprocess.run(
         list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False, **options
     )
@@ -169,7 +180,7 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
     make(tmp_path / "cache", [MLP])
     (tmp_path / "hangs.py").write_text(HANGS)
     place = ["--dir", tmp_path / "cache", "-d", tmp_path / "dump"]
-    words = [*REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
+    words = [sys.executable, *REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
     code, _, err = interrupted(words, "hangs", signal.SIGINT, 2)
     assert code == 130
     assert "interrupted: the program has 10 s to end" in err
@@ -185,7 +196,16 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
 )
 def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) -> None:
     (tmp_path / "spins.py").write_text(SPINS)
-    words = [*REWRITER, "run", tmp_path / "spins.py", "--probe", "names", "-d", tmp_path / "dump"]
+    words = [
+        sys.executable,
+        *REWRITER,
+        "run",
+        tmp_path / "spins.py",
+        "--probe",
+        "names",
+        "-d",
+        tmp_path / "dump",
+    ]
     code, out, err = interrupted(words, "#0 before extern_kernels.mm", number, 1)
     assert code == 130
     assert f"verdict: {how} in or after launch #0 extern_kernels.mm (line 12)\n" in out
@@ -195,7 +215,7 @@ def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) ->
 
 def test_a_triage_that_is_interrupted(tmp_path: Path) -> None:
     """In its first run nobody knows a launch: it says what would name one."""
-    words = [*REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
+    words = [sys.executable, *REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
     with subprocess.Popen(
         words, cwd=ROOT, stdout=-1, stderr=-1, text=True, preexec_fn=heed_interrupts
     ) as process:

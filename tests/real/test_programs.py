@@ -22,7 +22,8 @@ from test_cache_run import COMPILE
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-REWRITER = ("-m", "rewriter")
+# Not warm: who is interrupted is to be the command itself.
+REWRITER = [sys.executable, "-m", "rewriter"]
 # A record that ends within its second launch, and a program that hangs there.
 HANGS = f"""
 import os, pathlib, signal, sys, time
@@ -63,7 +64,8 @@ def program(directory: Path, *words: object, **options: Any) -> subprocess.Compl
     """`rewriter run` for a cache in this directory."""
     command = [
         sys.executable,
-        *REWRITER,
+        "-m",
+        "rewriter",
         "run",
         "--dir",
         directory / "cache",
@@ -180,7 +182,7 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
     make(tmp_path / "cache", [MLP])
     (tmp_path / "hangs.py").write_text(HANGS)
     place = ["--dir", tmp_path / "cache", "-d", tmp_path / "dump"]
-    words = [sys.executable, *REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
+    words = [*REWRITER, "run", *place, "--", sys.executable, tmp_path / "hangs.py"]
     code, _, err = interrupted(words, "hangs", signal.SIGINT, 2)
     assert code == 130
     assert "interrupted: the program has 10 s to end" in err
@@ -197,7 +199,6 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
 def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) -> None:
     (tmp_path / "spins.py").write_text(SPINS)
     words = [
-        sys.executable,
         *REWRITER,
         "run",
         tmp_path / "spins.py",
@@ -215,7 +216,7 @@ def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) ->
 
 def test_a_triage_that_is_interrupted(tmp_path: Path) -> None:
     """In its first run nobody knows a launch: it says what would name one."""
-    words = [sys.executable, *REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
+    words = [*REWRITER, "triage", "--", "sh", "-c", "echo >&2; sleep 60"]
     with subprocess.Popen(
         words, cwd=ROOT, stdout=-1, stderr=-1, text=True, preexec_fn=heed_interrupts
     ) as process:

@@ -100,11 +100,13 @@ def test_what_was_computed_from_it_names_the_launch(
     assert finding.text[1] == "32 of 32 elements that it writes differ"
 
 
-def test_what_nothing_given_explains_was_read_outside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [1, 2])
+def test_what_nothing_given_explains_was_read_outside(tmp_path: Path, factor: int) -> None:
+    """Also what is the same behind the kernel: no buffer holds the filling of bands itself."""
     runs = []
     for fill in (0, 1):
         result = ONES.clone()
-        result[3, 7] = filled("bounds", fill)[0, 0] * 2
+        result[3, 7] = filled("bounds", fill)[0, 0] * factor
         runs.append([("a", {"buf0": ONES}, {"buf1": result})])
     compared, reads = compare(tmp_path, runs)
     (finding,) = sanitized.of_fills(compared, reads).findings

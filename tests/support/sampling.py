@@ -40,7 +40,7 @@ def sampled(
     ]
 
 
-def pairs(values: Sequence[Any], *, id: Callable[[Any], str] = str) -> list[Any]:
+def neighbours(values: Sequence[Any], *, id: Callable[[Any], str] = str) -> list[Any]:
     """All pairs of values; each with itself and with the next one is in the part."""
     others = [*values[1:], values[0]]
     sample = [pair for two in zip(values, others, strict=True) for pair in ((two[0], two[0]), two)]

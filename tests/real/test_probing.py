@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -165,6 +166,7 @@ def test_nested_blocks_record_apart(model: Model) -> None:
     assert calls == [0, 1, 2]
     assert len(inner.runs) == 2
     assert {type(row) for row in inner} == {TensorRow}
+    assert repr(inner).splitlines()[1].split()[-1] == "fingerprint"
     assert all(row.fingerprint for row in inner if isinstance(row, TensorRow) and row.is_result)
 
 
@@ -202,7 +204,7 @@ def test_threads_call_while_probes_come_and_go(model: Model) -> None:
         for _ in range(10):
             with rewriter.probing(kernels="cpp_*") as dump:
                 while not dump.calls and not wrong:
-                    pass
+                    time.sleep(0.001)
             dumps.append(dump)
     finally:
         stop.set()

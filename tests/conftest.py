@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import sampling
+
 if TYPE_CHECKING:
     from capture import Compiled, Exported, Packaged
     from compilations import Compilations
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 # As it is before torch is imported, which sets it to its default.
 GIVEN_CACHE = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+OPTIONS = {
+    "REWRITER_DUMP",
+    "REWRITER_PROBE",
+    "REWRITER_QUIET",
+    "REWRITER_CALLS",
+    "REWRITER_MAX_BYTES",
+    "RANK",
+    "LOCAL_RANK",
+    "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
+    "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
+}
 
 
 def _of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
@@ -39,12 +52,14 @@ def _inductor_cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) ->
         yield
 
 
-@pytest.fixture(autouse=True)
-def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _documents_are_as_their_schemas_say() -> Iterator[None]:
     """Whatever a command prints as JSON in this process."""
     from printed_documents import checked_json
 
-    monkeypatch.setattr("rewriter.core.documents.as_json", checked_json)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rewriter.core.documents.as_json", checked_json)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -77,20 +92,10 @@ def _own_caches(
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(request: pytest.FixtureRequest) -> None:
     """Options that people set in their shells do not change the tests."""
-    for name in (
-        "REWRITER_DUMP",
-        "REWRITER_PROBE",
-        "REWRITER_QUIET",
-        "REWRITER_CALLS",
-        "REWRITER_MAX_BYTES",
-        "RANK",
-        "LOCAL_RANK",
-        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
-        "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in OPTIONS & os.environ.keys():
+        request.getfixturevalue("monkeypatch").delenv(name)
 
 
 @pytest.fixture(scope="session")
@@ -244,6 +249,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    sampling.SAMPLES_ALONE = "not exhaustive" in config.getoption("markexpr")
     if config.getoption("--times"):
         from file_times import FileTimes
 

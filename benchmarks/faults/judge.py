@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.faults.programs import ROOT, Program
 
@@ -64,6 +64,15 @@ def searched() -> list[str]:
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
+class HasEnvironment(Protocol):
+    """Something that a command is run about."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the process."""
+        ...
+
+
 class Judge:
     """Runs commands of `rewriter`, each in a process of its own.
 
@@ -74,7 +83,7 @@ class Judge:
         self._python = python
         self._timeout = timeout
 
-    def run(self, program: Program, command: Sequence[str], folder: Path) -> Ended:
+    def run(self, program: HasEnvironment, command: Sequence[str], folder: Path) -> Ended:
         process = subprocess.Popen(
             [self._python, "-c", _COMMAND, self._python, *command],
             stdout=subprocess.PIPE,

@@ -24,6 +24,7 @@ SUMMARIES: Mapping[str, str] = {
     "diagnose": "find out what is wrong: a crash, a NaN, wrong numbers",
     "triage": "find out which launch crashes, with what, and what to do next",
     "verify": "check each launch against what it claims to compute",
+    "sanitize": "find memory that kernels use and must not: bounds, lifetimes, races",
     "report": "show a dump as one self-contained HTML file",
     "compare": "compare two dumps and name the first launch that went wrong",
     "repro": "cut a recorded launch out as a script that runs it alone",

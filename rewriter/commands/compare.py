@@ -150,7 +150,8 @@ def _act_ranks(arguments: argparse.Namespace) -> int:
     data = None if arguments.data is None else arguments.data.split(",")
     with progress_bar() as progress:
         compared = compare_ranks(arguments.a, ranks, data=data, progress=progress, **options)
-    apart = any(x.comparison is None or _is_unmatched(x.comparison) for x in compared.replicas)
+    apart = any(x.comparison is None for x in compared.replicas)
+    apart = apart or any(map(_is_unmatched, compared.comparisons))
     equal = not (
         compared.first or (compared.given and data is None) or (arguments.strict and apart)
     )
@@ -206,8 +207,8 @@ def _show_ranks(ranks: Ranks, data: list[str] | None, *, everything: bool) -> No
         rows = [_of_interest(first) if x is first.launch else x for x in launches]
         show_rows(rows, everything)
     say("")
-    for replica in ranks.replicas:
-        say(describe_ranks.line(replica))
+    for line in describe_ranks.lines(ranks):
+        say(line)
     if groups := describe_ranks.groups(ranks):
         say(groups)
 

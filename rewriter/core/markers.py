@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # Not `^` and `$`: to `re` a carriage return alone ends no line.
@@ -24,6 +24,8 @@ _HEADER = re.compile(
 _ADDED_NEWLINE = b" +newline"
 # Mark the first and the last line of a block.
 _BEGIN, _END = b" begin", b" end"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_LAST_END = re.compile(rb"(?:\r\n|\n|\r)\Z")
 
 
 # How the lines begin that are written here, whatever the probes are.
@@ -87,7 +89,8 @@ class Mark:
         """Lines without marks of their own, between two that have one."""
         begin = self._marked(f"{self.comment} What the probes need:") + _BEGIN
         end = self._marked(f"{self.comment} Here it ends.") + _END
-        return b"".join(line + newline for line in (begin, *(x.encode() for x in lines), end))
+        body = "\n".join(lines).encode().replace(b"\n", newline)
+        return newline.join([begin, body, end, b""])
 
     def _marked(self, line: str) -> bytes:
         return f"{line}  {self.comment} ".encode() + _mark(self.tag)
@@ -101,25 +104,30 @@ def remove(data: bytes, tag: str) -> tuple[bytes, list[int]]:
     kept: list[bytes] = []
     numbers: list[int] = []
     mark = _mark(tag)
-    numbered = list(enumerate(lines(data), 1))
-    last = max((n for n, line in numbered if mark in line and _ends(line, mark + _END)), default=0)
+    marked = [(start, end, data[start:end].rstrip(b"\r\n")) for start, end in _with(data, mark)]
+    last = max((start for start, _, line in marked if line.endswith(mark + _END)), default=-1)
     inside = False
-    for number, line in numbered:
-        if not inside and mark not in line:
-            kept.append(line)
-            numbers.append(number)
-            continue
-        if inside or (number < last and _ends(line, mark + _BEGIN)):
-            inside = not _ends(line, mark + _END)
-            continue
-        if _ends(line, mark) or _ends(line, mark + _BEGIN) or _ends(line, mark + _END):
-            continue
-        if _ends(line, mark + _ADDED_NEWLINE):
+    position, number = 0, 1  # of the first line that was not looked at
+
+    def keep(end: int) -> None:
+        if end > position:
+            kept.append(data[position:end])
+            numbers.extend(range(number, number + _line_count(data, position, end)))
+
+    for start, end, line in marked:
+        if not inside:
+            keep(start)
+        number += _line_count(data, position, start)
+        position = start
+        if inside or (start < last and line.endswith(mark + _BEGIN)):
+            inside = not line.endswith(mark + _END)
+        elif line.endswith(mark + _ADDED_NEWLINE):
             if kept:
-                kept[-1] = kept[-1].rstrip(b"\r\n")
-            continue
-        kept.append(line)
-        numbers.append(number)
+                kept[-1] = _LAST_END.sub(b"", kept[-1])
+        elif not line.endswith((mark, mark + _BEGIN, mark + _END)):
+            keep(end)
+        position, number = end, number + 1
+    keep(len(data))
     return b"".join(kept), numbers
 
 
@@ -127,12 +135,28 @@ def marked_lines(data: bytes, tag: str) -> list[bytes]:
     """The lines that end in a mark, without their ends; what stands in a block has none."""
     mark = _mark(tag)
     marks = (mark, mark + _BEGIN, mark + _END, mark + _ADDED_NEWLINE)
-    stripped = (line.rstrip(b"\r\n") for line in lines(data))
+    stripped = (data[start:end].rstrip(b"\r\n") for start, end in _with(data, mark))
     return [line for line in stripped if line.endswith(marks)]
 
 
-def _ends(line: bytes, mark: bytes) -> bool:
-    return line.rstrip(b"\r\n").endswith(mark)
+def _with(data: bytes, mark: bytes) -> Iterator[tuple[int, int]]:
+    """Where the lines begin and end, with their ends, that have a mark in them."""
+    end = 0
+    while (found := data.find(mark, end)) >= 0:
+        start = data.rfind(b"\n", end, found) + 1 or end
+        start = data.rfind(b"\r", start, found) + 1 or start
+        newline = _LINE_END.search(data, found)
+        end_of_line = newline.end() if newline else len(data)
+        yield start, end_of_line
+        end = end_of_line
+
+
+def _line_count(data: bytes, start: int, end: int) -> int:
+    """How many lines there are from the start of one to the end of one."""
+    carriage_returns = data.count(b"\r", start, end)
+    ends = data.count(b"\n", start, end) + carriage_returns
+    ends -= data.count(b"\r\n", start, end) if carriage_returns else 0
+    return ends + (end > start and data[end - 1] not in b"\r\n")
 
 
 def lines(data: bytes) -> list[bytes]:

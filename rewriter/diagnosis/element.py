@@ -140,7 +140,7 @@ def _product(index: Index, shape: Index, given: list[_Given]) -> Iterator[Elemen
     """The row and the column whose product an element is, and what is added to that."""
     rows, columns = shape[-2:] if len(shape) > 1 else (0, 0)
     batch = index[:-2]
-    factors = [one for one in given if one.value.dim() == len(shape)]
+    factors = [one for one in given if one.value.dim() == len(shape) > 1]
     pair = None
     for a, b in pairwise(factors):
         if a.value.shape[-2:] == (rows, b.value.shape[-2]) and b.value.shape[-1] == columns:

@@ -25,7 +25,25 @@ def held(flow: Flow, node: FlowNode, allowed: Allowed = NOTHING_ALLOWED) -> tupl
     """The results of a launch that hold infinities, less those that are allowed to."""
     rows = dataflow.tensors(dataflow.results(flow.rows(node)))
     kernel = node.step.kernel if node.step.launch is not None else ""
-    return tuple(row for row in rows if row.inf and not allowed.covers(kernel, row.arg))
+    return tuple(
+        row
+        for row in rows
+        if row.inf and not allowed.covers(kernel, row.arg) and not _is_padding(kernel, row)
+    )
+
+
+def _is_padding(kernel: str, row: TensorRow) -> bool:
+    """Whether infinities fill up the rows of the logarithms that memory-efficient attention keeps
+    for its backward: it makes them a multiple of 32 long (`kAlignLSE` in torch's
+    native/transformers/cuda/mem_eff_attention/kernel_forward.h)."""
+    return (
+        "_scaled_dot_product_efficient_attention" in kernel
+        and row.dtype == "float32"
+        and len(row.shape) == 3
+        and row.shape[-1] % 32 == 0
+        and not row.neginf
+        and (row.inf or 0) % (row.shape[0] * row.shape[1] or 1) == 0
+    )
 
 
 def makers(flow: Flow, node: FlowNode) -> Iterator[FlowNode]:

@@ -48,6 +48,8 @@ MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
+# Where the table begins in `run.json`, as both runtimes write it.
+_TABLE = b', "launches": ['
 # What of `run.json` is shown at most: no reader depends on it.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
 _S = TypeVar("_S", bound=Struct)
@@ -329,7 +331,9 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    runs = sorted(map(_open_run, _run_files(path)), key=lambda run: (run.rank, run.number))
+    tables = _Tables()
+    opened = (_open_run(events, tables) for events in _run_files(path))
+    runs = sorted(opened, key=lambda run: (run.rank, run.number))
     if not runs:
         raise RewriterError(
             "not-a-dump",
@@ -360,7 +364,7 @@ def _run_files(path: Path) -> Iterator[Path]:
         yield from path.glob(pattern)
 
 
-def _open_run(events: Path) -> RunDump:
+def _open_run(events: Path, tables: _Tables) -> RunDump:
     path = events.parent
     try:
         events.open("rb").close()
@@ -368,8 +372,42 @@ def _open_run(events: Path) -> RunDump:
         raise _corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    content = _without_unsound(_read_json(path / RUN), RunFacts, _SHOWN_OF_RUN)
-    return RunDump(path, rank, number, _document(path / RUN, content, RunFacts))
+    return RunDump(path, rank, number, tables.facts(path / RUN))
+
+
+class _Tables:
+    """Reads the facts of many calls. The table of launches is the same in all calls of a wrapper,
+    and most of the file: one that was read is not parsed again, and is there once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
+
+    def facts(self, path: Path) -> RunFacts:
+        data = _read_bytes(path)
+        head, key, rest = data.partition(_TABLE)
+        table, _, tail = rest.rpartition(b"]")
+        if not (key and table):
+            return _facts(path, _json(path, data))
+        launches = self._known.get(table)
+        # Unless what is cut out there is the table and no more, that is no object, or has one.
+        content = None if launches is None else _object(head + tail)
+        if launches is not None and content is not None and "launches" not in content:
+            return structs.replace(_facts(path, content), launches=launches)
+        facts = _facts(path, _json(path, data))
+        if _object(b'{"launches": [' + table + b"]}") is not None:
+            self._known.setdefault(table, facts.launches)
+        return facts
+
+
+def _object(data: bytes) -> Json | None:
+    try:
+        return json_text.parse_object(data)
+    except json_text.JsonError:
+        return None
+
+
+def _facts(path: Path, content: Json) -> RunFacts:
+    return _document(path, _without_unsound(content, RunFacts, _SHOWN_OF_RUN), RunFacts)
 
 
 def _manifest(path: Path) -> Manifest:
@@ -412,12 +450,22 @@ def _document(path: Path, content: Json, kind: type[_S]) -> _S:
 
 
 def _read_json(path: Path) -> Json:
+    return _json(path, _read_bytes(path))
+
+
+def _read_bytes(path: Path) -> bytes:
+    """What a file holds; that of an empty object where there is none."""
     try:
-        return json_text.parse_object(limits.read(path, limits.JSON_BYTES))
+        return limits.read(path, limits.JSON_BYTES)
     except FileNotFoundError:
-        return {}
+        return b"{}"
     except OSError as error:
         raise _corrupt(path, str(error)) from error
+
+
+def _json(path: Path, data: bytes) -> Json:
+    try:
+        return json_text.parse_object(data)
     except json_text.JsonError as error:
         raise _corrupt(path, f"it holds no JSON object: {error}") from error
 

@@ -87,8 +87,8 @@ def probing_for(
         directory = temporary.name
     block = Block(selection, Path(directory).absolute(), echo)
     dump = ProbedCalls(block, temporary)
-    _PROCESS.add(block)
     try:
+        _PROCESS.add(block)
         yield block, dump
     finally:
         _PROCESS.remove(block)
@@ -148,6 +148,8 @@ class _Process:
         setattr(PyCodeCache, _LOADER, classmethod(load_probed))
 
     def _leave(self) -> None:
+        if self._loader is None:
+            return
         from torch._inductor.codecache import PyCodeCache
 
         setattr(PyCodeCache, _LOADER, self._loader)

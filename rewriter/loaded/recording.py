@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ _HEAD = (
     *("wrapper", "call", "#", "kernel", "phase", "value", "type"),
     *("min", "max", "mean", "std", "nan", "inf"),
 )
-_COUNTS = len(_HEAD) - 2  # the columns of NaN and infinities
+_COUNTS = range(len(_HEAD) - 2, len(_HEAD))  # the columns of NaN and infinities
+_DIGITS = 12  # of a fingerprint that a table shows
 
 
 @dataclass(frozen=True)
@@ -151,24 +153,22 @@ class ProbedCalls:
 
     def _rows(self) -> list[list[str]]:
         """The head and the rows of the table, one more than are shown if there are more."""
-        rows = [list(_HEAD)]
-        for run in self.runs:
-            for row in run.events():
-                if len(rows) > _MOST + 1:
-                    return rows
-                rows.append(_cells(run, row))
-        return rows
+        events = ((run, row) for run in self.runs for row in run.events())
+        shown = list(islice(events, _MOST + 1))
+        hashed = any(isinstance(row, TensorRow) and row.fingerprint for _, row in shown)
+        head = [*_HEAD, "fingerprint"] if hashed else list(_HEAD)
+        return [head, *(_cells(run, row, len(head)) for run, row in shown)]
 
     def _table(self) -> Sequence[terminal.Line]:
         rows = self._rows()[: _MOST + 1]
         return terminal.table(rows) if len(rows) > 1 else ()
 
     def _remarks(self) -> list[str]:
-        more = ["…"] if len(self._rows()) > _MOST + 1 else []
+        more = ["…"] if len(self._rows()) > _MOST + 1 else []  # one for the head
         return [*more, *(f"note: {note}" for note in self.notes)]
 
 
-def _cells(run: RunDump, row: EventRow) -> list[str]:
+def _cells(run: RunDump, row: EventRow, columns: int) -> list[str]:
     launch, iteration = row.which
     index = "" if launch is None else f"{launch}.{iteration}" if iteration else f"{launch}"
     call = "" if run.facts.call is None else str(run.facts.call)
@@ -176,17 +176,17 @@ def _cells(run: RunDump, row: EventRow) -> list[str]:
     cells.append(f"{row.role} {row.arg}" if isinstance(row, ValueRow) else "")
     if isinstance(row, TensorRow):
         cells.append(short_dtype(row.dtype) + str(list(row.shape)))
-        if row.is_measured:
-            cells += map(figure, row.statistics.values())
+        cells += map(figure, row.statistics.values()) if row.is_measured else [""] * 6
+        cells.append(row.fingerprint[:_DIGITS])
     elif isinstance(row, ScalarRow):
         cells.append(str(row.value or ""))
-    return cells + [""] * (len(_HEAD) - len(cells))
+    return [*cells, *[""] * columns][:columns]
 
 
 def _html_row(cells: Sequence[str], tag: str) -> str:
     shown = []
     for column, cell in enumerate(cells):
-        is_bad = tag == "td" and column >= _COUNTS and cell not in ("", "0")
+        is_bad = tag == "td" and column in _COUNTS and cell not in ("", "0")
         style = ' style="color: #c00; font-weight: bold"' if is_bad else ""
         shown.append(f"<{tag}{style}>{html.escape(cell)}</{tag}>")
     return f"<tr>{''.join(shown)}</tr>"

@@ -17,14 +17,20 @@ from rewriter.report import compared
 from rewriter.report.compared import DumpSources
 from rewriter.report.types import Finding, Report, ReportedLaunch, ReportedRun, Severity
 
+_IN_FULL = 8  # replicas that have launches of their own on the page
+
 
 def report(
     result: Ranks, sides: tuple[DumpSources, DumpSources] = (DumpSources(), DumpSources())
 ) -> Report:
     """The report of all ranks against the reference; the rank that parts first comes first.
 
+    Of many ranks, those that compare alike have the launches of one of them.
+
     `sides` tell where the sources of kernels are, as for `compared.report`.
     """
+    if len(result.replicas) <= _IN_FULL:
+        result = result.in_full
     whole = merged(result)
     base = compared.report(whole, sides, describe_ranks.verdict(result))
     shown: dict[int, tuple[ReportedRun, ReportedLaunch]] = {}

@@ -54,8 +54,11 @@ _CHECK = '''def check(results):
         apart = ~((a == b) | (a.isnan() & b.isnan()))
         largest = (a - b).abs().nan_to_num(float("inf")).where(apart, torch.zeros_like(a)).max()
         where = tuple(apart.nonzero()[0].tolist())
+        allowed = tolerance(expected.dtype)
+        size = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
+        # Roundings of the tensor's largest number: sums of such may come to less.
         close = on_gpu(results[name]) and torch.allclose(
-            result, expected, rtol=tolerance(expected.dtype), atol=0, equal_nan=True
+            a, b, rtol=allowed, atol=allowed * size, equal_nan=True
         )
         different += not close
         print(

@@ -420,7 +420,9 @@ class Plans:
         flags = self._flags | _REPEATS * bool(launch and launch.repeats)
         packed = PackedText().number(-1 if launch is None else launch.index)
         packed.number(_PHASES[self._phase], flags)
-        packed.text(title, head, json.dumps(base_row(event))[:-1])
+        base = base_row(event)
+        base.pop("iteration", None)  # which the engine adds
+        packed.text(title, head, json.dumps(base)[:-1])
         packed.number(len(event.values))
         for value in event.values:
             is_allowed = self._findings.allows(event, value)

@@ -12,7 +12,9 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from sys import getrefcount
 from threading import get_ident
 from typing import Any
 
@@ -147,11 +149,13 @@ class Recorder:
 
     def reused(self, event: int, tensor: Any) -> None:
         """A buffer took over memory whose content nobody needs."""
-        self._guarded("memory", self._gone, event, tensor)
+        is_held = getrefcount(tensor) > _references()
+        self._guarded("memory", self._gone, event, tensor, is_held)
 
     def released(self, event: int, tensor: Any) -> None:
         """The wrapper gives up a buffer next."""
-        self._guarded("memory", self._gone, event, tensor)
+        is_held = getrefcount(tensor) > _references()
+        self._guarded("memory", self._gone, event, tensor, is_held)
 
     def checked(self, launch: int) -> None:
         """The launch was issued, and its values were handed over."""
@@ -161,9 +165,9 @@ class Recorder:
         if (call := self._wanted_call()) is not None:
             result[0] = self._memory.allocated(call, event, result[0])
 
-    def _gone(self, event: int, tensor: Any) -> None:
+    def _gone(self, event: int, tensor: Any, is_held: bool) -> None:
         if (call := self._wanted_call()) is not None:
-            self._memory.gone(call, event, tensor)
+            self._memory.gone(call, event, tensor, is_held=is_held)
 
     def _check_memory(self, launch: int) -> None:
         if (call := self._wanted_call()) is not None:
@@ -512,3 +516,18 @@ class Recorder:
             self._guarded("exit", lambda: self._end(final=True))
         if self._pid == os.getpid():
             self._fast.finish()
+
+
+class _OneVariable:
+    """Called as a recorder is, with what one variable has."""
+
+    def released(self, event: int, tensor: object) -> int:
+        return getrefcount(tensor)
+
+
+@cache
+def _references() -> int:
+    """How many references there are to what only the variable has that a wrapper gives up. Others
+    are those of the caller of a subgraph, or of the list of its arguments."""
+    alone = object()
+    return _OneVariable().released(0, alone)

@@ -10,6 +10,7 @@ import pytest
 from artifacts import CPP_FIXTURES, FIXTURES, Fixture
 from rewriter.artifact.kernel_sources import find_kernels, kernel_sources
 from rewriter.artifact.opening import open_artifact
+from sampling import one_in
 
 pytestmark = pytest.mark.properties
 
@@ -24,7 +25,7 @@ def extra(fixture: Fixture) -> dict[str, bytes]:
     return {beside.name: beside.read_bytes()} if beside.is_file() else {}
 
 
-@pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
+@pytest.mark.parametrize("fixture", one_in(2, FIXTURES + CPP_FIXTURES))
 def test_every_generated_kernel_has_its_source(fixture: Fixture) -> None:
     wrapper = open_artifact(fixture.path).only
     sources = kernel_sources(wrapper, extra(fixture))
@@ -50,7 +51,7 @@ def test_the_last_definition_counts(tmp_path: Path) -> None:
     assert text != found[name]
 
 
-@pytest.mark.parametrize("fixture", FIXTURES + CPP_FIXTURES, ids=str)
+@pytest.mark.parametrize("fixture", one_in(2, FIXTURES + CPP_FIXTURES))
 def test_a_source_stands_where_it_says(fixture: Fixture) -> None:
     wrapper = open_artifact(fixture.path).only
     for kernel in find_kernels(wrapper):

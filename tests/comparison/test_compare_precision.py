@@ -204,7 +204,7 @@ FAULTS: dict[str, tuple[str, int, Fault]] = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(2, list(FAULTS)))
+@pytest.mark.parametrize("name", one_in(4, list(FAULTS)))
 def test_a_fault_is_named_and_nothing_before_it(
     name: str, compared: Callable[..., Comparison]
 ) -> None:

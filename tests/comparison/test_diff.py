@@ -55,7 +55,7 @@ def instrumented(fixture: Fixture, probes: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("fixture", one_in(8, FIXTURES + CPP_FIXTURES))
+@pytest.mark.parametrize("fixture", one_in(16, FIXTURES + CPP_FIXTURES))
 def test_probes_are_no_difference(fixture: Fixture, tmp_path: Path) -> None:
     names, several = (instrumented(fixture, p, tmp_path) for p in ("names", "print,save"))
     for a, b in ((fixture.path, names), (several, fixture.path), (names, several)):

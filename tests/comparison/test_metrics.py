@@ -17,7 +17,7 @@ from rewriter.comparison.dumps.metrics import compare
 from rewriter.comparison.dumps.tensors import compare_files, compare_many
 from rewriter.comparison.dumps.types import Extreme, Metrics, Tolerance
 from rewriter.core.errors import RewriterError
-from sampling import sampled
+from sampling import neighbours, sampled
 
 pytestmark = pytest.mark.properties
 
@@ -295,8 +295,7 @@ def near(a: torch.Tensor, dtype: torch.dtype, kind: str, seed: int) -> torch.Ten
     return b
 
 
-@pytest.mark.parametrize("dtype_b", FLOATS, ids=str)
-@pytest.mark.parametrize("dtype_a", FLOATS, ids=str)
+@pytest.mark.parametrize(("dtype_a", "dtype_b"), neighbours(FLOATS))
 @pytest.mark.usefixtures("blocks")
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
@@ -339,8 +338,7 @@ def test_8_bit_floats(dtype_a: torch.dtype, dtype_b: torch.dtype) -> None:
     check_8_bit_floats(dtype_a, dtype_b, step=8)
 
 
-@pytest.mark.parametrize("dtype_b", INTEGERS, ids=str)
-@pytest.mark.parametrize("dtype_a", INTEGERS, ids=str)
+@pytest.mark.parametrize(("dtype_a", "dtype_b"), neighbours(INTEGERS))
 @pytest.mark.usefixtures("blocks")
 def test_integers(dtype_a: torch.dtype, dtype_b: torch.dtype) -> None:
     for seed, kind in enumerate(["usual", "small", "usual"]):

@@ -105,12 +105,18 @@ def test_what_is_allowed_and_passed_on_is_one_of_the_reader(tmp_path: Path) -> N
 
 MASK = value("buf0", "out", inf=9, neginf=9)
 PLUS = value("buf0", "out", inf=9)
+ATTENTION = "torch.ops.aten._scaled_dot_product_efficient_attention.default"
+PADDED = value("buf0", "out", inf=104, shape=[2, 2, 32], stride=[64, 32, 1], numel=128)
+ODD = {**PADDED, "inf": 9}
 TORN = value("buf0", "out", inf=9, neginf=9, **{**HALF, "max": 60000.0})
 
 
 @pytest.mark.parametrize(
     ("made", "kernel", "reader", "is_found"),
     [
+        pytest.param(PADDED, ATTENTION, "", False, id="rows of attention that are filled up"),
+        pytest.param(PADDED, "cpp_fused_div_0", "", True, id="such rows of another kernel"),
+        pytest.param(ODD, ATTENTION, "", True, id="rows of attention of another number"),
         pytest.param(MASK, "cpp_fused_where_0", "absorbs", False, id="a mask, absorbed"),
         pytest.param(MASK, "cpp_fused_where_0", "", False, id="a mask that is returned"),
         pytest.param(MASK, "cpp_fused_log_0", "", True, id="log of zero that is returned"),
@@ -136,7 +142,8 @@ def test_infinities_count_where_nothing_absorbs_them(
         [(0, "infinite", "made here")] * is_found
     )
     if is_found:
-        assert "makes infinities that nothing absorbs: 9 of 32 elements" in verdicts[0].headline
+        counted = f"{made['inf']} of {made['numel']} elements"
+        assert f"makes infinities that nothing absorbs: {counted}" in verdicts[0].headline
         assert judged(tmp_path / "b", found, allow=("*:buf0", "*:buf1")) == ()
 
 

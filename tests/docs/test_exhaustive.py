@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIST = (ROOT / "tests/EXHAUSTIVE.md").read_text(encoding="utf-8")
-MARKED = re.compile(r"mark\.exhaustive|\b(?:sampled|one_in)\(")
+MARKED = re.compile(r"mark\.exhaustive|\b(?:sampled|one_in|neighbours|examples)\(")
 
 
 def test_every_file_with_exhaustive_tests_is_in_the_list() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rewriter
 from artifacts import CPP_FIXTURES, get
+from examples import examples
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
@@ -24,6 +24,7 @@ from rewriter.core.source import Source
 from rewriter.instrumentation.types import Instrumented
 from rewriter.locate.cpp import embedded
 from rewriter.locate.types import Wrapper
+from sampling import sampled
 
 pytestmark = pytest.mark.properties
 
@@ -237,8 +238,7 @@ def attempt(data: bytes, probes: str, **options: Any) -> bool:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@settings(derandomize=True, deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(6)
 def test_each_change(change: Change, draw: st.DataObject) -> None:
     data = change(SMALL[draw.draw(st.sampled_from(sorted(SMALL)))], draw)
     probes = draw.draw(st.sampled_from(PROBES))
@@ -250,8 +250,7 @@ def test_each_change(change: Change, draw: st.DataObject) -> None:
     assert done or change in (header_like, lone_cr)
 
 
-@settings(derandomize=True, deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(30)
 def test_several_changes(draw: st.DataObject) -> None:
     data = SMALL[draw.draw(st.sampled_from(sorted(SMALL)))]
     for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4)):
@@ -264,8 +263,7 @@ def test_several_changes(draw: st.DataObject) -> None:
     attempt(data, draw.draw(st.sampled_from(PROBES)), when="both")
 
 
-@settings(derandomize=True, deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(25)
 def test_any_selection(draw: st.DataObject) -> None:
     fixture = draw.draw(st.sampled_from(CPP_FIXTURES))
     launches = opened(fixture.data).launches
@@ -329,8 +327,7 @@ def test_what_somebody_wrote_outside_the_block_stays(name: str) -> None:
         assert stripped.source.replace(mine, b"") == data
 
 
-@settings(derandomize=True, deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(25)
 def test_any_line_that_is_deleted(draw: st.DataObject) -> None:
     """Of the user's text nothing goes but what was deleted, and it is said that it is not all."""
     data = SMALL[draw.draw(st.sampled_from(sorted(SMALL)))]
@@ -397,9 +394,9 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("layout", FILES)
 @pytest.mark.parametrize(
-    "name", ["cpu-torch2.13/cond cpp_wrapper", "cpu-torch2.13/while_loop aoti"]
+    ("layout", "name"),
+    sampled(list(FILES), ["cpu-torch2.13/cond cpp_wrapper", "cpu-torch2.13/while_loop aoti"]),
 )
 def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
     data = FILES[layout](SMALL[name])

@@ -231,7 +231,7 @@ def test_the_inputs_of_the_model(fixture: Fixture) -> None:
         assert f"_rw.inputs({', '.join(wanted)});  // rewriter:" in text
 
 
-@pytest.mark.parametrize("fixture", one_in(2, CPP_FIXTURES))
+@pytest.mark.parametrize("fixture", one_in(3, CPP_FIXTURES))
 def test_every_launch_is_printed(fixture: Fixture) -> None:
     launches = rewriter.open(fixture.path).launches
     printed = {row.launch: row.labels for row in table(instrumented(fixture, "text"))}

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rewriter
 from artifacts import FIXTURES, Fixture, get
+from examples import examples
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.cli import main
 from rewriter.core import markers
@@ -357,8 +357,7 @@ def attempt(data: bytes, probes: str, **options: Any) -> bool:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@settings(derandomize=True, deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(6)
 def test_each_change(change: Change, draw: st.DataObject) -> None:
     fixture = draw.draw(st.sampled_from(SMALL))
     data = change(fixture.data, draw)
@@ -369,8 +368,7 @@ def test_each_change(change: Change, draw: st.DataObject) -> None:
     assert done or change in (header_like,)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
-@given(draw=st.data())
+@examples(40)
 def test_several_changes(draw: st.DataObject) -> None:
     data = draw.draw(st.sampled_from(SMALL)).data
     for change in draw.draw(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5)):
@@ -398,9 +396,11 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("layout", FILES)
 @pytest.mark.parametrize(
-    "name", ["cuda-torch2.11/cond", "cuda-torch2.6/mlp", "cpu-torch2.13/transformer 1"]
+    ("layout", "name"),
+    sampled(
+        list(FILES), ["cuda-torch2.11/cond", "cuda-torch2.6/mlp", "cpu-torch2.13/transformer 1"]
+    ),
 )
 def test_command_line(name: str, layout: str, tmp_path: Path) -> None:
     plain, probed, back = (tmp_path / name for name in ("plain.py", "probed.py", "back.py"))

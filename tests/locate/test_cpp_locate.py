@@ -949,14 +949,10 @@ def compiles(text: str, folder: Path, *flags: str) -> str:
 
 
 def _for_the_compiler() -> Iterator[Any]:
-    """Every wrapper; those that say most belong to a plain run."""
-    first = (
-        "cuda-torch2.11/cond aoti",
-        # A mode that runs in an exhaustive run alone.
-        "cpu-torch2.13/dropout aoti-arrayref",
-    )
+    """Every wrapper; the one that says most belongs to a plain run."""
+    first = "cuda-torch2.11/cond aoti"
     for fixture in CPP_FIXTURES:
-        marks = [] if str(fixture) in first else [pytest.mark.exhaustive]
+        marks = [] if str(fixture) == first else [pytest.mark.exhaustive]
         if fixture.folder.startswith("cuda"):
             marks.append(pytest.mark.skipif(CUDA is None, reason="no CUDA headers"))
         yield pytest.param(fixture, id=str(fixture), marks=marks)

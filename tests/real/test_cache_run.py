@@ -24,7 +24,10 @@ from rewriter.cache import journal
 from rewriter.cache.slots import scan
 from rewriter.core import edit
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 exhaustive = pytest.mark.exhaustive
+PYTHON = sys.executable
 NAMES = (MLP, CPP, CUDA)
 FROZEN = get("cpu-torch2.13/frozen").data
 FROZEN_CPP = get("cpu-torch2.13/frozen cpp_wrapper").data
@@ -186,8 +189,13 @@ def test_a_program_that_ignores_signals_is_killed_at_the_second(
 
 @pytest.mark.parametrize("action", ["status", pytest.param("instrument", marks=exhaustive), "run"])
 def test_killed_and_restored_by_the_next_command(
-    action: str, started: Callable[..., tuple[Any, int]], directory: Path, python: Python
+    action: str,
+    started: Callable[..., tuple[Any, int]],
+    directory: Path,
+    python: Python,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sys.executable", PYTHON)  # who asks is not who runs where it starts warm
     before = content(directory)
     process, program = started()
     found = json.loads(cache("status", "--json", "--dir", directory).stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch._inductor.codecache import PyCodeCache
 
 import rewriter
+from capture import Compiled
+from harness import call_module, load
 from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import EventRow, TensorRow
 from rewriter.loaded.find import loaded_entries
@@ -163,6 +166,7 @@ def test_nested_blocks_record_apart(model: Model) -> None:
     assert calls == [0, 1, 2]
     assert len(inner.runs) == 2
     assert {type(row) for row in inner} == {TensorRow}
+    assert repr(inner).splitlines()[1].split()[-1] == "fingerprint"
     assert all(row.fingerprint for row in inner if isinstance(row, TensorRow) and row.is_result)
 
 
@@ -200,7 +204,7 @@ def test_threads_call_while_probes_come_and_go(model: Model) -> None:
         for _ in range(10):
             with rewriter.probing(kernels="cpp_*") as dump:
                 while not dump.calls and not wrong:
-                    pass
+                    time.sleep(0.001)
             dumps.append(dump)
     finally:
         stop.set()
@@ -273,6 +277,55 @@ def test_what_is_compiled_within_the_block(model: Model) -> None:
     assert len(dump.runs) == 1
     assert torch.equal(first, compiled(x))
     assert len(dump.runs) == 1
+
+
+@pytest.mark.parametrize("name", ["cond", "while_loop"])
+def test_functions_of_subgraphs(
+    name: str, compiled: Callable[[str], Compiled], tmp_path: Path
+) -> None:
+    """What a wrapper calls itself has probes, too; and its launches may run several times."""
+    graph = compiled(name).graphs[0]
+    module = load(graph.source.encode(), tmp_path)
+    plain = call_module(module, graph.args)
+    with rewriter.probing() as dump:
+        probed = call_module(module, graph.args)
+    assert probed == plain
+    assert dump.notes == ()
+    (run,) = dump.runs
+    scopes = {row.scope for row in run.facts.launches}
+    assert len(scopes) > 1
+    ran = {run.launch_row(step.launch).scope for step in run.steps if step.launch is not None}
+    assert len(ran) > 1
+    assert any(row.iteration == 0 for row in dump)
+
+
+@pytest.mark.exhaustive
+def test_a_cpp_wrapper(
+    compiled_cpp: Callable[[str], Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compiled once more; the library of the same probes is loaded again as it is."""
+    graph = compiled_cpp("mlp").graphs[0]
+    module = load(graph.source.encode(), tmp_path)
+    plain = call_module(module, graph.args)
+    code, (cell,) = module.call.__code__, module.call.__closure__
+    entry = cell.cell_contents
+    with rewriter.probing() as outer:
+        assert call_module(module, graph.args) == plain
+        assert len(outer.runs) == 1  # what ended is there
+        with rewriter.probing("hash", kernels="cpp_*") as inner:
+            assert call_module(module, graph.args) == plain
+        assert call_module(module, graph.args) == plain
+    assert (len(outer.runs), len(inner.runs)) == (2, 1)
+    assert all(row.fingerprint for row in inner if isinstance(row, TensorRow) and row.is_result)
+    assert any("recorded by that one alone" in note for note in outer.notes)
+    monkeypatch.setattr("torch._inductor.cpp_builder.run_compile_cmd", pytest.fail)
+    with rewriter.probing() as again:
+        assert call_module(module, graph.args) == plain
+    assert len(again.runs) == 1
+    assert call_module(module, graph.args) == plain
+    assert (len(outer.runs), len(again.runs)) == (2, 1)
+    assert module.call.__code__ is code
+    assert cell.cell_contents is entry
 
 
 def test_what_inductor_forgot(model: Model) -> None:

@@ -20,6 +20,9 @@ from caches import MLP, ROOT, heed_interrupts, make
 from rewriter.cli import main
 from test_cache_run import COMPILE
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+# Not warm: who is interrupted is to be the command itself.
 REWRITER = [sys.executable, "-m", "rewriter"]
 # A record that ends within its second launch, and a program that hangs there.
 HANGS = f"""
@@ -59,7 +62,17 @@ def get_args():
 
 def program(directory: Path, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """`rewriter run` for a cache in this directory."""
-    command = [*REWRITER, "run", "--dir", directory / "cache", "-d", directory / "dump", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "rewriter",
+        "run",
+        "--dir",
+        directory / "cache",
+        "-d",
+        directory / "dump",
+        *words,
+    ]
     return subprocess.run(
         list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False, **options
     )
@@ -185,7 +198,15 @@ def test_a_hang_that_is_interrupted(tmp_path: Path) -> None:
 )
 def test_a_wrapper_that_is_interrupted(number: int, how: str, tmp_path: Path) -> None:
     (tmp_path / "spins.py").write_text(SPINS)
-    words = [*REWRITER, "run", tmp_path / "spins.py", "--probe", "names", "-d", tmp_path / "dump"]
+    words = [
+        *REWRITER,
+        "run",
+        tmp_path / "spins.py",
+        "--probe",
+        "names",
+        "-d",
+        tmp_path / "dump",
+    ]
     code, out, err = interrupted(words, "#0 before extern_kernels.mm", number, 1)
     assert code == 130
     assert f"verdict: {how} in or after launch #0 extern_kernels.mm (line 12)\n" in out

@@ -93,6 +93,8 @@ def test_a_program_that_starts_warm_is_like_any_other(warm_python: None, tmp_pat
         ["-c", "import os; os.abort()"],
         ["-c", "import atexit; atexit.register(print, 'end')"],
         ["-m", "rewriter", "--version"],
+        ["-m", "rewriter", "list", "show.py"],
+        ["-m", "rewriter", "nothing"],
     ):
         assert run(sys.executable, *words) == run(PYTHON, *words), words
 

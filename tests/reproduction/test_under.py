@@ -61,6 +61,11 @@ def test_a_clean_run_is_no_finding() -> None:
     assert asan._findings("argument 0 0x602000000100\n", parameters(), []) == ()
 
 
+def test_memcheck_without_a_report_finds_nothing() -> None:
+    output = "========= COMPUTE-SANITIZER\nargument given_0 0x7f0000000000 64 4\nreproduced\n"
+    assert list(gpu_tools._findings(output, {"given_0": "arg0_1"})) == []
+
+
 def test_memcheck_is_the_argument_and_the_line() -> None:
     (found,) = gpu_tools._findings(MEMCHECK, {"given_0": "arg0_1"})
     assert (found.file, found.line) == ("/cache/xy/cxy.py", 22)

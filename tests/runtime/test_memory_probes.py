@@ -234,6 +234,27 @@ def test_what_was_given_up_shows_in_results(run: Run) -> None:
     assert kept == {True}
 
 
+HELD = """
+buf0 = empty_strided_cpu((6, ), (1, ), torch.float32)
+torch.ops.memtest.copy.default(buf0, arg0_1)
+{held}
+del buf0
+buf1 = empty_strided_cpu((6, ), (1, ), torch.float32)
+torch.ops.memtest.copy.default(buf1, arg0_1)
+return (buf1, )
+"""
+
+
+@pytest.mark.parametrize(
+    "held", ["", "subgraph_args = [buf0]", "view = reinterpret_tensor(buf0, (2, ), (1, ), 1)"]
+)
+def test_what_somebody_else_has_is_not_given_up(run: Run, held: str) -> None:
+    """As the arguments of a subgraph, which the caller deletes before the call."""
+    _, _, covered = run(HELD.format(held=held), "stale")
+    assert covered["stale"].done == (not held)
+    assert covered["stale"].skipped == bool(held)
+
+
 def test_a_fill_that_is_none_is_a_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(CLEAN, "poison", "nan")[0] == run(CLEAN, "")[0]
     assert "REWRITER_FILL is 'nan'" in capsys.readouterr().err

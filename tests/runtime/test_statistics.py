@@ -31,6 +31,7 @@ from exact_statistics import (
 )
 from rewriter.runtime import statistics
 from rewriter.runtime.statistics import Record, Statistics, collect, measure
+from sampling import sampled
 
 
 def stats(tensor: torch.Tensor) -> Statistics:
@@ -257,8 +258,9 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize(
+    ("layout", "dtype"), sampled(list(LAYOUTS), DTYPES, id=lambda one: str(one).split(".")[-1])
+)
 def test_layouts(layout: str, dtype: torch.dtype) -> None:
     # As integers of the same size: not every dtype can be copied for the reference.
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(dtype.itemsize)
@@ -420,8 +422,9 @@ def state() -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("name", SURROUNDINGS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize(
+    ("name", "dtype"), sampled(list(SURROUNDINGS), DTYPES, id=lambda one: str(one).split(".")[-1])
+)
 def test_surroundings_neither_matter_nor_change(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

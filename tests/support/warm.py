@@ -8,9 +8,11 @@ are the server's.
 The executable ends as the program does, by the same signal if it was one, hands signals on, and
 takes the program with it when it is killed.
 
+`-m rewriter …` is a fork of another server, which has imported what the commands need, and no
+torch; its children are programs of the first one.
+
 A request that a fork could not do as a new process would is a new process: another command line,
-or another environment where it is read at import. `-m rewriter …` is a new process, too, and its
-children are programs of the server's.
+another environment where it is read at import, or another `rewriter` that would be found first.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -53,6 +56,13 @@ _IMPORTED = (
     "torch._inductor.select_algorithm",
     "torch._inductor.compile_fx",
 )
+# Modules of the rewriter that commands import, less those that import torch.
+_OF_COMMANDS = (
+    *(f"{room}/**/*.py" for room in ("core", "locate", "dump", "artifact", "instrumentation")),
+    *("execution/*.py", "cache/*.py", "commands/[a-z]*.py", "commands/_documents/*.py"),
+    *("commands/_cache_actions.py", "commands/_program.py", "commands/_run.py"),
+)
+_ROOT = Path(__file__).resolve().parents[2]
 
 _CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -61,8 +71,13 @@ SOCKET, PYTHON, SURE, FIRST, NOT = {socket!r}, {python!r}, {sure!r}, {first!r}, 
 environment = dict(os.environ)
 decisive = {{k: v for k, v in environment.items() if k.startswith(FIRST) and k not in NOT}}
 if sys.argv[1:3] == ["-m", "rewriter"]:
-    os.execv(PYTHON, [PYTHON, "-c", {module!r}, __file__, *sys.argv[2:]])
-if not sys.argv[1:] or sys.argv[1].startswith("-") and sys.argv[1] != "-c" or decisive != SURE:
+    folders = [os.getcwd(), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    there = [os.path.realpath(x) for x in folders if os.path.exists(os.path.join(x, "rewriter"))]
+    of_python = [{{k: v for k, v in e.items() if k.startswith("PYTHON")}} for e in (decisive, SURE)]
+    if set(there) - {{ {root!r} }} or of_python[0] != of_python[1]:
+        os.execv(PYTHON, [PYTHON, "-c", {module!r}, __file__, *sys.argv[2:]])
+    SOCKET += ".commands"
+elif not sys.argv[1:] or sys.argv[1].startswith("-") and sys.argv[1] != "-c" or decisive != SURE:
     os.execv(PYTHON, [PYTHON, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect(SOCKET)
@@ -75,7 +90,7 @@ interrupts = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) != signal.SIG_IGN:
         signal.signal(number, hand_on)
-request = json.dumps([sys.argv[1:], os.getcwd(), environment, interrupts]).encode()
+request = json.dumps([sys.argv[1:], os.getcwd(), environment, interrupts, __file__]).encode()
 socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
 server.sendall(request)
 answers = server.makefile()
@@ -128,23 +143,29 @@ class Warm:
             first=_READ_AT_START,
             others=_NOT_READ,
             module=_MODULE,
+            root=str(_ROOT),
         )
         Path(self.executable).write_text(client)
         Path(self.executable).chmod(stat.S_IRWXU)
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self._socket],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=environment,
-            cwd=place,
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()  # it listens
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, __file__, path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                env=environment,
+                cwd=place,
+            )
+            for path in (self._socket, f"{self._socket}.commands")
+        ]
+        for process in self._processes:
+            assert process.stdout is not None
+            process.stdout.readline()  # it listens
 
     def close(self) -> None:
-        """End the server and what it started."""
-        self._process.terminate()
-        self._process.communicate()
+        """End the servers and what they started."""
+        for process in self._processes:
+            process.terminate()
+            process.communicate()
         self._folder.cleanup()
 
 
@@ -153,8 +174,11 @@ Program = Callable[[dict[str, Any]], None]
 
 def _serve(path: str) -> Program:
     """Fork for each request; in the forked process, return its program."""
-    for name in _IMPORTED:
-        importlib.import_module(name)
+    if path.endswith(".commands"):
+        _import_commands()
+    else:
+        for name in _IMPORTED:
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is shared with all programs is not copied by looking at it
     listener = socket.socket(socket.AF_UNIX)
@@ -205,10 +229,23 @@ def _serve(path: str) -> Program:
                     os.killpg(process, signal.SIGKILL)
 
 
+def _import_commands() -> None:
+    """What a command of the rewriter imports and reads before it does anything."""
+    sys.path.insert(1, str(_ROOT))
+    for pattern in _OF_COMMANDS:
+        for file in (_ROOT / "rewriter").glob(pattern):
+            importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
+    del sys.path[1]
+    importlib.import_module("rewriter.locate.cpp.grammar").load()
+    importlib.import_module("rewriter.locate.python.grammar").load()
+    importlib.import_module("rich.console")
+    assert "torch" not in sys.modules
+
+
 def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Program:
     """Become the process that was asked for, and return its program."""
     os.setsid()
-    arguments, directory, environment, ignored = json.loads(request)
+    arguments, directory, environment, ignored, executable = json.loads(request)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -226,6 +263,11 @@ def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Pro
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # it may be another one in this environment
+    if arguments[0] == "-m":
+        sys.path[0] = os.getcwd()
+        sys.executable = executable
+        sys.argv[:] = arguments[1:]
+        return lambda _: runpy.run_module("rewriter", run_name="__main__", alter_sys=True)
     sys.path[0] = "" if arguments[0] == "-c" else str(Path(arguments[0]).resolve().parent)
     config: Any = sys.modules["torch._inductor.config"]
     config.cpp_cache_precompile_headers = (

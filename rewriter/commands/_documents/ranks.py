@@ -96,7 +96,7 @@ def ranks_document(ranks: Ranks) -> RanksDocument:
         first=_parting(parted, parted.first) if parted and parted.first else None,
         groups=tuple(map(tuple, ranks.groups)),
         odd=tuple(ranks.odd),
-        replicas=tuple(map(_replica, ranks.replicas)),
+        replicas=tuple(_replica(ranks.whole(replica)) for replica in ranks.replicas),
     )
 
 

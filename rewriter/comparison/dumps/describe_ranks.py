@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from rewriter.comparison.dumps import describe
@@ -29,7 +29,8 @@ def verdict(result: Ranks) -> str:
             f"rank {divergence.rank} {_given(divergence)}" for divergence in _one_each(result.given)
         )
     compared = [replica for replica in result.replicas if replica.comparison]
-    counts = [describe.count(replica.comparison) for replica in compared if replica.comparison]
+    known = {id(x): describe.count(x) for x in result.comparisons}  # many share one
+    counts = [known[id(replica.comparison)] for replica in compared]
     equal, matched = sum(x.equal for x in counts), sum(x.matched for x in counts)
     identical = all(x.identical == x.equal for x in counts)
     how = "bit for bit" if identical else "within tolerance"
@@ -55,8 +56,18 @@ def outcome(result: Ranks) -> RanksOutcome:
     return "different" if result.first else "different data" if result.given else "equal"
 
 
-def line(replica: Replica) -> str:
-    """The line about one rank."""
+def lines(result: Ranks) -> Iterator[str]:
+    """A line about each rank but the reference."""
+    verdicts: dict[int, str] = {}  # of comparisons, which many ranks share
+    for replica in result.replicas:
+        which = id(replica.comparison)
+        if replica.comparison and which not in verdicts:
+            verdicts[which] = describe.verdict(replica.comparison)
+        yield line(replica, verdicts.get(which))
+
+
+def line(replica: Replica, verdict: str | None = None) -> str:
+    """The line about one rank; `verdict` is that of its comparison, if it is known."""
     if replica.comparison is None:
         return f"rank {replica.rank}: not compared: {replica.why}"
     parts = [_given(divergence) for divergence in replica.given]
@@ -73,7 +84,7 @@ def line(replica: Replica) -> str:
     elif parts:
         parts.append("no launch differs whose inputs agree")
     else:
-        parts.append(describe.verdict(replica.comparison))
+        parts.append(verdict or describe.verdict(replica.comparison))
     fewer = [name[2:] for name in replica.comparison.unpaired]
     if fewer:
         shown = ", ".join(fewer[:_NAMED]) + (" and others" if len(fewer) > _NAMED else "")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from rewriter.comparison.dumps.blame import worst
 from rewriter.comparison.dumps.compare import Progress, compare, compare_runs, count_launches
-from rewriter.comparison.dumps.replica import Divergence, Replica, examine
+from rewriter.comparison.dumps.likeness import Likeness, Reference
+from rewriter.comparison.dumps.replica import Divergence, Replica, examine, like
 from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import DIFFERS, Comparison, LaunchComparison, State
+from rewriter.core import parallel
 from rewriter.core.errors import RewriterError
 from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, open_dump
 
+_SIZE = 1 << 18  # the work of a rank, for `parallel`
 _APART = ("nothing-in-common", "nothing-to-compare")
 
 
@@ -34,6 +38,18 @@ class Ranks:
     replicas: tuple[Replica, ...]
     groups: tuple[tuple[int, ...], ...] = ()
     odd: tuple[int, ...] = ()
+    again: Callable[[Ranks, int], Replica] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def in_full(self) -> Ranks:
+        """The same, each replica with a comparison of its own."""
+        return replace(self, replicas=tuple(map(self.whole, self.replicas)))
+
+    def whole(self, replica: Replica) -> Replica:
+        """A replica with a comparison of its own, which is made now where it shared one."""
+        if replica.alike is None or self.again is None:
+            return replica
+        return self.again(self, replica.rank)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -58,9 +74,11 @@ class Ranks:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Those that could be made; that of the replica that parts first comes first."""
-        ordered = sorted(self.replicas, key=lambda replica: replica is not self.parted)
-        return tuple(replica.comparison for replica in ordered if replica.comparison)
+        """Those that were made; that of the replica that parts first comes first."""
+        parted = self.parted
+        ordered = sorted(self.replicas, key=lambda replica: replica is not parted)
+        made = {id(x.comparison): x.comparison for x in ordered if x.comparison}
+        return tuple(made.values())
 
 
 def compare_ranks(
@@ -90,14 +108,36 @@ def compare_ranks(
 
     def against(reference: int) -> Ranks:
         others = [rank for rank in dumps if rank != reference]
+        likenesses = _likenesses([dumps[rank] for rank in others], dumps[reference], tolerances)
         if progress:
-            counted.expect(count_launches(dumps[rank], dumps[reference]) for rank in others)
-        replicas = [
-            _replica(dumps[rank], dumps[reference], rank, tolerances, patterns, own, counted)
-            for rank in others
-        ]
-        result = Ranks(dump.path, dump.manifest, reference, tuple(replicas))
+            one_each = {
+                likeness or rank: rank
+                for rank, likeness in zip(reversed(others), reversed(likenesses), strict=True)
+            }
+            counted.expect(
+                count_launches(_fresh(dumps[rank]), dumps[reference]) for rank in one_each.values()
+            )
+        known: dict[Likeness, Replica] = {}
+        replicas = []
+        for rank, likeness in zip(others, likenesses, strict=True):
+            other = None if likeness is None else known.get(likeness)
+            if other is not None:
+                names = zip(dumps[other.rank].runs, dumps[rank].runs, strict=True)
+                replicas.append(like(other, rank, {x.name: y.name for x, y in names}))
+                continue
+            ours = _fresh(dumps[rank])
+            made = _replica(ours, dumps[reference], rank, tolerances, patterns, own, counted)
+            replicas.append(made)
+            if likeness is not None:
+                known[likeness] = made
+        result = Ranks(dump.path, dump.manifest, reference, tuple(replicas), again=again)
         return _grouped(result, dumps, tolerances)
+
+    def again(result: Ranks, rank: int) -> Replica:
+        reference = dumps[result.reference]
+        return _replica(
+            _fresh(dumps[rank]), reference, rank, tolerances, patterns, own, _Counted(None)
+        )
 
     result = against(next(iter(dumps)))
     if all(replica.comparison is None for replica in result.replicas):
@@ -110,6 +150,28 @@ def compare_ranks(
     if result.reference in result.odd:
         return against(min(rank for rank in _largest(result.groups) or result.ranks))
     return result
+
+
+def _likenesses(
+    dumps: Sequence[Dump], reference: Dump, tolerances: Tolerances
+) -> list[Likeness | None]:
+    """For each rank what its comparison with the reference depends on, if that is known: ranks of
+    which it is the same compare alike."""
+    if len(dumps) < 2:
+        return [None] * len(dumps)
+    found = Reference(reference.runs, tolerances)
+    if not found.is_comparable:
+        return [None] * len(dumps)
+    calls = [dump.runs for dump in dumps]
+    shared = parallel.results(lambda runs: (found.find(runs),), calls, [_SIZE] * len(calls))
+    return [
+        found.find(runs) if one is None else one[0] for runs, one in zip(calls, shared, strict=True)
+    ]
+
+
+def _fresh(dump: Dump) -> Dump:
+    """The same, with nothing kept of what was read: rows of a thousand ranks are too many."""
+    return replace(dump, runs=tuple(replace(run) for run in dump.runs))
 
 
 class _Counted:
@@ -224,13 +286,15 @@ def _parting_of(result: Ranks, rank: int, first: Divergence) -> Divergence:
 
 def _agreeing(result: Ranks, first: Divergence) -> tuple[int, ...]:
     """The reference, and the ranks that have at this place what it has."""
-    agreeing = [result.reference]
-    for replica in result.replicas:
-        for run in replica.comparison.runs if replica.comparison else ():
-            for launch in run.launches:
-                if _is_at(launch.b, first) and _state(launch, first) == "equal":
-                    agreeing.append(replica.rank)
-    return tuple(agreeing)
+    times = {
+        id(comparison): sum(
+            _is_at(launch.b, first) and _state(launch, first) == "equal"
+            for launch in comparison.launches
+        )
+        for comparison in result.comparisons
+    }
+    agreeing = [[x.rank] * times.get(id(x.comparison), 0) for x in result.replicas]
+    return (result.reference, *chain.from_iterable(agreeing))
 
 
 def _is_at(place: RecordedLaunch | None, first: Divergence) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
 
@@ -73,7 +73,9 @@ class Replica:
     """One rank against the reference. `divergences` are in the order in which they happened,
     `given` is what made values differ without being a fault.
 
-    `comparison` is `None` where the two ranks have nothing in common, and `why` says it.
+    `comparison` is `None` where the two ranks have nothing in common, and `why` says it. Where
+    `alike` is given, it is the comparison of that other rank, which comes to the same launch by
+    launch: only the values differ, and the names of calls. So are the launches of the divergences.
     """
 
     rank: int
@@ -81,10 +83,29 @@ class Replica:
     divergences: tuple[Divergence, ...] = ()
     given: tuple[Divergence, ...] = ()
     why: str = ""
+    alike: int | None = None
 
     @property
     def first(self) -> Divergence | None:
         return min(self.divergences, key=lambda divergence: divergence.at, default=None)
+
+
+def like(other: Replica, rank: int, names: Mapping[str, str]) -> Replica:
+    """A rank whose values differ from those of the reference just as those of `other` do; `names`
+    has for each call of that one which call of this one it is."""
+
+    def own(divergences: Sequence[Divergence]) -> tuple[Divergence, ...]:
+        return tuple(
+            replace(divergence, rank=rank, run=names[divergence.run]) for divergence in divergences
+        )
+
+    return replace(
+        other,
+        rank=rank,
+        divergences=own(other.divergences),
+        given=own(other.given),
+        alike=other.rank,
+    )
 
 
 def examine(

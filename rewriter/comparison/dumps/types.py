@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -197,22 +198,22 @@ class Comparison:
     unpaired: tuple[str, ...]
     cut: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def launches(self) -> tuple[LaunchComparison, ...]:
         """Every launch of every run, in order."""
         return tuple(launch for run in self.runs for launch in run.launches)
 
-    @property
+    @cached_property
     def culprits(self) -> tuple[LaunchComparison, ...]:
         """The launches that went wrong themselves, in the order in which they ran."""
         return tuple(launch for launch in self.launches if launch.blame == "culprit")
 
-    @property
+    @cached_property
     def unmatched(self) -> tuple[LaunchComparison, ...]:
         """The launches of one dump that stand for none of the other."""
         return tuple(launch for launch in self.launches if not launch.matched)
 
-    @property
+    @cached_property
     def equal(self) -> bool:
         """Whether everything that could be compared is equal within its tolerance, or within what
         rounding explains."""
@@ -223,7 +224,7 @@ class Comparison:
             if launch.matched
         )
 
-    @property
+    @cached_property
     def rounded(self) -> bool:
         """Whether runs of different precision are equal, and not without what rounding explains."""
         states = {state for x in self.launches if x.matched for state in (x.state, x.inputs)}

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from rewriter.comparison.dumps.tolerance import Tolerances
-from rewriter.comparison.dumps.types import Metrics, State, TensorComparison
+from rewriter.comparison.dumps.types import Metrics, State, TensorComparison, Tolerance
 from rewriter.core import toml
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump.documents import FingerprintName
 from rewriter.dump.reading import RunDump
-from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow, number
+from rewriter.dump.rows import ScalarRow, Statistic, TensorRow, ValueRow, number
 from rewriter.locate.declarations import folder
 
 # Types whose elements have no numeric value of their own; these have hashes at best.
@@ -146,14 +146,33 @@ def _hashes(
     return replace(result, state=state, basis="hashes", note=_also(result, BY_HASH))
 
 
+class Measured(NamedTuple):
+    """The statistics of a tensor, as its row has them."""
+
+    min: Statistic | UnsetType
+    max: Statistic | UnsetType
+    mean: Statistic | UnsetType
+    std: Statistic | UnsetType
+    nan: int | UnsetType
+    inf: int | UnsetType
+
+
 def _statistics(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorComparison:
-    """Every statistic within what the tolerance of the elements allows it to differ by."""
     tolerance = result.tolerance
     assert tolerance is not None
-    result = replace(result, basis="statistics", note=_also(result, BY_STATISTICS))
+    state = statistics_state(_measured(a), _measured(b), tolerance)
+    return replace(result, state=state, basis="statistics", note=_also(result, BY_STATISTICS))
+
+
+def _measured(row: TensorRow) -> Measured:
+    return Measured(row.min, row.max, row.mean, row.std, row.nan, row.inf)
+
+
+def statistics_state(a: Measured, b: Measured, tolerance: Tolerance) -> State:
+    """Every statistic within what the tolerance of the elements allows it to differ by."""
     if (a.nan, a.inf) != (b.nan, b.inf):
-        return replace(result, state="non-finite")
-    largest = max((abs(x) for row in (a, b) if (x := _largest(row)) is not None), default=0.0)
+        return "non-finite"
+    largest = max((abs(x) for one in (a, b) if (x := _largest(one)) is not None), default=0.0)
     allowed = tolerance.atol + tolerance.rtol * largest
     for one, other, factor in (
         (a.min, b.min, 1.0),
@@ -163,13 +182,13 @@ def _statistics(result: TensorComparison, a: TensorRow, b: TensorRow) -> TensorC
     ):
         x, y = number(one), number(other)
         if (x is None) != (y is None):
-            return replace(result, state="numeric")
+            return "numeric"
         if x is not None and y is not None and not (x == y or abs(x - y) <= factor * allowed):
-            return replace(result, state="numeric")
-    return replace(result, state="equal")
+            return "numeric"
+    return "equal"
 
 
-def _largest(row: TensorRow) -> float | None:
+def _largest(row: Measured) -> float | None:
     known = [x for one in (row.min, row.max) if (x := number(one)) is not None]
     return max(map(abs, known), default=None)
 

@@ -10,23 +10,41 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+# What begins a directive, and is over with its line; a comment in it is one by itself.
+_DIRECTIVE = rb"[ \t]*\#(?:[^\\\r\n/]+|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
+_FIRST_LINE = re.compile(_DIRECTIVE)
 # First what hides braces (comments, literals), and parentheses around nothing that counts, as those
-# of most calls. Then what counts. In one pattern, so that each token is read once, from its start.
-# A string that does not end is over at the end of its line.
+# of most calls. Then what counts. In one pattern, so that each token is read once, from its start;
+# that begins with a set of bytes, all others are passed over at once. A string that does not end is
+# over at the end of its line.
 _TOKEN = re.compile(
-    rb"(?P<skipped>"
-    rb"//(?:[^\\\r\n]|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash goes on with it on the next line
-    rb"|/\*(?:[^*]|\*(?!/))*(?:\*/)?"
-    rb"|(?<![A-Za-z0-9_])(?:u8|[uUL])?R\"(?P<delimiter>[^()\\\s\"]{0,16})\("
-    rb"|\"(?:[^\"\\\r\n]|\\(?:\r\n|[\s\S]))*\"?"
-    rb"|(?<![A-Za-z0-9_.])[0-9][\w.]*'[\w.']*"  # 1'000
-    rb"|'(?:[^'\\\r\n]|\\(?:\r\n|[\s\S]))*'?"
-    rb"|^[ \t]*\#(?:[^\\\r\n/]|/(?![/*])|\\(?:\r\n|[\s\S])|\r(?!\n))*"
-    rb"|\([^(){};\"'/#]{0,400}\)"
-    rb")|(?P<name>\b(?:run_impl|_const_run_impl|run_impl_minimal_arrayref_interface(?:_v2_raw)?"
-    rb"|inductor_entry_impl)\b)|(?P<sign>[(){};])",
-    re.MULTILINE,
+    rb"[\n/\"'(){};](?:"
+    rb"(?<=\n)" + _DIRECTIVE + rb"|(?<=/)(?:"
+    rb"/(?:[^\\\r\n]+|\\(?:\r\n|[\s\S])|\r(?!\n))*"  # a backslash goes on with it on the next line
+    rb"|\*(?:[^*]+|\*(?!/))*(?:\*/)?)"
+    rb"|(?:(?<=(?<!\w)R\")|(?<=(?<!\w)[uUL]R\")|(?<=(?<!\w)u8R\"))(?P<delimiter>[^()\\\s\"]{0,16})\("
+    rb"|(?<=\")(?:[^\"\\\r\n]+|\\(?:\r\n|[\s\S]))*\"?"
+    rb"|(?<=')(?:(?<=[\w.]')(?P<behind_word>)|(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?)"
+    rb"|(?<=\()[^(){};\"'/#]{0,400}\)"
+    rb"|(?P<sign>(?<=[(){};])))"
 )
+# A quote in a number (1'000) begins no character, but one behind a prefix (u8'x') does.
+_DIGITS = re.compile(rb"[\w.']*")
+_CHARACTER = re.compile(rb"(?:[^'\\\r\n]+|\\(?:\r\n|[\s\S]))*'?")
+# All names of entries have the first in them.
+_IN_NAMES = b"_impl"
+_NAMES = frozenset(
+    (
+        b"run_impl",
+        b"_const_run_impl",
+        b"run_impl_minimal_arrayref_interface",
+        b"run_impl_minimal_arrayref_interface_v2_raw",
+        b"inductor_entry_impl",
+    )
+)
+_OPEN, _CLOSE, _BEGIN, _END, _NAME = b"(){}n"
+_WORD_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_WORD = re.compile(rb"\w+")
 
 
 @dataclass(frozen=True)
@@ -48,45 +66,84 @@ def definitions(data: bytes) -> list[EntryDefinition]:
     start = 0  # of the declaration that the walk is in
     name: tuple[int, int] | None = None  # an entry's, and how many braces are open
     inside: tuple[int, int, int] | None = None
-    for match in _tokens(data):
-        sign = match["sign"]
-        if sign is None:
-            # A name in parentheses is a call's, one in a body of another function is, too.
-            if match["name"] and inside is None and not parentheses:
-                name = match.start(), braces
-        elif sign == b"(":
+    for offset, sign in _tokens(data):
+        if sign == _OPEN:
             parentheses += 1
-        elif sign == b")":
+        elif sign == _CLOSE:
             parentheses = max(0, parentheses - 1)
-        elif sign == b"{":
-            if inside is None and name and not parentheses and name[1] == braces:
-                inside = start, name[0], braces
+        elif sign == _BEGIN:
             if inside is None:
-                start = match.end()
-            name, parentheses = None, 0 if inside is None else parentheses
+                if name and not parentheses and name[1] == braces:
+                    inside = start, name[0], braces
+                start, parentheses = offset + 1, 0
+            name = None
             braces += 1
-        elif sign == b"}":
+        elif sign == _END:
             braces = max(0, braces - 1)
             if inside and inside[2] == braces:
-                entries.append(EntryDefinition(inside[0], inside[1], match.end()))
+                entries.append(EntryDefinition(inside[0], inside[1], offset + 1))
                 inside, parentheses = None, 0
             if inside is None:
-                start, name = match.end(), None
-        elif inside is None and not parentheses:
-            start, name = match.end(), None
+                start, name = offset + 1, None
+        elif inside is not None or parentheses:
+            # A name in parentheses is a call's, one in a body of another function is, too.
+            pass
+        elif sign == _NAME:
+            name = offset, braces
+        else:
+            start, name = offset + 1, None
     if inside:
         entries.append(EntryDefinition(inside[0], inside[1], -1))
     return entries
 
 
-def _tokens(data: bytes) -> Iterator[re.Match[bytes]]:
-    position = 0
+def _tokens(data: bytes) -> Iterator[tuple[int, int]]:
+    """The signs and the names of entries in a text, each with its offset."""
+    names = _names(data)
+    name = next(names)
+    first = _FIRST_LINE.match(data)
+    position = end = first.end() if first else 0  # where the last token ends
     while position >= 0:
         tokens, position = _TOKEN.finditer(data, position), -1
         for match in tokens:
-            if match.lastgroup != "skipped":
-                yield match
-            elif match["delimiter"] is not None:
-                end = data.find(b")" + match["delimiter"] + b'"', match.end())
-                position = end  # -1 where it does not end: then nothing follows
+            start = match.start()
+            while name < start:
+                if name >= end:
+                    yield name, _NAME
+                name = next(names)
+            end = match.end()
+            kind = match.lastgroup
+            if kind is None:
+                continue
+            if kind == "sign":
+                yield start, data[start]
+            elif kind == "delimiter":
+                position = data.find(b")" + match["delimiter"] + b'"', end)
+                end = position  # -1 where it does not end: then nothing follows
                 break
+            else:
+                rest = _DIGITS if _is_in_a_number(data, start) else _CHARACTER
+                position = end = rest.match(data, end).end()  # type: ignore[union-attr]
+                break
+
+
+def _is_in_a_number(data: bytes, quote: int) -> bool:
+    start = quote
+    while start and (data[start - 1] in _WORD_BYTES or data[start - 1] == ord(".")):
+        start -= 1
+    return data[start : start + 1].isdigit()
+
+
+def _names(data: bytes) -> Iterator[int]:
+    """Where a word is the name of an entry, be it in code or not; at last, a place behind all."""
+    found = data.find(_IN_NAMES)
+    while found >= 0:
+        start = found
+        while start and data[start - 1] in _WORD_BYTES:
+            start -= 1
+        word = _WORD.match(data, start)
+        assert word is not None
+        if word.group() in _NAMES:
+            yield start
+        found = data.find(_IN_NAMES, word.end())
+    yield len(data)

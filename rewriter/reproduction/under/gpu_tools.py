@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 from rewriter.reproduction.under.host import addresses
@@ -98,10 +99,9 @@ def _compute_sanitizer(
 def _findings(output: str, arguments: Mapping[str, str]) -> Iterator[Finding]:
     """What memcheck reported, each line of a kernel once."""
     matches = list(_FAULT.finditer(output))
-    ends = [match.start() for match in matches[1:]] + [len(output)]
     seen: set[tuple[str, str, int]] = set()
-    for match, end in zip(matches, ends, strict=True):
-        report = output[match.start() : end]
+    for match, following in zip_longest(matches, matches[1:]):
+        report = output[match.start() : following.start() if following else len(output)]
         line, at = _LINE.search(report), _AT.search(report)
         file, number = (line[1], int(line[2])) if line else ("", 0)
         if (match["what"], file, number) in seen:

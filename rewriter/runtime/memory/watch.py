@@ -113,12 +113,14 @@ class Memory:
         watched.tables = None
         return result
 
-    def gone(self, call: RunningCall, index: int, tensor: object) -> None:
-        """The wrapper is through with what is in the memory of a buffer."""
+    def gone(self, call: RunningCall, index: int, tensor: object, *, is_held: bool = False) -> None:
+        """The wrapper is through with what is in the memory of a buffer; `is_held` says that not
+        only the variable has it that the wrapper gives up."""
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):
             return
-        reason = _unguardable(tensor) or (is_shared(tensor) and "another tensor has its memory")
+        reason = _unguardable(tensor) or (is_held and "another variable has it")
+        reason = reason or (is_shared(tensor) and "another tensor has its memory")
         if reason:
             watched.skipped["stale"][reason] += 1
             return

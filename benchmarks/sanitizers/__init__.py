@@ -1,0 +1,1 @@
+"""Memory faults that are planted in real kernels, and what `rewriter sanitize` says of each."""

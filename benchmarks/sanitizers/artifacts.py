@@ -1,0 +1,56 @@
+"""Artifacts that lie in a directory, as `fixtures/artifacts/cpu-torch2.13` does: nothing of them is
+compiled but their kernels, and their inputs are drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.faults.programs import ROOT
+from benchmarks.faults.source import ENCODING, Source, read
+
+_FILES = {"python": "python/output_code.py", "cpp_wrapper": "cpp_wrapper/output_code.py"}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One wrapper. All share the cache of kernels: a changed kernel has another name there."""
+
+    name: str
+    form: str
+    path: Path
+    cache: Path
+
+    @cached_property
+    def source(self) -> Source:
+        return read(self.name, self.form, self.path)
+
+    @property
+    def options(self) -> list[str]:
+        custom = "rewriter_demo" in self.source.text
+        return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
+
+    @contextmanager
+    def installed(self, source: Source, folder: Path) -> Iterator[tuple[Artifact, Path]]:
+        path = folder / self.path.name
+        path.write_bytes(source.text.encode(ENCODING))
+        yield self, path
+
+
+def artifacts_in(folder: Path, forms: tuple[str, ...], cache: Path) -> list[Artifact]:
+    """The wrappers below a directory, by model and form."""
+    return [
+        Artifact(model.name, form, model / file, cache)
+        for form, file in _FILES.items()
+        if form in forms
+        for model in sorted(folder.iterdir())
+        if (model / file).is_file()
+    ]

@@ -1,0 +1,53 @@
+"""The document of `sanitize`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rewriter.commands._documents.diagnose import FindingEntry, StepEntry, diagnose_document
+from rewriter.core.documents import Count, Document, Entry
+from rewriter.diagnosis.findings import Diagnosis
+from rewriter.diagnosis.sanitized import Coverage
+
+
+class CoverageEntry(Entry, frozen=True, kw_only=True):
+    """What a check looked at, over all calls of one run."""
+
+    check: Literal["bounds", "poison", "stale", "corrupt", "race"]
+    covered: Annotated[dict[str, Count], Meta(description="How many, by what they are")]
+    left_out: Annotated[dict[str, Count], Meta(description="How many not, by the reason")]
+
+
+class SanitizeDocument(Document, frozen=True, kw_only=True, tag="rewriter.sanitize"):
+    """`rewriter sanitize --json`: memory that launches use and must not."""
+
+    directory: Annotated[str, Meta(description="That of the dumps; empty if nothing was run")]
+    headline: Annotated[str, Meta(description="One sentence")]
+    finding: Annotated[FindingEntry | None, Meta(description="The first of findings")]
+    findings: tuple[FindingEntry, ...]
+    ruled_out: tuple[str, ...]
+    notes: tuple[str, ...]
+    coverage: tuple[CoverageEntry, ...]
+    runs: tuple[StepEntry, ...]
+
+
+def sanitize_document(
+    directory: str, diagnosis: Diagnosis, coverage: Sequence[Coverage]
+) -> SanitizeDocument:
+    known = diagnose_document(directory, diagnosis)
+    return SanitizeDocument(
+        directory=directory,
+        headline=known.headline,
+        finding=known.finding,
+        findings=known.findings,
+        ruled_out=known.ruled_out,
+        notes=known.notes,
+        coverage=tuple(
+            CoverageEntry(check=one.check, covered=dict(one.covered), left_out=dict(one.left_out))
+            for one in coverage
+        ),
+        runs=known.runs,
+    )

@@ -1,0 +1,270 @@
+"""What `rewriter sanitize` does: the runs that are needed, and the page.
+
+Two runs differ in what memory is filled with that nobody wrote. Only where these find something are
+there more: one without anything in memory, to see whether the outputs are the same, and two that
+save the values of the launches that differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rewriter.artifact.types import OpenWrapper
+from rewriter.commands import _program
+from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
+from rewriter.commands._output import emit, from_here
+from rewriter.commands._run import open_named
+from rewriter.core import json_text
+from rewriter.core.documents import as_json
+from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
+from rewriter.core.terminal import level_style, message, say
+from rewriter.diagnosis import diagnosis_text, fills, ruling, sanitized
+from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.diagnosis.findings import Diagnosis
+from rewriter.diagnosis.lifetimes import examine_lifetimes
+from rewriter.diagnosis.races import examine_races
+from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.sanitized import CHECKS, FILLS, Check
+from rewriter.dump import dataflow
+from rewriter.dump.directory import DIAGNOSIS, dump_directory
+from rewriter.dump.reading import Dump, open_dump
+from rewriter.execution import program
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.instrumentation.editable import already_instrumented
+from rewriter.instrumentation.select import check_bytes, select
+from rewriter.instrumentation.types import Selection
+from rewriter.runtime.sizes import parse_bytes
+
+_MOST = 2  # runs, unless they find something
+_LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
+
+
+def act_artifact(arguments: argparse.Namespace, path: str) -> int:
+    """Look for memory faults of a wrapper or a package."""
+    _program.refuse_options_of_programs(arguments)
+    checks = chosen(arguments.only)
+    check_bytes(arguments.guard, option="--guard")
+    artifact = open_named(arguments, path)
+    if artifact.only.probes is not None:
+        hint = "Name the plain file, or `rewriter strip` it first."
+        raise already_instrumented(artifact.only, hint)
+    if checks == {"race"}:
+        return _report(arguments, checks, _texts([artifact.only], checks), None, None)
+    folder = _folder(arguments, artifact.path)
+    runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
+    return _sanitize(arguments, checks, runs, [artifact.only])
+
+
+def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
+    """Look for memory faults of the wrappers of a program."""
+    _program.refuse_options_of_artifacts(arguments)
+    checks = chosen(arguments.only)
+    check_bytes(arguments.guard, option="--guard")
+    program.require(command)
+    if checks == {"race"}:
+        raise RewriterError(
+            "bad-check",
+            "--only race of a program: races are shown by the text of its wrappers",
+            hint="Name a wrapper, or the cache: rewriter list CACHE --strict.",
+        )
+    folder = _folder(arguments, Path("cache"))
+    return _sanitize(arguments, checks, Runs(ProgramSubject(arguments, command), folder, _MOST))
+
+
+def chosen(only: str) -> set[Check]:
+    """The checks of `--only`."""
+    wanted = {name.strip() for name in only.split(",") if name.strip()}
+    for name in wanted:
+        if name not in CHECKS:
+            raise RewriterError(
+                "bad-check",
+                f"--only: {name!r} is nothing that is looked for",
+                hint=f"Pass one or more of {', '.join(CHECKS)}.",
+            )
+    return {name for name in CHECKS if name in wanted} if wanted else set(CHECKS)
+
+
+@dataclass
+class _Found:
+    """What the runs came to."""
+
+    parts: list[Examined] = field(default_factory=list)
+    runs: list[ProbedRun] = field(default_factory=list)
+
+    @property
+    def has_findings(self) -> bool:
+        return any(part.findings for part in self.parts)
+
+    @property
+    def dumps(self) -> list[Path]:
+        return [one.dump for one in self.runs if one.dump is not None]
+
+
+def _sanitize(
+    arguments: argparse.Namespace,
+    checks: set[Check],
+    runs: Runs,
+    wrappers: Sequence[OpenWrapper] = (),
+) -> int:
+    found = _Found()
+    selection = _selection(arguments, checks)
+    for number, why in enumerate(_reasons(checks)):
+        environment = _environment(arguments, number)
+        ran = runs.run(f"filling-{number}", selection, why, environment=environment)
+        if ran.ended.interrupted:
+            return INTERRUPTED
+        found.runs.append(ran)
+        if ran.dump is None:
+            break
+    first = found.runs[0]
+    if first.dump is None and first.ended.code == 0:
+        raise RewriterError(
+            "nothing-saved",
+            "no launch was recorded",
+            hint="Nothing that was chosen ran: see the lines above, and --calls.",
+        )
+    opened = [open_dump(path) for path in found.dumps]
+    known = {run.sha256: one for dump in opened for run in dump.runs if (one := wrapper_of(run))}
+    texts = list(known.values()) or list(wrappers)
+    found.parts += _texts(texts, checks, opened)
+    if checks & set(FILLS):
+        found.parts.append(sanitized.of_rows(opened, checks))
+    if "corrupt" in checks and opened:
+        found.parts.append(examine_corruption(opened[0]))
+    if len(found.dumps) == 2 and not any(one.ended.code for one in found.runs):
+        found.parts.append(_unwritten(arguments, checks, runs, found))
+    if found.has_findings or any(one.ended.code for one in found.runs):
+        _without_filling(arguments, runs, found)
+    return _report(arguments, checks, found.parts, runs, found)
+
+
+def _reasons(checks: set[Check]) -> Iterator[str]:
+    watched = ", ".join(check for check in CHECKS if check in checks and check != "race")
+    yield f"{watched}: memory that nobody wrote is filled"
+    if checks & set(FILLS):
+        yield "the same, filled with something else: what differs was read"
+
+
+def _selection(arguments: argparse.Namespace, checks: set[Check]) -> Selection:
+    names = [name for name in FILLS if name in checks]
+    return select(
+        ["names", *names, "hash"],
+        calls=arguments.calls,
+        args="all",
+        when="both",
+        # What nothing is known to have written is what may be corrupt.
+        recheck="corrupt" in checks,
+    )
+
+
+def _environment(arguments: argparse.Namespace, filling: int) -> dict[str, str]:
+    """What the probes of memory go by: a package is not built again for the other filling."""
+    guard = {"REWRITER_GUARD": str(parse_bytes(arguments.guard))} if arguments.guard else {}
+    return {"REWRITER_FILL": str(filling), **guard}
+
+
+def _unwritten(
+    arguments: argparse.Namespace, checks: set[Check], runs: Runs, found: _Found
+) -> Examined:
+    """The launches that read what nobody wrote, by the two runs, and by two more with values where
+    anything differs."""
+    compared = fills.compare_fills(*found.dumps[:2])
+    if not compared.differences:
+        return sanitized.of_fills(compared, [])
+    launches, calls = fills.launches_of(compared.differences)
+    again = []
+    for number in range(2):
+        selection = replace(
+            _selection(arguments, checks),
+            launches=tuple(launches),
+            calls=calls,
+            max_bytes=str(_limit(runs.folder)),
+        )
+        selection = replace(selection, probes=(*selection.probes, "save"))
+        why = "the values of launches that differ" + ", with the other filling" * number
+        environment = _environment(arguments, number)
+        ran = runs.run(f"values-{number}", selection, why, environment=environment)
+        if ran.dump is None:
+            return sanitized.of_fills(compared, [])
+        again.append(ran.dump)
+    return sanitized.of_fills(compared, fills.judge(compared.differences, again[0], again[1]))
+
+
+def _without_filling(arguments: argparse.Namespace, runs: Runs, found: _Found) -> None:
+    """Run it as it is, to see whether its outputs are the same: then nobody would have seen it."""
+    selection = select(["names", "hash"], calls=arguments.calls)
+    ends = [one.ended for one in found.runs]
+    plain = runs.run("plain", selection, "as it is: are the outputs the same")
+    found.parts.append(sanitized.of_ends(ends, plain.ended, found.runs[0].crashes))
+    if plain.dump is not None and found.has_findings:
+        found.parts.append(sanitized.of_outputs(plain.dump, found.dumps))
+
+
+def _texts(
+    wrappers: Sequence[OpenWrapper], checks: set[Check], dumps: Sequence[Dump] = ()
+) -> Iterator[Examined]:
+    """What the texts of the wrappers show."""
+    empty = {
+        dataflow.variable(row.arg)
+        for dump in dumps
+        for run in dump.runs
+        for step in run.steps
+        for row in dataflow.tensors(run.rows(step))
+        if not row.size
+    }
+    for wrapper in wrappers:
+        if "race" in checks:
+            yield examine_races(wrapper)
+        if checks & {"poison", "stale"}:
+            yield examine_lifetimes(wrapper, empty=empty)
+
+
+def _folder(arguments: argparse.Namespace, path: Path) -> Path:
+    if arguments.dump is None:
+        return dump_directory(path, None, overwrite=False, suffix=".sanitize")
+    return dump_directory(path, arguments.dump, overwrite=arguments.overwrite)
+
+
+def _limit(folder: Path) -> int:
+    """The bytes of values of one run."""
+    return max(_LEAST, min(_USUAL, shutil.disk_usage(folder).free // 2))
+
+
+def _report(
+    arguments: argparse.Namespace,
+    checks: set[Check],
+    parts: Sequence[Examined] | Iterator[Examined],
+    runs: Runs | None,
+    found: _Found | None,
+) -> int:
+    from rewriter.commands._documents.sanitize import sanitize_document
+
+    dumps = [open_dump(path) for path in found.dumps] if found is not None else []
+    order = [run.name for run in dumps[0].runs] if dumps else []
+    steps = () if runs is None else tuple(runs.done)
+    diagnosis = ruling.rule(parts, order=order, steps=steps)
+    coverage = sanitized.coverage(dumps[:1], checks)
+    folder = None if runs is None else runs.folder
+    document = sanitize_document("" if folder is None else str(folder), diagnosis, coverage)
+    if folder is not None:
+        encoded = json_text.encode(as_json(document), indent=1)
+        (folder / DIAGNOSIS).write_text(encoded + "\n", encoding="utf-8")
+    if arguments.json:
+        emit(document)
+    else:
+        _show(diagnosis, sanitized.coverage_lines(coverage))
+        if folder is not None:
+            message(f"dumps: {from_here(folder)}")
+    return DIFFERS if diagnosis.findings else OK
+
+
+def _show(diagnosis: Diagnosis, coverage: Sequence[str]) -> None:
+    first, *rest = diagnosis_text.page(diagnosis, title="sanitize")
+    style = level_style("error" if diagnosis.findings else "good")
+    say([(first, style)], *rest)
+    if coverage:
+        say("looked at:", *(f"  {line}" for line in coverage))

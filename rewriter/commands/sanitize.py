@@ -1,0 +1,60 @@
+"""`rewriter sanitize`: memory that kernels use and must not."""
+
+from __future__ import annotations
+
+import argparse
+
+from rewriter.commands import _options
+from rewriter.commands._parser import Parser, behind_dashes
+from rewriter.core.errors import RewriterError
+
+
+def add(parser: Parser) -> None:
+    parser.takes = "ARTIFACT | -- COMMAND ..."
+    parser.add_argument(
+        "artifact",
+        metavar="ARTIFACT",
+        nargs="+",
+        help="a wrapper or a package, or after -- a program",
+    )
+    group = parser.group("what is looked for")
+    group.add_argument(
+        "--only",
+        metavar="CHECK[,CHECK…]",
+        default="",
+        help="bounds: stores and reads beside a buffer; poison: reads of what nobody wrote; stale: "
+        "reads of what was given back; corrupt: memory that changes between launches; race: "
+        "streams that do not wait (default: all)",
+    )
+    group.add_argument(
+        "--guard",
+        metavar="SIZE",
+        default="",
+        help="bytes of the bands before and behind each buffer, such as 64K (default: 4096)",
+    )
+    group.add_argument(
+        "--calls", metavar="N[-M][,…]", default="", help="only these calls of a wrapper, from 0"
+    )
+    _options.add_run_options(parser, programs=True)
+    _options.add_program_options(parser, artifacts=True)
+    parser.add_examples(
+        ("a program whose numbers are wrong now and then", "rewriter sanitize -- python train.py"),
+        ("a package, with its inputs", "rewriter sanitize model.pt2 --args inputs.pt"),
+        ("only stores out of bounds", "rewriter sanitize output_code.py --only bounds"),
+        ("only what the text shows: nothing is run", "rewriter sanitize model.py --only race"),
+    )
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.commands import _sanitize
+
+    if (command := behind_dashes(arguments)) is not None:
+        return _sanitize.act_program(arguments, command)
+    if len(arguments.artifact) > 1:
+        raise RewriterError(
+            "several-artifacts",
+            f"sanitize takes one artifact, and was given {', '.join(arguments.artifact)}",
+            hint="For a program, put -- in front of its command line.",
+        )
+    return _sanitize.act_artifact(arguments, arguments.artifact[0])

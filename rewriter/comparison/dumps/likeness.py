@@ -1,0 +1,207 @@
+"""What the comparison of a rank with the reference depends on, without making it.
+
+Replicas write the same lines but for their device and what was measured. So two ranks whose lines
+are those of the reference, and whose values differ from its values in the same places and ways,
+compare alike: one comparison serves for both. The lines of the reference are parsed, those of the
+others only held against them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rewriter.comparison.dumps.tolerance import Tolerances
+from rewriter.comparison.dumps.types import Tolerance
+from rewriter.comparison.dumps.values import Measured, statistics_state
+from rewriter.core import json_text
+from rewriter.dump.reading import EVENTS, RunDump
+from rewriter.dump.rows import TensorRow, read_row
+
+# As both runtimes write a value: in this order, and with these spaces. In a text of somebody's,
+# its quotation marks have a backslash before them.
+_NUMBER = rb'(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|null|"inf"|"-inf"|"nan")'
+_COUNT = rb"(?:0|[1-9]\d{0,17})"
+_VALUE = re.compile(
+    rb'("min": %b, "max": %b, "mean": %b, "std": %b, "nan": %b, "inf": %b'
+    rb'(?:, "neginf": %b)?(?:, "near_limit": %b)?, "fingerprint": "[0-9a-zA-Z]+")'
+    % (*(_NUMBER,) * 4, *(_COUNT,) * 4)
+)
+_DEVICE = re.compile(rb'"device": "[a-z]+:(\d+)"')
+_SAVED = b'"file"'
+_KEYS = (len('"min": '), len('"max": '), len('"mean": '), len('"std": '))
+
+Likeness = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a run: what is around its values, and these."""
+
+    data: bytes
+    rest: tuple[bytes, ...]
+    values: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, data: bytes) -> _Lines:
+        parts = _VALUE.split(data)
+        return cls(data, tuple(parts[0::2]), tuple(parts[1::2]))
+
+
+@dataclass(frozen=True)
+class _ReferenceRun:
+    run: RunDump
+    lines: _Lines
+    places: tuple[tuple[int, ...], tuple[int, ...]]
+    tolerances: tuple[Tolerance, ...]  # of the values, in order
+
+
+class Reference:
+    """The calls of the rank that others are compared with. `find` raises nothing of a dump: what
+    is not as the reference has it is for the comparison to read."""
+
+    def __init__(self, runs: Sequence[RunDump], tolerances: Tolerances) -> None:
+        self._runs: list[_ReferenceRun] | None = []
+        self._starts = _starts(runs)
+        for run in runs:
+            known = None if tolerances.overrides else _read(run, tolerances)
+            if known is None:
+                self._runs = None
+                break
+            self._runs.append(known)
+
+    @property
+    def is_comparable(self) -> bool:
+        return self._runs is not None
+
+    def find(self, runs: Sequence[RunDump]) -> Likeness | None:
+        """What the comparison of these calls depends on; `None` where nobody else may share it."""
+        if self._runs is None or len(runs) != len(self._runs) or _starts(runs) != self._starts:
+            return None
+        found = []
+        for run, known in zip(runs, self._runs, strict=True):
+            one = None if _facts(run) != _facts(known.run) else _differences(run, known)
+            if one is None:
+                return None
+            found.append(one)
+        return tuple(found)
+
+
+def _facts(run: RunDump) -> tuple[object, ...]:
+    facts = run.facts
+    return facts.artifact, facts.sha256, facts.outputs, facts.launches
+
+
+def _starts(runs: Iterable[RunDump]) -> list[int]:
+    """Which of the processes of a rank made each call, by number."""
+    return _places([run.facts.pid for run in runs])
+
+
+def _places(values: Iterable[Hashable]) -> list[int]:
+    """Where each value stands first: two lists that agree have the same values twice."""
+    firsts: dict[Hashable, int] = {}
+    return [firsts.setdefault(value, at) for at, value in enumerate(values)]
+
+
+def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
+    """A call of the reference; `None` where its lines are not as the runtimes write them."""
+    data = _bytes(run)
+    if data is None or _SAVED in data:
+        return None
+    lines = _Lines.of(data)
+    allowed = []
+    try:
+        for line in data.splitlines():
+            values = len(_VALUE.findall(line))
+            if not values:
+                continue
+            row = read_row(json_text.parse_object(line))
+            if values > 1 or not isinstance(row, TensorRow):
+                return None
+            allowed.append(tolerances.of(row.kernel, row.dtype, row.dtype))
+    except ValueError:  # the comparison says what is wrong with it
+        return None
+    return _ReferenceRun(run, lines, _alike(lines.values), tuple(allowed))
+
+
+def _bytes(run: RunDump) -> bytes | None:
+    """The events of a call, the number of its device left out; `None` if they are cut short."""
+    try:
+        data = (run.path / EVENTS).read_bytes()
+    except OSError:
+        return None
+    if data and not data.endswith(b"\n"):
+        return None
+    # Of a rank with several devices, it matters which values are on the same one.
+    devices = set(_DEVICE.findall(data))
+    if len(devices) != 1:
+        return data
+    (number,) = devices
+    return data.replace(b':%b"' % number, b':*"') if b':*"' not in data else data
+
+
+def _alike(values: Sequence[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which values of a call are the same, by all that is known of them, and by their digests."""
+    return tuple(_places(values)), tuple(_places(map(_digest, values)))
+
+
+def _digest(value: bytes) -> bytes:
+    return value.rpartition(b" ")[2]
+
+
+def _differences(run: RunDump, known: _ReferenceRun) -> Hashable | None:
+    """How the values of a call differ from those of the reference, value by value."""
+    data = _bytes(run)
+    if data is None:
+        return None
+    if data == known.lines.data:
+        return b""
+    lines = _Lines.of(data)
+    if lines.rest != known.lines.rest or _alike(lines.values) != known.places:
+        return None
+    compared = zip(lines.values, known.lines.values, known.tolerances, strict=True)
+    try:
+        return bytes(_difference(a, b, tolerance) for a, b, tolerance in compared)
+    except _UnsoundError:
+        return None
+
+
+class _UnsoundError(Exception):
+    """A number that no float holds."""
+
+
+def _difference(a: bytes, b: bytes, tolerance: Tolerance) -> int:
+    """What a comparison looks at, as bits: whether digests, counts and statistics agree."""
+    x, y = a.split(b", "), b.split(b", ")
+    digest, counts = x[-1] == y[-1], x[4:6] == y[4:6]
+    if x[:6] == y[:6] and b'"nan"' not in a:
+        _measured(x)
+        return 4 * digest + 2 * counts + 1
+    state = statistics_state(_measured(x), _measured(y), tolerance)
+    return 4 * digest + 2 * counts + (state == "equal")
+
+
+def _measured(fields: Sequence[bytes]) -> Measured:
+    low, high, mean, std = (
+        _number(field[size:]) for field, size in zip(fields[:4], _KEYS, strict=True)
+    )
+    return Measured(low, high, mean, std, int(fields[4][7:]), int(fields[5][7:]))
+
+
+def _number(text: bytes) -> Any:
+    """A statistic, as the row of a dump has it."""
+    if text == b"null":
+        return None
+    if text.startswith(b'"'):
+        return text[1:-1].decode()
+    if b"." not in text and b"e" not in text and b"E" not in text:
+        if len(text) > 400:
+            raise _UnsoundError
+        return int(text)
+    number = float(text)
+    if not math.isfinite(number):
+        raise _UnsoundError
+    return number

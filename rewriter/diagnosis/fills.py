@@ -1,0 +1,291 @@
+"""What two runs of the same calls say, between which only the filling of unwritten memory differs.
+
+A launch that was given the same and wrote something else read memory that nobody wrote. What a
+launch leaves unwritten keeps its filling, and that differs, too: so the launches where anything
+differs are run once more with their values, and an element that still holds the filling of its run
+was not written. Only an element that holds neither was computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rewriter.core.errors import RewriterError
+from rewriter.dump import saved
+from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
+from rewriter.dump.rows import TensorRow
+from rewriter.runtime.text import short_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST = 1 << 27  # bytes of a value that are compared
+Place = tuple[str, int, int]  # the call, the launch, and which time it ran
+# Of memory: bands beside it, what it is allocated with, what it is given back with.
+Filling = Literal["bounds", "poison", "stale"]
+
+
+class Pair(NamedTuple):
+    """A call in both runs."""
+
+    first: RunDump
+    second: RunDump
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A launch that wrote something else in the second run. `received` are the names of what it was
+    given that differs, `written` of what it wrote."""
+
+    pair: Pair
+    steps: tuple[RunStep, RunStep]
+    received: tuple[str, ...]
+    written: tuple[str, ...]
+
+    @property
+    def place(self) -> Place:
+        step = self.steps[0]
+        assert step.launch is not None
+        return self.pair.first.name, step.launch, step.iteration
+
+
+@dataclass(frozen=True)
+class FillComparison:
+    """`launches` were compared, of `calls`. `apart` are calls that were given other inputs, or ran
+    other launches, so that they say nothing."""
+
+    differences: tuple[Difference, ...]
+    launches: int
+    calls: int
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element in both runs."""
+
+    name: str
+    index: tuple[int, ...]
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        return (
+            f"{self.name}{place}: {self.first} with the first filling, {self.second} with the other"
+        )
+
+
+@dataclass(frozen=True)
+class UnwrittenRead:
+    """A launch that computed from memory that nobody wrote. `count` elements of what it wrote
+    differ, `element` is the first. `given` are the names of what it was given that holds a filling,
+    with how many elements do; where there is none, it read outside of all that it was given."""
+
+    difference: Difference
+    count: int
+    numel: int
+    element: Element
+    given: Mapping[str, tuple[Filling, int]] = field(default_factory=dict)
+
+
+def compare_fills(first: Path, second: Path) -> FillComparison:
+    """Compare what launches wrote in two runs, by fingerprints.
+
+    Raises `RewriterError` where a dump is not as a runtime writes it.
+    """
+    a, b = open_dump(first), open_dump(second)
+    pairs = list(_paired(a, b))
+    differences: list[Difference] = []
+    apart, launches, calls = [], 0, 0
+    for pair in pairs:
+        if (why := _apart(pair)) is not None:
+            apart.append(f"{pair.first.name}: {why}")
+            continue
+        calls += 1
+        for one, other in zip(pair.first.steps, pair.second.steps, strict=True):
+            if one.launch is None:
+                continue
+            launches += 1
+            if (found := _difference(pair, one, other)) is not None:
+                differences.append(found)
+    return FillComparison(tuple(differences), launches, calls, tuple(apart))
+
+
+def judge(differences: Sequence[Difference], first: Path, second: Path) -> list[UnwrittenRead]:
+    """Of launches that differ, those that computed from memory that nobody wrote, in their order.
+
+    The dumps are of two further runs, which saved the values of these launches. A launch that was
+    given what another one computed from such memory only passes that on.
+    """
+    runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
+    reads = []
+    for one in differences:
+        run, launch, iteration = one.place
+        if (pair := runs.get(run)) is None:
+            continue
+        steps = [_step(side, launch, iteration) for side in pair]
+        if steps[0] is None or steps[1] is None:
+            continue
+        if (found := _judged(one, pair, steps[0], steps[1])) is not None:
+            reads.append(found)
+    return reads
+
+
+def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
+    """The same calls: of the same wrapper, by the same rank, in the order of its calls."""
+    counts: dict[tuple[object, ...], int] = {}
+
+    def keyed(dump: Dump) -> dict[tuple[object, ...], RunDump]:
+        counts.clear()
+        known: dict[tuple[object, ...], RunDump] = {}
+        for run in dump.runs:
+            which = (run.rank, run.sha256, run.facts.call, run.copy)
+            counts[which] = counts.get(which, -1) + 1
+            known[(*which, counts[which])] = run
+        return known
+
+    others = keyed(b)
+    for key, run in keyed(a).items():
+        if key in others:
+            yield Pair(run, others[key])
+
+
+def _apart(pair: Pair) -> str | None:
+    """Why two calls cannot be compared."""
+    shapes = [[(x.launch, x.iteration) for x in run.steps] for run in pair]
+    if shapes[0] != shapes[1]:
+        return "the two runs did not launch the same"
+    first, second = ({row.arg: row.digest for row in _tensors(run.inputs)} for run in pair)
+    if names := [name for name, digest in first.items() if second.get(name) != digest]:
+        return f"the two runs were given other inputs ({', '.join(names[:3])})"
+    return None
+
+
+def _difference(pair: Pair, one: RunStep, other: RunStep) -> Difference | None:
+    first, second = (_digests(run, step) for run, step in zip(pair, (one, other), strict=True))
+    differing = [key for key, digest in first.items() if second.get(key, digest) != digest]
+    written = [name for phase, name in differing if phase == "after"]
+    received = [name for phase, name in differing if phase == "before"]
+    if not written:
+        return None
+    return Difference(pair, (one, other), tuple(received), tuple(written))
+
+
+def _digests(run: RunDump, step: RunStep) -> dict[tuple[str, str], str]:
+    """The fingerprints of what a launch was given and wrote, by phase and name."""
+    return {
+        (row.phase, row.arg): row.digest
+        for row in _tensors(run.rows(step))
+        if row.digest and (row.phase == "before") != row.is_result
+    }
+
+
+def _tensors(rows: Sequence[object]) -> list[TensorRow]:
+    return [row for row in rows if isinstance(row, TensorRow)]
+
+
+def _step(run: RunDump, launch: int, iteration: int) -> RunStep | None:
+    return next((x for x in run.steps if (x.launch, x.iteration) == (launch, iteration)), None)
+
+
+class _Compared(NamedTuple):
+    """A value in both runs: how many elements differ without being filling, the first of them, how
+    many elements hold a filling, and which."""
+
+    computed: int
+    element: Element | None
+    filled: Mapping[Filling, int]
+
+
+def _judged(
+    difference: Difference, pair: Pair, one: RunStep, other: RunStep
+) -> UnwrittenRead | None:
+    given: dict[str, tuple[Filling, int]] = {}
+    rows = [_tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
+    count = numel = 0
+    element: Element | None = None
+    for row in rows[0]:
+        match = [x for x in rows[1] if (x.phase, x.arg) == (row.phase, row.arg)]
+        if not match or not (row.phase == "before" or row.is_result):
+            continue
+        if (compared := _compare(pair, row, match[0])) is None:
+            continue
+        if row.phase == "before":
+            if compared.computed:
+                return None  # it passes on what another launch computed
+            for filling, elements in compared.filled.items():
+                given[row.arg] = (filling, elements)
+        else:
+            count += compared.computed
+            numel += row.size
+            element = element or compared.element
+    return UnwrittenRead(difference, count, numel, element, given) if element is not None else None
+
+
+def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
+    """`None` where it was not saved."""
+    loaded = [_load(run, one) for run, one in zip(pair, (row, other), strict=True)]
+    if loaded[0] is None or loaded[1] is None or loaded[0].shape != loaded[1].shape:
+        return None
+    return compare_values(row.arg, loaded[0], loaded[1])
+
+
+def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
+    """A value in both runs, element by element and bit by bit."""
+    import torch
+
+    from rewriter.runtime.memory.patterns import pattern
+
+    size, dtype = a.element_size(), str(a.dtype).removeprefix("torch.")
+    first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
+    filled: dict[Filling, int] = {}
+    carried = torch.zeros(len(first), dtype=torch.bool)
+    fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
+    for filling in fillings:
+        is_filling = torch.ones(len(first), dtype=torch.bool)
+        for data, fill in ((first, 0), (second, 1)):
+            word = (pattern(filling, fill, dtype) * 2)[:size]
+            bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
+            is_filling &= (data == bits).all(1)
+        if number := int(is_filling.sum()):
+            filled[filling] = number
+        if filling != "bounds":  # which no buffer has inside: it was read from beside one
+            carried |= is_filling
+    computed = (first != second).any(1) & ~carried
+    count = int(computed.sum())
+    if not count:
+        return _Compared(0, None, filled)
+    at = int(computed.nonzero()[0])
+    index = [int(x) for x in torch.unravel_index(torch.tensor(at), a.shape)] if a.dim() else []
+    values = [str(x.contiguous().reshape(-1)[at].item()) for x in (a, b)]
+    return _Compared(count, Element(name, tuple(index), values[0], values[1]), filled)
+
+
+def _load(run: RunDump, row: TensorRow) -> torch.Tensor | None:
+    path = run.path / row.file
+    if not row.file or not saved.is_file_of(run.path, path):
+        return None
+    try:
+        tensor = saved.load(path)
+    except RewriterError:
+        return None
+    if saved.mismatch(tensor, short_dtype(row.dtype), row.shape):
+        return None
+    return tensor if tensor.numel() * tensor.element_size() <= _MOST else None
+
+
+def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:
+    """The launches and the calls of these, as a selection takes them."""
+    launches = sorted({one.place[1] for one in differences})
+    calls = sorted({one.pair.first.facts.call or 0 for one in differences})
+    return [range(n, n + 1) for n in launches], ",".join(map(str, calls))
+
+
+def name_of(difference: Difference) -> str:
+    """Such as `#12 triton_poi_fused_0`."""
+    step = difference.steps[0]
+    return f"{label(step.launch or 0, step.iteration)} {step.kernel}"

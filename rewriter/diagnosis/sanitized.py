@@ -1,0 +1,278 @@
+"""What the runs of `rewriter sanitize` show, as findings; and what each check covered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from msgspec import UNSET
+
+from rewriter.core.exit_status import ExitStatus, first_line
+from rewriter.core.text import counted
+from rewriter.diagnosis.fills import FillComparison, Filling, UnwrittenRead
+from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
+from rewriter.diagnosis.ruling import Examined
+from rewriter.diagnosis.verdict import Verdict
+from rewriter.dump.reading import Dump, RunDump, open_dump
+from rewriter.dump.rows import CoverageRow, MemoryRow, TensorRow
+from rewriter.execution.dumped_wrappers import wrapper_of
+from rewriter.locate.types import MemoryEvent
+
+Check = Literal["bounds", "poison", "stale", "corrupt", "race"]
+CHECKS: tuple[Check, ...] = ("bounds", "poison", "stale", "corrupt", "race")
+# Those that fill memory, and say more with a second filling.
+FILLS: tuple[Check, ...] = ("bounds", "poison", "stale")
+_NAMED = 4
+# What the numbers of a probe count.
+_DONE = {
+    "bounds": "buffers with guard bands",
+    "poison": "buffers filled where they are allocated",
+    "stale": "buffers filled where they are given back",
+}
+# Launches that allocate their results themselves.
+_ALLOCATE = ("extern_alloc", "fallback", "custom_op")
+_READS: Mapping[Filling, tuple[FindingKind, str]] = {
+    "poison": ("unwritten", "computes from memory that nobody wrote"),
+    "stale": ("stale", "computes from memory that was given back"),
+    "bounds": ("bounds", "computes from memory outside of its buffers"),
+}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What one check looked at: numbers by what they count, and what it could not look at, with how
+    often."""
+
+    check: Check
+    covered: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
+    """What the probes saw themselves: stores into the bands beside buffers."""
+    findings: dict[tuple[object, ...], Finding] = {}
+    for dump in dumps:
+        for run in dump.runs:
+            for row in run.memory:
+                if isinstance(row, MemoryRow):
+                    key = (run.sha256, run.facts.call, row.launch, row.probe, row.buffer, row.side)
+                    findings.setdefault(key, _of_row(run, row))
+    if findings:
+        return Examined(tuple(findings.values()))
+    if "bounds" not in checks or not dumps:
+        return Examined()
+    calls = counted(len(dumps[0].runs), "call")
+    return Examined(ruled_out=f"stores outside of buffers: no band beside one changed in {calls}")
+
+
+def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead]) -> Examined:
+    """The launches that read what nobody wrote."""
+    notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
+    if reads:
+        return Examined(tuple(map(_of_read, reads)), notes=notes)
+    carried = len(compared.differences)
+    also = f"; {counted(carried, 'launch')} leaves some of it as it is" if carried else ""
+    if carried > 1:
+        also = f"; {carried} launches leave some of it as it is"
+    ruled_out = (
+        f"reads of memory that nobody wrote: {counted(compared.launches, 'launch')} of "
+        f"{counted(compared.calls, 'call')} compute the same whatever it holds{also}"
+    )
+    return Examined(ruled_out=ruled_out if compared.calls else "", notes=notes)
+
+
+def of_ends(
+    probed: Sequence[ExitStatus], plain: ExitStatus, crashes: Sequence[Verdict]
+) -> Examined:
+    """How the runs ended, against the one without anything in memory."""
+    failed = next((one for one in probed if one.code != 0), None)
+    if failed is None:
+        if plain.code == 0:
+            return Examined()
+        what = f"as it is it ends otherwise: {first_line(str(plain))}"
+        return Examined(notes=(what,))
+    if plain.code != 0:
+        return Examined(notes=(f"it fails as it is, too: {first_line(str(plain))}; "
+                               "`rewriter triage` names the launch",))  # fmt: skip
+    what = (
+        "fails where memory that nobody wrote is filled, or has bands, and runs as it is: "
+        f"{first_line(str(failed))}"
+    )
+    verdict = crashes[0] if crashes else None
+    if verdict is None:
+        return Examined((Finding("crash", f"the program {what}", "shown by the runs", whole=True),))
+    return Examined(
+        (
+            Finding(
+                "unwritten",
+                what,
+                "shown by the runs",
+                "likely",
+                verdict.artifact,
+                verdict.run,
+                verdict.launch,
+                verdict.iteration,
+                verdict.kernel,
+                verdict.line,
+                verdict.lines,
+            ),
+        )
+    )
+
+
+def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
+    """Whether the outputs of calls are what they are without anything in memory."""
+    known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
+    common = set.intersection(*(set(one) for one in known)) if known else set()
+    if not common:
+        return Examined(notes=("what the calls return was not recorded: see the launches",))
+    changed = sorted(key for key in common if len({one[key] for one in known}) > 1)
+    if not changed:
+        return Examined(
+            notes=(
+                f"outputs unchanged: {counted(len(common), 'output')} of the calls are the same "
+                "in all runs, bit by bit, so nobody would have seen it",
+            )
+        )
+    names = ", ".join(f"{name} of call {call}" for _, call, name in changed[:_NAMED])
+    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    return Examined(notes=(f"outputs differ with what memory holds: {names}{more}",))
+
+
+def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
+    """What each check looked at, over all calls of the runs."""
+    covered: dict[str, Counter[str]] = {check: Counter() for check in CHECKS}
+    left_out: dict[str, Counter[str]] = {check: Counter() for check in CHECKS}
+    for run in (run for dump in dumps for run in dump.runs):
+        for row in run.memory:
+            if isinstance(row, CoverageRow) and row.probe in covered:
+                covered[row.probe][_DONE[row.probe]] += row.done
+                covered[row.probe]["launches compared"] += row.launches or 0
+                left_out[row.probe].update(row.why)
+        others = sum(row.kind in _ALLOCATE for row in run.facts.launches)
+        if others:
+            for check in ("bounds", "poison"):
+                left_out[check]["results that a library allocates"] += others
+        if "corrupt" in checks:
+            values = [row for row in run.events() if isinstance(row, TensorRow)]
+            covered["corrupt"]["values with a fingerprint"] += sum(bool(x.digest) for x in values)
+            left_out["corrupt"]["values without one"] += sum(not x.digest for x in values)
+    return tuple(
+        Coverage(check, +covered[check], +left_out[check])
+        for check in CHECKS
+        if check in checks and (covered[check] or left_out[check])
+    )
+
+
+def coverage_lines(known: Sequence[Coverage]) -> list[str]:
+    """In words: a line for each check."""
+    lines = []
+    for one in known:
+        parts = [f"{number:,} {what}" for what, number in one.covered.items() if number]
+        rest = [f"{why} ({number:,})" for why, number in one.left_out.items() if number]
+        without = f"; not: {', '.join(rest)}" if rest else ""
+        lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
+    return lines
+
+
+def _of_row(run: RunDump, row: MemoryRow) -> Finding:
+    facts = run.launch_row(row.launch)
+    text = [f"{row.buffer}: {line}" for line in _life(_history(run), row.buffer, row.allocated)]
+    side = "before" if row.side == "before" else "behind"
+    where = f"{counted(row.distance, 'element')} {side}" if row.distance else f"directly {side}"
+    value = f" {row.value}" if row.value else ""
+    many = f"; {counted(row.count, 'element')} of the band in all" if row.count > 1 else ""
+    what = f"stores{value} out of bounds: {where} {row.buffer}{many}"
+    others: tuple[int, ...] = ()
+    certainty: Certainty = "shown"
+    since = -1 if row.since is UNSET else row.since
+    if row.launch - since > 1:
+        others = tuple(range(since + 1, row.launch))
+        named = ", ".join(f"#{one}" for one in others[:_NAMED])
+        text.append(f"launches between this and the last comparison: {named}")
+        certainty = "likely"
+    return Finding(
+        "bounds",
+        what,
+        "shown by the memory beside it",
+        certainty,
+        run.artifact,
+        run.name,
+        row.launch,
+        0,
+        facts.kernel or row.kernel,
+        facts.line,
+        run.names.lines.get(row.launch, ()),
+        tuple(text),
+        others,
+    )
+
+
+def _of_read(read: UnwrittenRead) -> Finding:
+    run, step = read.difference.pair.first, read.difference.steps[0]
+    facts = run.launch_row(step.launch)
+    history = _history(run)
+    fillings = {filling for filling, _ in read.given.values()}
+    order: tuple[Filling, ...] = ("stale", "poison")
+    filling: Filling = next((one for one in order if one in fillings), "bounds")
+    kind, what = _READS[filling]
+    named = [name for name, (one, _) in read.given.items() if one == filling]
+    if named:
+        what += f": {', '.join(named[:_NAMED])}"
+    text = [
+        str(read.element),
+        f"{read.count:,} of {counted(read.numel, 'element', grouped=True)} that it writes differ",
+    ]
+    for name, (one, count) in read.given.items():
+        held = {"poison": "nobody wrote", "stale": "were given back", "bounds": "lie outside"}[one]
+        text.append(f"{counted(count, 'element', grouped=True)} of {name} {held}")
+        text += (f"      {line}" for line in _life(history, name, None))
+    return Finding(
+        kind,
+        what,
+        "shown by two runs that differ in what such memory is filled with",
+        artifact=run.artifact,
+        run=run.name,
+        launch=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel,
+        line=facts.line,
+        lines=run.names.lines.get(step.launch or 0, ()),
+        text=tuple(text),
+    )
+
+
+def _outputs(dump: Dump) -> Iterator[tuple[tuple[str, int, str], str]]:
+    """The fingerprints of what calls return, by wrapper, call and name."""
+    for run in dump.runs:
+        last: dict[str, str] = {}
+        for row in run.events():
+            if isinstance(row, TensorRow) and row.digest and row.is_result:
+                last[row.arg] = row.digest
+        for names in run.facts.outputs.values():
+            for name in names:
+                if name in last:
+                    yield (run.sha256, run.facts.call or 0, name), last[name]
+
+
+def _history(run: RunDump) -> tuple[MemoryEvent, ...]:
+    wrapper = wrapper_of(run)
+    return () if wrapper is None else wrapper.located.memory
+
+
+def _life(history: Sequence[MemoryEvent], buffer: str, allocated: int | None) -> Iterator[str]:
+    """Who allocated a buffer, took its memory over and gave it back, and where."""
+    for event in history:
+        if event.buffer != buffer and event.of != buffer:
+            continue
+        if allocated is not None and event.action == "allocate" and event.index != allocated:
+            continue
+        if event.action == "allocate":
+            yield f"allocated in line {event.line}"
+        elif event.action == "reuse":
+            yield f"line {event.line}: {event.buffer} takes over the memory of {event.of}"
+        else:
+            yield f"given back in line {event.line}"

@@ -1,0 +1,58 @@
+"""The memory faults that `benchmarks.sanitizers` plants: what changes, and who is at fault then."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.source import Source, Target, read
+from benchmarks.sanitizers.kinds import KINDS
+
+ARTIFACTS = Path(__file__).parents[2] / "fixtures" / "artifacts"
+FORMS = {
+    "python": ("python/output_code.py",),
+    "cpp_wrapper": ("cpp_wrapper/output_code.py",),
+    "aoti": ("aoti/wrapper.cpp", "aoti/kernel.cpp"),
+}
+MODELS = ("transformer", "dtypes", "customop")
+
+
+def _sources(form: str, device: str = "cpu-torch2.13") -> list[Source]:
+    folder = ARTIFACTS / device
+    return [
+        read(model, form, *(folder / model / file for file in FORMS[form]))
+        for model in MODELS
+        if all((folder / model / file).is_file() for file in FORMS[form])
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_check_has_faults_in_each_form(form: str) -> None:
+    counts: Counter[str] = Counter()
+    for source in _sources(form):
+        for check, kinds in KINDS.items():
+            for kind in kinds:
+                for launch in source.launches:
+                    for change in kind.changes(Target(source, launch)):
+                        counts[check] += 1
+                        changed = source.edited(change.edits)
+                        assert changed.texts != source.texts
+                        assert change.culprits
+                        if form == "python":
+                            ast.parse(changed.text)
+    assert all(counts[check] >= 4 for check in KINDS), counts
+
+
+def test_one_element_behind_is_one_element_behind() -> None:
+    (source,) = (one for one in _sources("python") if one.name == "transformer")
+    kind = KINDS["bounds"][0]
+    changes = [x for one in source.launches for x in kind.changes(Target(source, one))]
+    assert changes
+    for change in changes:
+        (edit,) = change.edits
+        old = source.texts[edit.file][edit.start : edit.end]
+        assert edit.text == f"{old} + 1"
+        assert set(old) & set("xyr")

@@ -1,0 +1,39 @@
+"""`rewriter sanitize`: what it refuses, and what it says without a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from artifacts import get
+from rewriter.cli import main
+
+STREAMS, MLP = str(get("cuda-torch2.15/streams").path), str(get("cpu-torch2.13/mlp").path)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([MLP, "--only", "bound"], "bad-check"),
+        ([MLP, MLP], "several-artifacts"),
+        ([MLP, "--guard", "wide"], "bad-size"),
+        ([MLP, "--since", "1h"], "idle-options"),
+        (["--only", "race", "--", "python", "x.py"], "bad-check"),
+        (["no.py"], "unreadable"),
+    ],
+)
+def test_what_is_refused(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sanitize", *words]) == 2
+    assert f"error[{error}]" in capsys.readouterr().err
+
+
+def test_races_need_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sanitize", STREAMS, "--only", "race"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("sanitize: launch #1 triton_poi_fused_1 (line 188 of output_code")
+    assert main(["sanitize", STREAMS, "--only", "race", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in document["findings"]] == ["race", "race"]
+    assert (document["directory"], document["runs"]) == ("", [])
+    assert main(["sanitize", MLP, "--only", "race"]) == 0

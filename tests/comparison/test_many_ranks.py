@@ -1,0 +1,159 @@
+"""Ranks that compare alike share one comparison: it comes to what a comparison of each would."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import dumps
+from dumps import launch, value
+from rewriter.commands._documents.ranks import ranks_document
+from rewriter.comparison.dumps import describe_ranks, likeness, ranks
+from rewriter.comparison.dumps.ranks import compare_ranks
+from rewriter.core.errors import RewriterError
+from rewriter.dump import reading
+from rewriter.dump.reading import open_dump
+
+
+def _value(name: str, role: str, mean: float, rank: int, **fields: Any) -> dumps.Row:
+    digest = hashlib.md5(f"{name}{mean}".encode()).hexdigest()
+    row = value(name, role, mean, device=f"cuda:{rank % 8}", **fields)
+    return {**row, "fingerprint": digest}
+
+
+def _write(dump: Path, means: list[list[float]], **fields: Any) -> Path:
+    """A dump in which each rank has values around its number, one for each call."""
+    for rank, calls in enumerate(means):
+        for run, mean in enumerate(calls):
+            given = _value("primals_1", "in", 1.0, rank)
+            launches = [
+                launch(0, "k_0", [given], [_value("a", "out", 2.0, rank)]),
+                launch(
+                    1,
+                    "k_1",
+                    [_value("a", "in", 2.0, rank)],
+                    [_value("b", "out", mean, rank, **fields)],
+                ),
+            ]
+            dumps.write(dump, launches, inputs=[{**given, "role": "in"}], rank=rank, run=run)
+    manifest = dump / "manifest.json"
+    known = '{"format": "rewriter.dump", "fingerprint": {"name": "test", "version": 1}}'
+    manifest.write_text(known, encoding="utf-8")
+    return dump
+
+
+def _shown(dump: Path) -> tuple[str, list[str], str, Any]:
+    found = compare_ranks(dump)
+    return (
+        describe_ranks.verdict(found),
+        list(describe_ranks.lines(found)),
+        describe_ranks.groups(found),
+        msgspec.to_builtins(ranks_document(found)),
+    )
+
+
+def _edit(dump: Path, rank: int, old: str, new: str) -> None:
+    path = dump / f"rank{rank}" / "run0" / "events.jsonl"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "means",
+    [
+        pytest.param([[3.0, 4.0]] * 5, id="equal"),
+        pytest.param([[3.0, 4.0], [3.0, 4.0], [3.0, 9.0], [3.0, 4.0], [3.0, 9.0]], id="two-odd"),
+        pytest.param([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0]], id="each-its-own"),
+        pytest.param([[9.0], [3.0], [3.0], [3.0 + 1e-9], [3.0]], id="the-first-is-odd"),
+        pytest.param([[3.0], [2.0], [3.0], [2.0]], id="equal-to-another-launch"),
+    ],
+)
+def test_shared_comparisons_come_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, means: list[list[float]]
+) -> None:
+    dump = _write(tmp_path / "dump", means)
+    shared = _shown(dump)
+    monkeypatch.setattr(likeness.Reference, "find", lambda *_: None)
+    assert _shown(dump) == shared
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param('"nan": 0', '"nan": 7', id="nan"),
+        pytest.param('"std": 0.5', '"std": "nan"', id="not-finite"),
+        pytest.param('"std": 0.5', '"std": null', id="no-statistic"),
+        pytest.param('"cuda:1"', '"cpu"', id="another-device"),
+        pytest.param('"k_1"', '"k_2"', id="another-kernel"),
+        pytest.param("[4, 8]", "[8, 4]", id="another-shape"),
+        pytest.param('"numel": 32, ', "", id="not-measured"),
+    ],
+)
+def test_a_rank_that_is_unlike_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    dump = _write(tmp_path / "dump", [[3.0]] * 4)
+    _edit(dump, 1, old, new)
+    shared = _shown(dump)
+    monkeypatch.setattr(likeness.Reference, "find", lambda *_: None)
+    assert _shown(dump) == shared
+
+
+@pytest.mark.parametrize("number", ["1e999", "01", "+1", "NaN", "1."])
+def test_numbers_that_are_none_are_errors(tmp_path: Path, number: str) -> None:
+    dump = _write(tmp_path / "dump", [[3.0]] * 4)
+    for rank in (2, 3):
+        _edit(dump, rank, '"std": 0.5', f'"std": {number}')
+    with pytest.raises(RewriterError) as caught:
+        compare_ranks(dump)
+    assert caught.value.slug == "corrupt-dump"
+
+
+def test_many_ranks_are_compared_once_for_each_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    replica = ranks._replica
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments[2])
+        return replica(*arguments)
+
+    monkeypatch.setattr(ranks, "_replica", counted)
+    dump = _write(tmp_path / "dump", [[3.0]] * 20 + [[9.0]] + [[3.0]] * 19)
+    found = compare_ranks(dump)
+    assert made == [1, 20]
+    assert found.odd == (20,)
+
+
+def test_a_table_of_launches_is_read_once(tmp_path: Path) -> None:
+    dump = _write(tmp_path / "dump", [[3.0, 4.0]] * 3)
+    path = dump / "rank1" / "run1" / "run.json"
+    path.write_text(path.read_text()[:-1] + ', "label": "later"}', encoding="utf-8")
+    opened = open_dump(dump)
+    assert len({id(run.facts.launches) for run in opened.runs}) == 1
+    assert [run.facts.label for run in opened.runs] == ["", "", "", "later", "", ""]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"artifact": "x", "launches": [{"launch": 0}], "launches": []}',
+        '{"launches": [], "artifact": "x", "launches": [{"launch": 0}]}',
+        '{"artifact": "x", "launches": [{"launch": 0}]',
+        '{"artifact": "x", "launches": [{"launch": 0}], "pid": "x"}',
+    ],
+)
+def test_a_known_table_makes_no_damage_sound(tmp_path: Path, text: str) -> None:
+    tables = reading._Tables()
+    path = tmp_path / "run.json"
+    path.write_text('{"artifact": "x", "launches": [{"launch": 0}]}', encoding="utf-8")
+    assert len(tables.facts(path).launches) == 1
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RewriterError):
+        tables.facts(path)

@@ -1,0 +1,173 @@
+"""What two runs say that differ in what unwritten memory is filled with: dumps written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dumps
+from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis import fills, sanitized
+from rewriter.dump.reading import open_dump
+from rewriter.runtime.memory.patterns import pattern
+
+Values = dict[str, torch.Tensor]
+
+
+def filled(probe: str, fill: int) -> torch.Tensor:
+    """A matrix of 4 by 8 as a probe fills it."""
+    word = bytearray(pattern(probe, fill, "float32") * 16)
+    return torch.frombuffer(word, dtype=torch.float32).reshape(4, 8).clone()
+
+
+def write(folder: Path, launches: list[tuple[str, Values, Values]], x: float = 1.0) -> Path:
+    """A dump of launches that are given and write these values, with fingerprints and files."""
+    rows = []
+    for index, (kernel, given, written) in enumerate(launches):
+        reads = [_row(name, "in", value) for name, value in given.items()]
+        writes = [_row(name, "out", value) for name, value in written.items()]
+        rows.append(dumps.launch(index, kernel, reads, writes))
+    dump = dumps.write(folder, rows, inputs=[dumps.value("x", mean=x, fingerprint=f"{x}")])
+    run = dump / "rank0/run0"
+    for _, given, written in launches:
+        for name, value in (given | written).items():
+            torch.save(value, run / f"{name}.pt")
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"outputs": {"call": [[*written][-1]]}}))
+    return dump
+
+
+def _row(name: str, role: str, value: torch.Tensor) -> dict[str, Any]:
+    digest = value.contiguous().view(torch.int32).flatten().tolist()
+    text = f"{hash(tuple(digest)) & (1 << 64) - 1:016x}"
+    return dumps.value(name, role, fingerprint=text, file=f"{name}.pt")
+
+
+def compare(tmp_path: Path, runs: list[Any], **more: Any) -> tuple[Any, list[Any]]:
+    paths = [write(tmp_path / str(fill), run, **more) for fill, run in enumerate(runs)]
+    compared = fills.compare_fills(*paths)
+    return compared, fills.judge(compared.differences, *paths)
+
+
+ONES = torch.ones(4, 8)
+
+
+def test_launches_that_write_the_same_used_nothing_else(tmp_path: Path) -> None:
+    run = [("a", {}, {"buf0": ONES}), ("b", {"buf0": ONES}, {"buf1": ONES * 2})]
+    compared, reads = compare(tmp_path, [run, run])
+    assert (compared.differences, compared.launches, compared.calls, reads) == ((), 2, 1, [])
+    assert "2 launches of 1 call compute the same" in sanitized.of_fills(compared, reads).ruled_out
+
+
+def test_what_is_carried_along_is_no_finding(tmp_path: Path) -> None:
+    """A launch that leaves a row unwritten, and one that reads the others."""
+    runs = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        runs.append([("a", {}, {"buf0": part}), ("b", {"buf0": part}, {"buf1": ONES * 2})])
+    compared, reads = compare(tmp_path, runs)
+    assert [one.place for one in compared.differences] == [("rank0/run0", 0, 0)]
+    assert reads == []
+    assert "1 launch leaves some of it as it is" in sanitized.of_fills(compared, reads).ruled_out
+
+
+@pytest.mark.parametrize(
+    ("probe", "kind", "what"),
+    [
+        ("poison", "unwritten", "computes from memory that nobody wrote: buf0"),
+        ("stale", "stale", "computes from memory that was given back: buf0"),
+    ],
+)
+def test_what_was_computed_from_it_names_the_launch(
+    tmp_path: Path, probe: str, kind: str, what: str
+) -> None:
+    runs = []
+    for fill in (0, 1):
+        memory = filled(probe, fill)
+        runs.append(
+            [("a", {"buf0": memory}, {"buf1": memory + 1}),
+             ("b", {"buf1": memory + 1}, {"buf2": memory + 2})]
+        )  # fmt: skip
+    _, reads = compare(tmp_path, runs)
+    assert [fills.name_of(one.difference) for one in reads] == ["#0 a"]
+    (finding,) = sanitized.of_fills(_, reads).findings
+    assert (finding.kind, finding.launch, finding.what) == (kind, 0, what)
+    assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, 1234")
+    assert finding.text[1] == "32 of 32 elements that it writes differ"
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_what_nothing_given_explains_was_read_outside(tmp_path: Path, factor: int) -> None:
+    """Also what is the same behind the kernel: no buffer holds the filling of bands itself."""
+    runs = []
+    for fill in (0, 1):
+        result = ONES.clone()
+        result[3, 7] = filled("bounds", fill)[0, 0] * factor
+        runs.append([("a", {"buf0": ONES}, {"buf1": result})])
+    compared, reads = compare(tmp_path, runs)
+    (finding,) = sanitized.of_fills(compared, reads).findings
+    assert (finding.kind, finding.launch) == ("bounds", 0)
+    assert finding.text[0].startswith("buf1[3, 7]: nan")
+
+
+def test_calls_with_other_inputs_say_nothing(tmp_path: Path) -> None:
+    run = [("a", {}, {"buf0": ONES})]
+    other = [("a", {}, {"buf0": ONES * 3})]
+    paths = [write(tmp_path / "0", run), write(tmp_path / "1", other, x=2.0)]
+    compared = fills.compare_fills(*paths)
+    assert (compared.differences, compared.calls) == ((), 0)
+    assert compared.apart == ("rank0/run0: the two runs were given other inputs (x)",)
+    (note,) = sanitized.of_fills(compared, []).notes
+    assert note.startswith("not compared with the second filling: rank0/run0")
+
+
+def test_other_launches_say_nothing(tmp_path: Path) -> None:
+    run = [("a", {}, {"buf0": ONES})]
+    paths = [write(tmp_path / "0", run), write(tmp_path / "1", run * 2)]
+    assert "did not launch the same" in fills.compare_fills(*paths).apart[0]
+
+
+def test_outputs_that_nobody_would_have_seen_change(tmp_path: Path) -> None:
+    run = [("a", {}, {"buf0": ONES})]
+    same = [write(tmp_path / name, run) for name in ("plain", "0", "1")]
+    (note,) = sanitized.of_outputs(same[0], same[1:]).notes
+    assert note.startswith("outputs unchanged: 1 output")
+    other = write(tmp_path / "other", [("a", {}, {"buf0": ONES * 2})])
+    (note,) = sanitized.of_outputs(same[0], [same[1], other]).notes
+    assert note == "outputs differ with what memory holds: buf0 of call 0"
+
+
+def test_stores_beside_a_buffer_are_findings_once(tmp_path: Path) -> None:
+    dump = write(tmp_path / "0", [("a", {}, {"buf0": ONES}), ("b", {}, {"buf1": ONES})])
+    store = {
+        "event": "memory", "probe": "bounds", "what": "store out of bounds", "launch": 1,
+        "kernel": "b", "since": 0, "buffer": "buf1", "allocated": 1, "side": "behind",
+        "distance": 0, "count": 1, "dtype": "float32", "value": "2.5",
+    }  # fmt: skip
+    coverage = {"event": "coverage", "probe": "bounds", "done": 2, "launches": 2,
+                "skipped": 1, "why": {"its memory is pinned": 1}}  # fmt: skip
+    lines = "".join(json.dumps(row) + "\n" for row in (store, coverage))
+    (dump / "rank0/run0/memory.jsonl").write_text(lines)
+    opened = open_dump(dump)
+    (finding,) = sanitized.of_rows([opened, opened], {"bounds"}).findings
+    assert (finding.kind, finding.launch, finding.certainty) == ("bounds", 1, "shown")
+    assert finding.what == "stores 2.5 out of bounds: directly behind buf1"
+    known = sanitized.coverage([opened], {"bounds", "poison"})
+    assert sanitized.coverage_lines(known) == [
+        "bounds: 2 buffers with guard bands, 2 launches compared; not: its memory is pinned (1)"
+    ]
+
+
+def test_what_fails_only_where_memory_is_filled_is_a_finding() -> None:
+    died, well = (
+        ExitStatus(1, message="IndexError: index 1515870810 is out of bounds"),
+        ExitStatus(0),
+    )
+    (finding,) = sanitized.of_ends([died, well], well, ()).findings
+    assert "fails where memory that nobody wrote is filled" in finding.headline
+    assert sanitized.of_ends([died, well], died, ()).findings == ()
+    assert sanitized.of_ends([well, well], well, ()) == sanitized.Examined()

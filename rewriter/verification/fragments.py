@@ -88,8 +88,11 @@ class _Fragment:
     ) -> None:
         self._graph, self._dump, self._given, self._written = graph, dump, given, written
         # What the kernel computes itself, and reads again, is among its results.
-        copies = {x.name for x in graph.nodes.values() if x.operator == "copy_"}
-        self._read = [x for x in graph.types if x not in graph.outputs and x not in copies]
+        copies = [x for x in graph.nodes.values() if x.operator == "copy_"]
+        # What an input that is changed becomes, by its name in the call.
+        self._copies = {x.reads[0]: x.reads[1] for x in copies if len(x.reads) == 2}
+        own = {*graph.outputs, *(x.name for x in copies)}
+        self._read = [x for x in graph.types if x not in own]
         reads = dict.fromkeys(x for node in graph.nodes.values() for x in node.reads)
         self._open = set(reads) - set(graph.nodes) - set(graph.types)
         # What the program read out of a tensor: `u1 = buf6.item()`.
@@ -177,12 +180,17 @@ class _Fragment:
 
     def _results_of(self, evaluator: Evaluator, known: Mapping[str, Bounded]) -> list[Checked]:
         names = list(dict.fromkeys(self._graph.outputs)) or self._last()
+        computable = evaluator.computable()
         found = []
         for argument in self._out:
             row = self._written[argument.name]
-            if argument.name in self._updated:
-                name = self._updated[argument.name]
-                found.append(self._sum(evaluator, name, argument, row))
+            name = self._updated.get(argument.name, "")
+            copied = self._copies.get(argument.buffer, "")
+            if argument.role == "inout" and copied in computable:
+                kind = evaluator.type_of(copied)
+                name = copied if kind is None or kind.fits(row) else name
+            if name:
+                found.append(self._left(evaluator, name, argument, row))
                 continue
             name, meant, comparison = self._best(evaluator, names, argument, row, known)
             if name in names:
@@ -195,8 +203,9 @@ class _Fragment:
             raise UncheckedError("what it wrote was not saved")
         return found
 
-    def _sum(self, evaluator: Evaluator, name: str, argument: Argument, row: TensorRow) -> Checked:
-        """What is left of a buffer that the kernel added to: it is that node, and nothing else."""
+    def _left(self, evaluator: Evaluator, name: str, argument: Argument, row: TensorRow) -> Checked:
+        """What is left of a buffer that the kernel added to, or of an input that it changes: it is
+        that node, and nothing else."""
         comparison = self._compare(evaluator, name, received.load(self._dump, row), row)
         if comparison is None:
             raise UncheckedError(f"{argument.name} is no {name} of the fragment")

@@ -279,7 +279,7 @@ def test_what_is_compiled_within_the_block(model: Model) -> None:
     assert len(dump.runs) == 1
 
 
-@pytest.mark.parametrize("name", ["cond", "while_loop"])
+@pytest.mark.parametrize("name", ["cond", pytest.param("while_loop", marks=pytest.mark.exhaustive)])
 def test_functions_of_subgraphs(
     name: str, compiled: Callable[[str], Compiled], tmp_path: Path
 ) -> None:

@@ -185,6 +185,15 @@ def test_elements_that_are_added_are_added_to_what_was_there(tmp_path: Path) -> 
     assert _launched(*names, given, {**right, "buf4": put + 1}, tmp_path) == [True, False]
 
 
+def test_an_input_that_is_changed_is_what_the_graph_copies_to_it(tmp_path: Path) -> None:
+    """It has no name of its own in what the fragment returns; left as it was, it is wrong."""
+    x, y = torch.randn(8), torch.randn(4, 8)
+    given, made = {"arg0_1": x, "arg1_1": y}, x + y.sum(0)
+    names = ("mutate", "add_copy__sum_0")
+    assert _launched(*names, given, {"buf0": made, "arg0_1": made}, tmp_path) == [True, True]
+    assert _launched(*names, given, {"buf0": made, "arg0_1": x}, tmp_path) == [False, True]
+
+
 def test_pooling_has_two_results_of_which_one_is_read(tmp_path: Path) -> None:
     x = torch.rand(2, 8, 8, 8).to(memory_format=torch.channels_last)
     mean = torch.nn.functional.max_pool2d(x, 2).mean((2, 3))

@@ -27,7 +27,7 @@ _NUMBER = rb'(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|null|"inf"|"-inf"|"n
 _COUNT = rb"(?:0|[1-9]\d{0,17})"
 _VALUE = re.compile(
     rb'("min": %b, "max": %b, "mean": %b, "std": %b, "nan": %b, "inf": %b'
-    rb'(?:, "neginf": %b)?(?:, "near_limit": %b)?, "fingerprint": "[0-9a-zA-Z]+")'
+    rb'(?:, "neginf": %b)?(?:, "near_limit": %b)?), "fingerprint": "([0-9a-zA-Z]+)"'
     % (*(_NUMBER,) * 4, *(_COUNT,) * 4)
 )
 _DEVICE = re.compile(rb'"device": "[a-z]+:(\d+)"')
@@ -42,21 +42,27 @@ class _Lines:
     """The lines of a run: what is around its values, and these."""
 
     data: bytes
-    rest: tuple[bytes, ...]
-    values: tuple[bytes, ...]
+    rest: list[bytes]
+    statistics: list[bytes]
+    digests: list[bytes]
 
     @classmethod
     def of(cls, data: bytes) -> _Lines:
         parts = _VALUE.split(data)
-        return cls(data, tuple(parts[0::2]), tuple(parts[1::2]))
+        return cls(data, parts[0::3], parts[1::3], parts[2::3])
+
+    @property
+    def values(self) -> Iterable[tuple[bytes, bytes]]:
+        return zip(self.statistics, self.digests, strict=True)
 
 
 @dataclass(frozen=True)
 class _ReferenceRun:
     run: RunDump
     lines: _Lines
-    places: tuple[tuple[int, ...], tuple[int, ...]]
-    tolerances: tuple[Tolerance, ...]  # of the values, in order
+    places: tuple[list[int], list[int]]
+    measured: tuple[Measured, ...]  # the values, in order, as are their tolerances
+    tolerances: tuple[Tolerance, ...]
 
 
 class Reference:
@@ -124,7 +130,11 @@ def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
             allowed.append(tolerances.of(row.kernel, row.dtype, row.dtype))
     except ValueError:  # the comparison says what is wrong with it
         return None
-    return _ReferenceRun(run, lines, _alike(lines.values), tuple(allowed))
+    try:
+        measured = tuple(map(_measured, lines.statistics))
+    except _UnsoundError:
+        return None
+    return _ReferenceRun(run, lines, _alike(lines), measured, tuple(allowed))
 
 
 def _bytes(run: RunDump) -> bytes | None:
@@ -143,13 +153,12 @@ def _bytes(run: RunDump) -> bytes | None:
     return data.replace(b':%b"' % number, b':*"') if b':*"' not in data else data
 
 
-def _alike(values: Sequence[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _alike(lines: _Lines) -> tuple[list[int], list[int]]:
     """Which values of a call are the same, by all that is known of them, and by their digests."""
-    return tuple(_places(values)), tuple(_places(map(_digest, values)))
-
-
-def _digest(value: bytes) -> bytes:
-    return value.rpartition(b" ")[2]
+    digests = _places(lines.digests)
+    if digests == list(range(len(digests))):  # no two are the same, then no two values are
+        return digests, digests
+    return _places(lines.values), digests
 
 
 def _differences(run: RunDump, known: _ReferenceRun) -> Hashable | None:
@@ -160,11 +169,21 @@ def _differences(run: RunDump, known: _ReferenceRun) -> Hashable | None:
     if data == known.lines.data:
         return b""
     lines = _Lines.of(data)
-    if lines.rest != known.lines.rest or _alike(lines.values) != known.places:
+    if lines.rest != known.lines.rest or _alike(lines) != known.places:
         return None
-    compared = zip(lines.values, known.lines.values, known.tolerances, strict=True)
     try:
-        return bytes(_difference(a, b, tolerance) for a, b, tolerance in compared)
+        return bytes(
+            4 * (digest == other_digest) + _difference(text, other_text, other, tolerance)
+            for text, other_text, digest, other_digest, other, tolerance in zip(
+                lines.statistics,
+                known.lines.statistics,
+                lines.digests,
+                known.lines.digests,
+                known.measured,
+                known.tolerances,
+                strict=True,
+            )
+        )
     except _UnsoundError:
         return None
 
@@ -173,18 +192,17 @@ class _UnsoundError(Exception):
     """A number that no float holds."""
 
 
-def _difference(a: bytes, b: bytes, tolerance: Tolerance) -> int:
-    """What a comparison looks at, as bits: whether digests, counts and statistics agree."""
-    x, y = a.split(b", "), b.split(b", ")
-    digest, counts = x[-1] == y[-1], x[4:6] == y[4:6]
-    if x[:6] == y[:6] and b'"nan"' not in a:
-        _measured(x)
-        return 4 * digest + 2 * counts + 1
-    state = statistics_state(_measured(x), _measured(y), tolerance)
-    return 4 * digest + 2 * counts + (state == "equal")
+def _difference(text: bytes, known: bytes, other: Measured, tolerance: Tolerance) -> int:
+    """What a comparison looks at, as bits: whether counts and statistics agree."""
+    if text == known and b'"nan",' not in text:  # which does not agree with itself
+        return 3
+    one = _measured(text)
+    counts = (one.nan, one.inf) == (other.nan, other.inf)
+    return 2 * counts + (statistics_state(one, other, tolerance) == "equal")
 
 
-def _measured(fields: Sequence[bytes]) -> Measured:
+def _measured(text: bytes) -> Measured:
+    fields = text.split(b", ")
     low, high, mean, std = (
         _number(field[size:]) for field, size in zip(fields[:4], _KEYS, strict=True)
     )

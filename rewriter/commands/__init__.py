@@ -18,6 +18,7 @@ SUMMARIES: Mapping[str, str] = {
     "instrument": "put probes around the launches",
     "strip": "take the probes out again",
     "run": "run a program, a wrapper or a package, plain or probed",
+    "control": "switch dormant probes of running programs on and off",
     "cache": "probe programs through Inductor's cache",
     "live": "start a program so that probes can be put in while it runs",
     "attach": "put probes into a program that runs, and take them out",

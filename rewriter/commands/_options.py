@@ -53,6 +53,11 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         help="where to act (default: after launches; names before, sync and time on both sides)",
     )
     if not runs:
+        group.add_argument(
+            "--dormant",
+            action="store_true",
+            help="the probes (default: all) do nothing until `rewriter control` switches them on",
+        )
         group.add_argument("--args", dest="which", choices=WHICH, help=_ARGS)
     group.add_argument(
         "--recheck",

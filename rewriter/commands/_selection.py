@@ -24,7 +24,10 @@ def selection(
     kernels = arguments.kernels
     if kernels is None and environment:
         kernels = environment_kernels()
+    is_dormant = getattr(arguments, "dormant", False)
     asked = list(arguments.probe or ())
+    if is_dormant and not asked and arguments.level is None:
+        asked = list(probes.SWITCHED)
     if arguments.level is not None:
         asked += probes.LEVELS[arguments.level]
     elif not asked and environment:
@@ -47,12 +50,19 @@ def selection(
         tensors=arguments.tensors,
         calls=_calls(arguments),
         last=0 if arguments.last is None else check_number("--last", arguments.last),
-        args=arguments.which,
+        # What is switched on shows what launches write, also beside what hunts a crash.
+        args=arguments.which or ("written" if is_dormant else None),
         recheck=arguments.recheck,
         max_bytes=arguments.max_bytes or "",
         allow=arguments.allow,
         stop=arguments.stop,
+        dormant=is_dormant,
     )
+    if is_dormant:
+        fixed = set(result.probes) - {*probes.SWITCHED, "inputs"}
+        refuse_idle({f"--probe {x}": x for x in sorted(fixed)}, "it cannot be dormant")
+        given = {"--calls, --first or --every": result.calls, "--last": result.last}
+        refuse_idle(given, "`rewriter control` says which calls dormant probes record")
     if not any(probes.registry()[name].saves for name in result.probes):
         refuse_idle({"--max-bytes": result.max_bytes}, "only the probe save writes tensors")
     return result
@@ -113,6 +123,7 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--max-bytes": arguments.max_bytes,
         "--allow": arguments.allow or None,
         "--stop": arguments.stop,
+        "--dormant": getattr(arguments, "dormant", False),
         "--format": arguments.format != "text",
     }
     if idle := [name for name, value in given.items() if value not in (None, False)]:

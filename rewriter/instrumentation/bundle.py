@@ -3,7 +3,7 @@
 The sources are ordinary C++ files in `rewriter/runtime/cpp/`; a probe is one file in its `probes/`
 that defines a class of the probe's name. They are put together by following their includes, so
 that a wrapper holds only what its probes need. An include of `formats/text.h` stands for that of
-the wrapper's format.
+the wrapper's format, one of `awake.h` for `dormant.h` where probes are dormant.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _OPEN = "\nnamespace {\nnamespace inductor_rewriter {\n"
 _CLOSE = "}  // namespace inductor_rewriter\n}  // namespace\n"
 
 
-def text(probes: Sequence[str], format: str) -> str:
+def text(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
     """The runtime with these probes and this format (text or upstream), as C++17.
 
     It needs the include directories of torch, and nothing else of the file that it is pasted
@@ -109,11 +109,11 @@ def text(probes: Sequence[str], format: str) -> str:
     As it is, the namespaces have no linkage. Where the macro INDUCTOR_REWRITER_APART is defined,
     only the interface is compiled, and the library needs what `apart` and `table` return, too.
     """
-    return _text(tuple(probes), format)
+    return _text(tuple(probes), format, is_dormant)
 
 
 @cache
-def _text(probes: tuple[str, ...], format: str) -> str:
+def _text(probes: tuple[str, ...], format: str, is_dormant: bool) -> str:
     shared = _collect(_INTERFACE, {}, format)
     parts = dict(shared)
     for name in probes:
@@ -129,6 +129,10 @@ def _text(probes: tuple[str, ...], format: str) -> str:
         _collect(path, parts, format)
     _collect(_CALL, parts, format)
     call = parts.pop(_CALL)
+    if is_dormant:
+        # What call.h includes is that of probes which are not.
+        parts.pop(SOURCES / "awake.h")
+        _collect(SOURCES / "dormant.h", parts, format)
     parts = {path: part for path, part in parts.items() if path not in shared}
 
     includes = _includes(shared.values())
@@ -168,14 +172,14 @@ def table(header: str) -> str:
     return _TABLE_APART + header
 
 
-def apart(probes: Sequence[str], format: str) -> str:
+def apart(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:
     """A file of its own with the bodies of `text(probes, format)`.
 
     It goes with a wrapper that is compiled with -DINDUCTOR_REWRITER_APART, into the same library
     and with the same flags: the two share types. What they share is hidden, so that other
     libraries may have a runtime of their own.
     """
-    return _APART + text(probes, format)
+    return _APART + text(probes, format, is_dormant=is_dormant)
 
 
 def _path(probe: str) -> Path:

@@ -43,7 +43,7 @@ def split(result: Instrumented) -> CompilationUnits:
     return CompilationUnits(
         edit.apply(result.original, lines),
         bundle.table(header.text.decode()),
-        bundle.apart(_all_probes(selection.probes), selection.format),
+        bundle.apart(_all_probes(selection.probes), selection.format, is_dormant=selection.dormant),
     )
 
 

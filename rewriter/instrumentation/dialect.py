@@ -46,13 +46,19 @@ class Dialect(Protocol):
         It hands over what the entry was called with if its inputs are checked and that can be had.
         """
 
-    def inputs(self, variable: str, names: Sequence[str]) -> str:
+    def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
         """The line that hands over the inputs of a call."""
 
     def around(
-        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+        self,
+        variable: str,
+        phase: Phase,
+        launch: int,
+        arguments: Sequence[Argument],
+        *,
+        is_dormant: bool = False,
     ) -> str:
-        """The line before or after a launch."""
+        """The line before or after a launch. One that is dormant costs a look at a flag."""
 
     def allocated(self, variable: str, event: MemoryEvent) -> str:
         """The line behind an allocation: another buffer may take the place of the one made."""

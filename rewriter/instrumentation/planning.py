@@ -51,7 +51,7 @@ def plan_probes(
     their hash. `key` is what torch called the file, of a text in a container. `guards` are checked
     with the inputs.
     """
-    lines = _Lines(source, dialect)
+    lines = _Lines(source, dialect, is_dormant=selection.dormant)
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     memory = _plan_memory(lines, located.memory, selection)
@@ -349,6 +349,7 @@ def _options(
         "max_bytes": selection.max_bytes,
         "allow": list(selection.allow),
         "stop": selection.stop,
+        **({"dormant": True} if selection.dormant else {}),
         "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
     }
 
@@ -362,7 +363,7 @@ def _checks(inputs: _Inputs, record: OptionsRecord) -> Json:
 class _Lines:
     """Collects lines for one file: marked, with its own line ends, in order."""
 
-    def __init__(self, source: Source, dialect: Dialect) -> None:
+    def __init__(self, source: Source, dialect: Dialect, *, is_dormant: bool) -> None:
         self._source = source
         self._dialect = dialect
         self.needs_releases = dialect.needs_releases
@@ -374,6 +375,7 @@ class _Lines:
         while name.encode() in source.data:
             name += "_"
         self._variable = name
+        self._is_dormant = is_dormant
 
     def _add(
         self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
@@ -408,14 +410,16 @@ class _Lines:
 
     def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
         assert entry.inputs_at is not None
-        line = self._dialect.inputs(self._variable, names)
+        line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
         self._add(entry.inputs_at, entry.indent, line, "inputs")
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         self._add(
             launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
             launch.insertion_point.indent,
-            self._dialect.around(self._variable, phase, launch.index, arguments),
+            self._dialect.around(
+                self._variable, phase, launch.index, arguments, is_dormant=self._is_dormant
+            ),
             f"#{launch.index} {phase} {launch.kernel}",
             behind=phase == "after",
         )

@@ -26,6 +26,9 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "3": ("names",),
 }
 
+# What `--dormant` puts in where no probe is named: those that need nothing but what launches get.
+SWITCHED = ("names", "print", "hash", "nan", "save", "sync", "time")
+
 
 @cache
 def registry() -> dict[str, type[Probe]]:

@@ -32,6 +32,7 @@ def select(
     max_bytes: str = "",
     allow: str | Iterable[str] = (),
     stop: bool = False,
+    dormant: bool = False,
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
 
@@ -45,6 +46,9 @@ def select(
     `allow` names values that may be NaN or infinite: `"KERNEL:BUFFER"`, both patterns, with
     `inputs` as the kernel for the inputs of a call. With `stop`, the program ends at the first NaN
     that is not allowed, with exit code 1. Both are of the probe `nan`, which they add.
+
+    With `dormant`, the probes are those that `rewriter control` can switch on while the program
+    runs; until then they do nothing.
 
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
@@ -70,6 +74,7 @@ def select(
         check_bytes(max_bytes),
         check_allowed(_listed(allow)),
         stop,
+        dormant,
     )
 
 

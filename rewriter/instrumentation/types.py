@@ -23,6 +23,7 @@ class Selection:
     measured is read again. `max_bytes` is how much `save` writes, as `rewriter/runtime/sizes.py`
     reads it. `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has
     it; with `stop` the probe `nan` ends the program at the first NaN that is not allowed.
+    `dormant` probes do nothing until `rewriter control` switches them on.
     """
 
     probes: tuple[str, ...]
@@ -40,6 +41,7 @@ class Selection:
     max_bytes: str = ""
     allow: tuple[str, ...] = ()
     stop: bool = False
+    dormant: bool = False
 
 
 @dataclass(frozen=True)

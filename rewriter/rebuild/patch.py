@@ -288,6 +288,7 @@ def manifest(probed: Sequence[Probed], routes: Sequence[Route]) -> Json:
         "max_bytes": selection.max_bytes,
         "allow": list(selection.allow),
         "stop": selection.stop,
+        **({"dormant": True} if selection.dormant else {}),
         "chosen": chosen_text(selection),
         "models": {
             one.model.name: {

@@ -14,20 +14,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .dormant import Dormant
     from .process import Silent
     from .recorder import Recorder
 
 
 def attach(
     options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequence[str] = ()
-) -> Recorder | Silent:
+) -> Recorder | Dormant | Silent:
     """The recorder of one wrapper. `options` and `launches` are the table in its header.
 
     `inputs` are the names of the values that the `inputs` method is called with.
 
     Read from the environment: `REWRITER_PROBE=off` silences every probe, `REWRITER_DUMP` names
     the directory to dump to, `RANK`, or else `LOCAL_RANK`, tells processes of one job apart, and
-    under `REWRITER_QUIET=1` nothing is printed to standard output.
+    under `REWRITER_QUIET=1` nothing is printed to standard output. Dormant probes are switched on
+    by the file that `REWRITER_CONTROL` names.
     """
     import os
 
@@ -37,6 +39,10 @@ def attach(
     if os.environ.get("REWRITER_PROBE", "").lower() == "off":
         return Silent()
     try:
+        if options.get("dormant"):
+            from .dormant import Dormant
+
+            return Dormant(options, launches, inputs)
         return Recorder(options, launches, inputs)
     except Exception as error:
         say(f"[rewriter] warning: no probes: {type(error).__name__}: {error}\n")

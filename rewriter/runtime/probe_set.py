@@ -55,6 +55,10 @@ class ProbeSet:
         """Whether one of them saves, so that there has to be a dump."""
         return any(probe.saves for probes in self._acting.values() for probe in probes)
 
+    def has_any(self, phase: str) -> bool:
+        """Whether a probe acts at this phase of a launch."""
+        return bool(self._acting[phase])
+
     def has_names_alone(self, phase: str) -> bool:
         """Whether at this phase of a launch `names` acts and no other probe."""
         return [type(x) for x in self._acting[phase]] == [NamesProbe] and not (

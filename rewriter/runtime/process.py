@@ -19,6 +19,8 @@ def say(text: str) -> None:
 class Silent:
     """Takes every call and does nothing: `REWRITER_PROBE=off`."""
 
+    on = False
+
     def begin(self, values: Any = None) -> None:
         pass
 

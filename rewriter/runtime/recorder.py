@@ -59,6 +59,8 @@ class Recorder:
         self.is_upstream = self._printer.is_upstream
         # A file that was instrumented by an earlier version has fewer options.
         wanted = os.environ.get("REWRITER_CALLS") or options.get("calls", "")
+        if options.get("dormant"):
+            wanted = ""  # who switched it on counts calls
         self._wanted = Calls(wanted) if wanted else None
         self._number = 0  # of the next call
         self._launches = {row["launch"]: ProbedLaunch.read(row) for row in launches}
@@ -107,11 +109,32 @@ class Recorder:
         os.register_at_fork(after_in_child=self._calls.clear)
         atexit.register(self._finish)
 
-    def begin(self, values: Sequence[Any] | None = None) -> None:
-        """A call of the wrapper starts in this thread; `values` are what it was called with."""
+    def begin(self, values: Sequence[Any] | None = None, *, number: int | None = None) -> None:
+        """A call of the wrapper starts in this thread; `values` are what it was called with.
+
+        `number` is that of the call, where not each one comes here.
+        """
+        if number is not None:
+            self._number = number
         # Such a process is one of many, and not the one that is probed.
         self._is_silent = self._is_silent or is_data_worker()
         self._guarded("begin", self._begin, values)
+
+    def end_call(self, thread: int) -> None:
+        """The call of a thread is over, before it begins another one."""
+
+        def act() -> None:
+            if thread in self._calls:
+                self._ended.append(self._calls.pop(thread))
+            if not device.is_capturing():
+                self._end()
+
+        self._guarded("end", act)
+
+    def release(self) -> None:
+        """No call follows: write what is left, and let go."""
+        self._finish()
+        atexit.unregister(self._finish)
 
     def _exchange(self, phase: str, act: Callable[..., None]) -> None:
         """Launches of a phase go another way from now on."""

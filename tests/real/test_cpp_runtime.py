@@ -251,6 +251,9 @@ class Options(ctypes.Structure):
         ("allow", ctypes.c_char_p),
         ("stop", ctypes.c_bool),
         ("memory", ctypes.c_char_p),
+        ("dormant", ctypes.c_bool),
+        ("dump", ctypes.c_char_p),
+        ("quiet", ctypes.c_bool),
     ]
 
 
@@ -331,6 +334,9 @@ class Native:
             "; ".join(self.options.get("allow", ())).encode(),
             self.options.get("stop", False),
             "; ".join(map(_memory_line, self.options.get("memory", ()))).encode(),
+            self.options.get("dormant", False),
+            None,
+            False,
         )
         rows = (Row * len(self.rows))(
             *(

@@ -36,11 +36,17 @@ class Cpp:
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
 
-    def inputs(self, variable: str, names: Sequence[str]) -> str:
+    def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
         return f"{variable}.inputs({', '.join(names)});"
 
     def around(
-        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+        self,
+        variable: str,
+        phase: Phase,
+        launch: int,
+        arguments: Sequence[Argument],
+        *,
+        is_dormant: bool = False,
     ) -> str:
         # A view as the arguments that make it: temporaries with destructors take long to compile.
         values = [
@@ -66,7 +72,11 @@ class Cpp:
     ) -> HeaderLines:
         return HeaderLines(
             block=(
-                *bundle.text(options["probes"], options["format"]).splitlines(),
+                *bundle.text(
+                    options["probes"],
+                    options["format"],
+                    is_dormant=options.get("dormant", False),
+                ).splitlines(),
                 *_table(options, launches, inputs),
             )
         )
@@ -117,6 +127,7 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     yield options["stop"]
     lines = (row for row in options.get("memory", ()) if "obstacle" not in row)
     yield "; ".join(map(_memory_line, lines)) or None
+    yield options.get("dormant", False)
 
 
 def _memory_line(row: Json) -> str:

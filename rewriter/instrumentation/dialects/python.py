@@ -18,10 +18,10 @@ from rewriter.runtime import cpp_sources
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
-    rb"\s*(?:from rewriter\.runtime import |_\w*\.\w+\(|\w+ = _\w*\.allocated\("
-    rb"|_\w+ = _\w+_attach\(|\{'launch': |\])"
+    rb"\s*(?:from rewriter\.runtime import |(?:if _\w*\.on: )?_\w*\.\w+\("
+    rb"|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
-AT_LAUNCH = re.compile(rb"\s*_\w*\.(?:before|after)\((\d{1,9})[,)]")
+AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
 _PACKAGE = "_rewriter_runtime_"  # begins the name of a runtime that stands in a wrapper
 CARRIED = _PACKAGE.encode()
 # What a standalone wrapper packs its runtime into: as `_embedded` writes it.
@@ -45,14 +45,20 @@ class Python:
     def begin(self, variable: str, *, checks: bool = False) -> str:
         return f"{variable}.begin({'args' if checks else ''})"
 
-    def inputs(self, variable: str, names: Sequence[str]) -> str:
-        return f"{variable}.inputs({', '.join(names)})"
+    def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
+        return f"{_if_on(variable, is_dormant)}{variable}.inputs({', '.join(names)})"
 
     def around(
-        self, variable: str, phase: Phase, launch: int, arguments: Sequence[Argument]
+        self,
+        variable: str,
+        phase: Phase,
+        launch: int,
+        arguments: Sequence[Argument],
+        *,
+        is_dormant: bool = False,
     ) -> str:
         values = "".join(f", {argument.expr}" for argument in arguments)
-        return f"{variable}.{phase}({launch}{values})"
+        return f"{_if_on(variable, is_dormant)}{variable}.{phase}({launch}{values})"
 
     def allocated(self, variable: str, event: MemoryEvent) -> str:
         return f"{event.buffer} = {variable}.allocated({event.index}, {event.buffer})"
@@ -110,6 +116,10 @@ def _unpacked(text: str) -> bytes | None:
         return None
     whole = unpacker.eof and not unpacker.unused_data
     return content if whole and base64.b85encode(data).decode() == text else None
+
+
+def _if_on(variable: str, is_dormant: bool) -> str:
+    return f"if {variable}.on: " if is_dormant else ""
 
 
 def _imported(variable: str) -> str:

@@ -6,13 +6,15 @@
 #include <cstdlib>
 #include <exception>
 
-#include "recorder.h"
+#include "awake.h"
 
 namespace {
 namespace inductor_rewriter {
 
-// The recorder of a wrapper, made when it is first called; null if there is nothing to do.
-inline Recorder* recorder_of(Wrapper& wrapper) {
+// The recorder of a wrapper, or what its dormant probes wait in, made when it is first called; null if
+// there is nothing to do.
+template <class Recorder>
+Recorder* recorder_of(Wrapper& wrapper) {
   if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
   void* made = wrapper.recorder.load(std::memory_order_acquire);
   if (made) return static_cast<Recorder*>(made);
@@ -39,6 +41,7 @@ inline Recorder* recorder_of(Wrapper& wrapper) {
 // directory, by a recorder of their own, and not at all where it is null. All of the calls that
 // ended before is written then. False where that could not be done.
 inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noexcept {
+  if (wrapper.options.dormant) return false;  // it is switched by its file
   std::lock_guard<std::mutex> guard(wrapper.starting);
   try {
     Recorder* before = static_cast<Recorder*>(wrapper.recorder.load());
@@ -55,12 +58,18 @@ inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noe
 
 // All of the calls that ended is written.
 inline void finish_writing(Wrapper& wrapper) noexcept {
+  if (wrapper.options.dormant) return;
   if (void* made = wrapper.recorder.load()) static_cast<Recorder*>(made)->finish();
 }
 
 Call::Call(Wrapper& wrapper) noexcept {
   try {
-    Recorder* recorder = recorder_of(wrapper);
+    if (wrapper.options.dormant) {
+      Dormant* dormant = recorder_of<Dormant>(wrapper);
+      if (dormant && !Recorder::is_worker()) running_ = dormant->begin();
+      return;
+    }
+    Recorder* recorder = recorder_of<Recorder>(wrapper);
     if (!recorder || recorder->is_worker() || recorder->is_fork("begin")) return;
     running_ = recorder->begin();
   } catch (...) {
@@ -73,7 +82,10 @@ Call::~Call() {
   RunningCall& running = *static_cast<RunningCall*>(running_);
   try {
     // What a fork inherited is not its to write, nor to free.
-    if (!running.recorder.is_fork("end")) running.recorder.end(running);
+    if (running.recorder.is_fork("end")) return;
+    Session* const session = running.session;
+    running.recorder.end(running);
+    if (session) end_session(*session);
   } catch (...) {
     // No memory.
   }

@@ -43,6 +43,10 @@ struct Options {
   const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
   bool stop;          // end the program at the first NaN that is not allowed
   const char* memory;  // of lines about memory: `event buffer[ held]`, separated by `; `
+  bool dormant = false;  // nothing is done before `rewriter control` says so
+  // What is switched on says these itself.
+  const char* dump = nullptr;  // the directory of the dump; empty for that of the program
+  bool quiet = false;          // whether nothing is printed
 };
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
@@ -72,7 +76,8 @@ struct Wrapper {
   const Row* rows;
   std::size_t size;
   const char* inputs;
-  std::atomic<void*> recorder{nullptr};  // a Recorder; never freed: a thread may be in a call
+  // A Recorder, or what is Dormant; never freed: a thread may be in a call.
+  std::atomic<void*> recorder{nullptr};
   std::atomic<bool> silent{false};
   std::mutex starting;
 };
@@ -89,15 +94,15 @@ class Call {
 
   template <class... T>
   __attribute__((always_inline)) void inputs(const T&... values) noexcept {
-    send(Phase::inputs, 0, Codes<T...>::text, pass(values)...);
+    if (running_) send(Phase::inputs, 0, Codes<T...>::text, pass(values)...);
   }
   template <class... T>
   __attribute__((always_inline)) void before(int launch, const T&... values) noexcept {
-    send(Phase::before, launch, Codes<T...>::text, pass(values)...);
+    if (running_) send(Phase::before, launch, Codes<T...>::text, pass(values)...);
   }
   template <class... T>
   __attribute__((always_inline)) void after(int launch, const T&... values) noexcept {
-    send(Phase::after, launch, Codes<T...>::text, pass(values)...);
+    if (running_) send(Phase::after, launch, Codes<T...>::text, pass(values)...);
   }
 
   // A buffer was allocated; another may take its place.

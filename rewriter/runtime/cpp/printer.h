@@ -26,11 +26,18 @@ class Printer {
  public:
   explicit Printer(const Options& options, bool be_quiet = false)
       : rank(read_rank()), upstream(!std::strcmp(options.format, "upstream")),
-        quiet(be_quiet || read_quiet()), label_(options.label) {}
+        quiet(be_quiet || options.quiet || read_quiet()), label_(options.label) {}
 
   const int rank;
   const bool upstream;
   const bool quiet;
+
+  static int read_rank() {
+    const char* text = std::getenv("RANK");
+    if (!text || !*text) text = std::getenv("LOCAL_RANK");
+    if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
+    return std::strlen(text) < 10 ? std::atoi(text) : 0;
+  }
 
   // Write to standard output, whatever is still on its way: what follows may crash. In one call of
   // the system, so that nothing comes between, behind what the program has printed by C's means.
@@ -104,13 +111,6 @@ class Printer {
   }
 
  private:
-  static int read_rank() {
-    const char* text = std::getenv("RANK");
-    if (!text || !*text) text = std::getenv("LOCAL_RANK");
-    if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
-    return std::strlen(text) < 10 ? std::atoi(text) : 0;
-  }
-
   static bool read_quiet() {
     const char* quiet = std::getenv("REWRITER_QUIET");
     return quiet && *quiet && std::strcmp(quiet, "0");

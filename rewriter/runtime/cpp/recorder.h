@@ -64,7 +64,9 @@ class Recorder : public Printer, private Output {
     on_cpu_ = on_cpu_ && !on_device;
     moments_[2 * wrapper.size].labels = &inputs_;
     moments_[2 * wrapper.size].probes = &readers_;
-    const char* wanted = directory ? directory : std::getenv("REWRITER_DUMP");
+    const bool has_own = options_.dump && *options_.dump;
+    const char* wanted =
+        directory ? directory : has_own ? options_.dump : std::getenv("REWRITER_DUMP");
     bool dumping = wanted && *wanted;
     for (auto& probe : probes_) dumping = dumping || probe->saves;
     if (dumping) {
@@ -194,7 +196,11 @@ class Recorder : public Printer, private Output {
   // Null for a call that is not to be recorded.
   RunningCall* begin() {
     const int64_t number = number_++;
-    if (!wanted_.contains(number)) return nullptr;
+    return wanted_.contains(number) ? start_call(number).release() : nullptr;
+  }
+
+  // A call of this number that is recorded.
+  std::unique_ptr<RunningCall> start_call(int64_t number) {
     auto call = std::make_unique<RunningCall>(*this, number);
     call->before.resize(launches_.size());
     call->after.resize(launches_.size());
@@ -202,7 +208,26 @@ class Recorder : public Printer, private Output {
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });
     }
-    return call.release();
+    return call;
+  }
+
+  // No call follows: all is written, and no thread is kept for it.
+  void retire() {
+    drain();
+    writer_.stop();
+  }
+
+  // At which sides of a launch probes act.
+  struct Sides {
+    bool before = false, after = false;
+  };
+  static Sides sides_of(const Options& options) {
+    Sides sides;
+    for_each_probe(options, [&](std::unique_ptr<Probe>, const std::string&, const std::string& when) {
+      sides.before = sides.before || when == "before" || when == "both";
+      sides.after = sides.after || when == "after" || when == "both";
+    });
+    return sides;
   }
 
   // The call is freed once all of it is written. What it prints is out before what the program
@@ -256,6 +281,7 @@ class Recorder : public Printer, private Output {
     event.iteration = (before ? call.before : call.after)[place]++;
     event.line = &moment.line;
     const Probes& probes = *moment.probes;
+    if (options_.dormant && probes.empty()) return;  // others could be switched on
     for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
       act(event, [&] { probes[i]->stop(event, call, *this); });
     }
@@ -488,33 +514,43 @@ class Recorder : public Printer, private Output {
     say(about(event) + ": " + event.error + earlier + "\n");
   }
 
-  void choose_probes() {
-    std::string names = options_.probes, wanted = options_.when;
+  // The probes of a wrapper: each with its name, and when it acts.
+  template <class Act>
+  static void for_each_probe(const Options& options, Act&& act) {
+    const std::string names = options.probes, wanted = options.when;
     for (std::size_t start = 0; start < names.size();) {
       std::size_t end = names.find(',', start);
       if (end == std::string::npos) end = names.size();
       std::string name = names.substr(start, end - start);
       if (auto probe = make_probe(name)) {
-        if (probe->watch) {
-          if (!memory_) memory_ = probe->watch(options_, *this);
-          probes_.push_back(std::move(probe));
-          start = end + 1;
-          continue;
-        }
-        bool checks = !std::strcmp(probe->when, "inputs");
-        bool fixed = checks || probe->spans || wanted.empty();
-        const bool after = probe->of_results && options_.args && !std::strcmp(options_.args, "written");
-        std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
-        if (checks) checkers_.push_back(probe.get());
-        if (when == "before" || when == "both") before_.push_back(probe.get());
-        if (when == "after" || when == "both") after_.push_back(probe.get());
-        if (probe->values && !checks) readers_.push_back(probe.get());
-        if (probe->values) reader_ = probe->values;
-        observes_ = observes_ || name != "names";
-        probes_.push_back(std::move(probe));
+        const bool checks = !std::strcmp(probe->when, "inputs");
+        const bool fixed = checks || probe->spans || wanted.empty();
+        const bool after =
+            probe->of_results && options.args && !std::strcmp(options.args, "written");
+        const std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
+        act(std::move(probe), name, when);
       }
       start = end + 1;
     }
+  }
+
+  void choose_probes() {
+    for_each_probe(
+        options_, [&](std::unique_ptr<Probe> probe, const std::string& name, const std::string& when) {
+          if (probe->watch) {
+            if (!memory_) memory_ = probe->watch(options_, *this);
+            probes_.push_back(std::move(probe));
+            return;
+          }
+          const bool checks = when == "inputs";
+          if (checks) checkers_.push_back(probe.get());
+          if (when == "before" || when == "both") before_.push_back(probe.get());
+          if (when == "after" || when == "both") after_.push_back(probe.get());
+          if (probe->values && !checks) readers_.push_back(probe.get());
+          if (probe->values) reader_ = probe->values;
+          observes_ = observes_ || name != "names";
+          probes_.push_back(std::move(probe));
+        });
   }
 
   static Calls wanted_calls(const Options& options) {

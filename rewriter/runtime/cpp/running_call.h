@@ -23,6 +23,8 @@ inline int64_t clock_ns() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
+struct Session;
+
 struct RunningCall {
   RunningCall(Recorder& from, int64_t call) : recorder(from), number(call) {}
   RunningCall(const RunningCall&) = delete;
@@ -67,6 +69,7 @@ struct RunningCall {
   std::vector<std::function<void()>> later;  // for the end of the call; they do not throw
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed
+  Session* session = nullptr;  // what switched it on, if probes are dormant
   // What was last shown before a launch: which one, and the facts of each value, by name.
   const ProbedLaunch* shown_launch = nullptr;
   int shown_iteration = 0;

@@ -1,0 +1,119 @@
+"""`rewriter control`: switch dormant probes of running programs on and off."""
+
+from __future__ import annotations
+
+import argparse
+
+from rewriter.commands._output import emit
+from rewriter.commands._parser import Parser
+from rewriter.core.errors import OK, RewriterError
+from rewriter.core.terminal import say
+
+
+def add(parser: Parser) -> None:
+    parser.add_argument(
+        "target",
+        metavar="PATH|PID",
+        help="the control file, or a process that was started with it in REWRITER_CONTROL",
+    )
+    parser.add_argument("action", choices=("show", "set", "off"))
+    parser.add_argument(
+        "probes", metavar="PROBES", nargs="?", help="what `set` switches on, such as print,hash"
+    )
+    group = parser.group("what is recorded")
+    group.add_argument(
+        "--kernels", metavar="GLOB[,GLOB…]", help="only launches of these kernels (default: all)"
+    )
+    group.add_argument("--launches", metavar="N[,N-M…]", help="only launches of these indices")
+    group.add_argument(
+        "--calls", metavar="N", type=int, help="the next N calls of each wrapper in each process"
+    )
+    group.add_argument("--every", metavar="N", type=int, help="each Nth call from the next one on")
+    group.add_argument(
+        "--for",
+        dest="span",
+        metavar="SPAN",
+        help="for so long: 500ms, 30s, 10m, 2h",
+    )
+    group.add_argument(
+        "--ranks", metavar="N[,N-M…]", help="only processes of these ranks (default: all)"
+    )
+    group.add_argument(
+        "-d",
+        "--dump",
+        metavar="DIR",
+        help="write a dump there, instead of to $REWRITER_DUMP",
+    )
+    group.add_argument("--quiet", action="store_true", help="print nothing, only write the dump")
+    parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_examples(
+        (
+            "ten calls of one kernel, of a service that was started with REWRITER_CONTROL=ctl",
+            "rewriter control ctl set print --kernels '*softmax*' --calls 10",
+        ),
+        ("what is on, and how many calls were recorded", "rewriter control ctl show"),
+        (
+            "each hundredth step of ranks 0 and 1, into a dump",
+            "rewriter control ctl set hash --every 100 --ranks 0,1 -d hash.dump --quiet",
+        ),
+        ("nothing any more, by the process that runs", "rewriter control 4711 off"),
+    )
+    parser.set_defaults(act=act)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    from rewriter.execution import control
+
+    path = control.path_of(arguments.target)
+    if arguments.action == "set":
+        if not arguments.probes:
+            raise RewriterError(
+                "no-probes",
+                "no probe was asked for",
+                hint="Name those that are to act, such as: "
+                f"rewriter control {arguments.target} set print",
+            )
+        control.write(
+            path,
+            control.request(
+                arguments.probes,
+                kernels=arguments.kernels,
+                launches=arguments.launches,
+                ranks=arguments.ranks,
+                calls=arguments.calls,
+                every=arguments.every,
+                span=arguments.span,
+                dump=arguments.dump,
+                quiet=arguments.quiet,
+            ),
+        )
+    else:
+        _refuse_idle(arguments)
+        if arguments.action == "off":
+            control.write(path, control.off())
+    state = control.read(path)
+    if arguments.json:
+        from rewriter.commands._documents.control import control_document
+
+        emit(control_document(path, state))
+    else:
+        for line in control.describe(path, state):
+            say(line)
+    return OK
+
+
+def _refuse_idle(arguments: argparse.Namespace) -> None:
+    from rewriter.commands._selection import refuse_idle
+
+    given = {
+        "PROBES": arguments.probes,
+        "--kernels": arguments.kernels,
+        "--launches": arguments.launches,
+        "--calls": arguments.calls,
+        "--every": arguments.every,
+        "--for": arguments.span,
+        "--ranks": arguments.ranks,
+        "--dump": arguments.dump,
+        "--quiet": arguments.quiet,
+    }
+    refuse_idle(given, f"`{arguments.action}` takes no more", "They belong to `set`.")

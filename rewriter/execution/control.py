@@ -1,0 +1,258 @@
+"""Switches dormant probes of running programs: writes the control file, reads what processes say.
+
+The file and what stands beside it are those of `rewriter/runtime/control.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.errors import RewriterError
+from rewriter.core.text import counted
+from rewriter.instrumentation import probes as known_probes
+from rewriter.instrumentation.select import check_number
+from rewriter.runtime import control as runtime
+from rewriter.runtime.calls import Calls
+from rewriter.runtime.control import STATUS, VARIABLE, Control, ControlError, parse
+
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What a wrapper of a process says: which probes are `on`, and how many calls of its last
+    request were `recorded`. `is_current` tells whether that is the request of the file."""
+
+    host: str
+    pid: int
+    rank: int
+    wrapper: str
+    on: tuple[str, ...]
+    recorded: int
+    is_current: bool
+
+
+@dataclass(frozen=True)
+class State:
+    """What the file asks for, and the wrappers of processes that run."""
+
+    request: Control | None
+    wrappers: tuple[Wrapper, ...]
+
+
+def path_of(target: str) -> Path:
+    """The control file: `target` is its path, or the number of a process that has it in its
+    environment."""
+    if not (target.isascii() and target.isdecimal()) or os.path.exists(target):
+        return Path(target).absolute()
+    try:
+        environment = Path(f"/proc/{target}/environ").read_bytes()
+        folder = os.readlink(f"/proc/{target}/cwd")
+    except FileNotFoundError as error:
+        raise _no_control(f"there is no process {target}") from error
+    except OSError as error:
+        raise _no_control(
+            f"process {target} is not yours: {os.strerror(error.errno or 0)}"
+        ) from error
+    for entry in environment.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == VARIABLE.encode() and value:
+            return Path(folder, os.fsdecode(value))
+    raise _no_control(f"process {target} was started without {VARIABLE}")
+
+
+def _no_control(message: str) -> RewriterError:
+    return RewriterError(
+        "no-control",
+        message,
+        hint=f"Start the program with {VARIABLE}=PATH, and pass PATH; its wrappers need dormant "
+        "probes: rewriter instrument --dormant.",
+    )
+
+
+def request(
+    names: str,
+    *,
+    kernels: str | None = None,
+    launches: str | None = None,
+    ranks: str | None = None,
+    calls: int | None = None,
+    every: int | None = None,
+    span: str | None = None,
+    dump: str | None = None,
+    quiet: bool = False,
+) -> Control:
+    """A new request, of what the command line says. What is none is an error."""
+    probes = known_probes.check(filter(None, map(str.strip, names.split(","))))
+    if not probes:
+        raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
+    return Control(
+        id=secrets.token_hex(8),
+        probes=probes,
+        kernels=tuple(filter(None, map(str.strip, (kernels or "").split(",")))),
+        launches=_numbers("--launches", launches),
+        ranks=_numbers("--ranks", ranks),
+        calls=0 if calls is None else check_number("--calls", calls),
+        every=1 if every is None else check_number("--every", every),
+        until=0 if span is None else int(time.time() * 1000) + _milliseconds(span),
+        # A process has a working directory of its own.
+        dump="" if dump is None else os.path.abspath(dump),
+        quiet=quiet,
+    )
+
+
+def off() -> Control:
+    """The request that nothing is recorded."""
+    return Control(id=secrets.token_hex(8))
+
+
+def _numbers(option: str, text: str | None) -> str:
+    numbers = "".join((text or "").split())
+    try:
+        if text is not None:
+            Calls(numbers)
+    except ValueError as error:
+        raise RewriterError(
+            "bad-calls",
+            f"{option} {text!r}: {error}",
+            hint="Write numbers and ranges of them, such as 0,3-5 or 100-.",
+        ) from error
+    return numbers
+
+
+def _milliseconds(text: str) -> int:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise RewriterError(
+            "bad-number",
+            f"--for is {text!r}",
+            hint="Expected a time such as 500ms, 30s, 10m or 2h.",
+        )
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def write(path: Path, control: Control) -> None:
+    """Exchange the file as a whole; only its owner can read and write it."""
+    _require_control(path)
+    folder = Path(f"{path}.d")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(control.text())
+        os.replace(temporary, path)
+    except FileNotFoundError as error:
+        raise _no_control(f"there is no directory {path.parent}") from error
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise RewriterError(
+            "bad-control",
+            f"{path} cannot be written: {error.strerror}",
+            hint="Only the user who runs the program can switch its probes.",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _require_control(path: Path) -> None:
+    """What is no control file is not overwritten."""
+    try:
+        runtime.read(os.fspath(path))
+    except ControlError as problem:
+        if not os.path.lexists(path):
+            return
+        raise _bad(path, problem) from problem
+
+
+def _bad(path: Path, problem: ControlError) -> RewriterError:
+    return RewriterError(
+        "bad-control",
+        f"{path}: {problem}",
+        hint="Programs go on with what was on before. Remove the file, and switch again.",
+    )
+
+
+def read(path: Path) -> State:
+    """What the file asks for, and what is on."""
+    try:
+        control = parse(path.read_bytes())
+    except FileNotFoundError:
+        control = None
+    except ControlError as problem:
+        raise _bad(path, problem) from problem
+    except OSError as error:
+        raise _bad(path, ControlError(error.strerror)) from error
+    return State(control, tuple(_wrappers(path, control)))
+
+
+def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
+    host = socket.gethostname()
+    for file in sorted(Path(f"{path}.d").glob("*.json")):
+        try:
+            facts = json_text.parse_object(file.read_bytes())
+            if facts["format"] != STATUS:
+                continue
+            found = Wrapper(
+                host=str(facts["host"]),
+                pid=int(facts["pid"]),
+                rank=int(facts["rank"]),
+                wrapper=str(facts["wrapper"]),
+                on=tuple(map(str, facts["on"])),
+                recorded=int(facts["recorded"]),
+                is_current=control is not None and facts["id"] == control.id,
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half a file, or somebody else's
+        if found.host == host and not os.path.exists(f"/proc/{found.pid}"):
+            file.unlink(missing_ok=True)
+        else:
+            yield found
+
+
+def describe(path: Path, state: State) -> Iterator[str]:
+    """The lines of `rewriter control`."""
+    control = state.request
+    if control is None:
+        yield f"{path}: nothing was switched yet"
+    elif not control.probes:
+        yield f"{path}: off"
+    else:
+        yield f"{path}: {', '.join(control.probes)}{_limits(control)}"
+    for one in state.wrappers:
+        state_text = ", ".join(one.on) if one.on else "off"
+        later = "" if one.is_current else ", not this request yet"
+        yield (
+            f"  {one.host} process {one.pid} rank {one.rank}  {one.wrapper}: {state_text}, "
+            f"{counted(one.recorded, 'call')} recorded{later}"
+        )
+    if control is not None and not state.wrappers:
+        yield "  no call of a program has seen it yet"
+
+
+def _limits(control: Control) -> str:
+    parts = []
+    if control.kernels:
+        parts.append(f"kernels {', '.join(control.kernels)}")
+    if control.launches:
+        parts.append(f"launches {control.launches}")
+    if control.ranks:
+        parts.append(f"ranks {control.ranks}")
+    if control.calls:
+        parts.append(counted(control.calls, "call"))
+    if control.every > 1:
+        parts.append(f"one call in {control.every}")
+    if control.until:
+        left = (control.until - time.time() * 1000) / 1000
+        parts.append(f"for {left:.1f} s more" if left > 0 else "its time is up")
+    if control.dump:
+        parts.append(f"into {control.dump}")
+    return "".join(f"; {part}" for part in parts)

@@ -1,0 +1,238 @@
+// Probes that do nothing until somebody switches them on: rewriter/runtime/dormant.py.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "control.h"
+#include "recorder.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Dormant;
+
+// What one request has switched on in one wrapper. Never freed, as no recorder is: the list of
+// writers, and what is still on its way, know it.
+struct Session {
+  Session(Dormant& dormant, const Wrapper& of, const Control& request)
+      : of(dormant), control(request), options(of.options), probes(chosen(of.options, request)),
+        rows(rows_of(of, options, probes, control)),
+        wrapper(options, rows.data(), rows.size(), of.inputs), recorder(wrapper) {}
+
+  Dormant& of;
+  const Control control;
+  Options options;
+  const std::string probes;
+  const std::vector<Row> rows;
+  Wrapper wrapper;
+  Recorder recorder;
+  int64_t seen = 0, recorded = 0;
+  int running = 0;  // calls
+  bool is_done = false, is_retired = false;
+
+  // Throws where a probe is asked for that the wrapper does not have.
+  static void check(const Options& options, const Control& control) { chosen(options, control); }
+
+ private:
+  // Those that were asked for, in the order of the wrapper's.
+  static std::string chosen(const Options& options, const Control& control) {
+    std::set<std::string> wanted(control.probes.begin(), control.probes.end());
+    std::string result, all = options.probes;
+    for (std::size_t start = 0; start < all.size();) {
+      const std::size_t end = std::min(all.find(',', start), all.size());
+      const std::string name = all.substr(start, end - start);
+      if (wanted.erase(name)) result += (result.empty() ? "" : ",") + name;
+      start = end + 1;
+    }
+    if (!wanted.empty()) {
+      std::string known;
+      for (char letter : all) known += letter == ',' ? std::string(", ") : std::string(1, letter);
+      throw std::runtime_error("this wrapper has no probe '" + *wanted.begin() + "', but " + known);
+    }
+    return result;
+  }
+
+  static std::vector<Row> rows_of(
+      const Wrapper& of, Options& options, const std::string& probes, const Control& control) {
+    options.probes = probes.c_str();
+    options.dump = control.dump.c_str();
+    options.quiet = control.quiet;
+    const Recorder::Sides sides = Recorder::sides_of(options);
+    std::vector<Row> result;
+    for (std::size_t i = 0; i < of.size; ++i) {
+      Row row = of.rows[i];
+      if (!control.has_launch(row.launch, row.kernel)) continue;
+      if (!sides.before) row.before = nullptr;
+      if (!sides.after) row.after = nullptr;
+      result.push_back(row);
+    }
+    return result;
+  }
+};
+
+// Takes the calls of a wrapper whose probes are dormant.
+class Dormant {
+ public:
+  explicit Dormant(const Wrapper& wrapper) : wrapper_(wrapper) {
+    const char* path = std::getenv("REWRITER_CONTROL");
+    if (path) path_ = path;
+    char name[32];
+    std::snprintf(name, sizeof name, "%p", static_cast<const void*>(&wrapper));
+    name_ = name;
+  }
+
+  // A call starts: null if it is not recorded.
+  RunningCall* begin() {
+    const int64_t number = number_++;
+    if (path_.empty()) return nullptr;
+    const bool is_off = !on_.load(std::memory_order_acquire);
+    if (is_off) {
+      const int64_t now = clock_ns();
+      if (now < next_.load(std::memory_order_relaxed)) return nullptr;
+      next_.store(now + pause, std::memory_order_relaxed);
+    }
+    if (is_off && look() == stamp_.load(std::memory_order_acquire)) return nullptr;
+    return begin_slowly(number);
+  }
+
+  // A call that was recorded is over, and written or on its way.
+  void end(Session& session) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    --session.running;
+    retire_if_done(session);
+  }
+
+ private:
+  // What tells the file from the one before; 0 if there is none.
+  uint64_t look() const {
+    struct stat about;
+    uint64_t stamp = 0;
+    if (stat(path_.c_str(), &about)) return stamp;
+    for (uint64_t fact : {uint64_t(about.st_ino), uint64_t(about.st_mtim.tv_sec),
+                          uint64_t(about.st_mtim.tv_nsec), uint64_t(about.st_size)}) {
+      stamp = (stamp ^ fact) * 0x9e3779b97f4a7c15u + 1;
+    }
+    return stamp;
+  }
+
+  RunningCall* begin_slowly(int64_t number) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const uint64_t stamp = look();  // another thread may have met a newer one
+    if (mark_->is_fork()) {
+      // Another process is switched on by itself, and has no recorder of this one.
+      session_ = nullptr;
+      mark_ = std::make_unique<ForkMark>();
+    }
+    if (stamp != stamp_) {
+      stamp_ = stamp;
+      switch_to(stamp != 0);
+    }
+    RunningCall* call = nullptr;
+    if (session_ && session_->control.is_over()) {
+      close();
+    } else if (session_ && session_->seen++ % session_->control.every == 0) {
+      Session& session = *session_;
+      call = session.recorder.start_call(number).release();
+      call->session = &session;
+      ++session.running;
+      ++session.recorded;
+      if (session.recorded == session.control.calls) close();
+      else if (session.recorded <= few || clock_ns() - told_ > often) tell(session);
+    }
+    on_ = session_ != nullptr;
+    return call;
+  }
+
+  // The file has changed.
+  void switch_to(bool is_there) {
+    if (!is_there) {
+      request_.clear();
+      return close();
+    }
+    Control control;
+    Session* session = nullptr;
+    try {
+      control = ControlReader::read_file(path_.c_str());
+      if (control.id == request_) return;
+      Session::check(wrapper_.options, control);
+      const bool is_meant = !control.probes.empty() && !control.is_over() &&
+          control.has_rank(Printer::read_rank());
+      if (is_meant) session = new Session(*this, wrapper_, control);
+    } catch (const std::exception& problem) {
+      const std::string text = path_ + ": " + problem.what() + "; nothing was switched";
+      if (said_.insert(text).second) Printer::say(Printer::read_rank(), "control", text);
+      return;
+    }
+    request_ = control.id;
+    close();
+    session_ = session;
+    if (session) {
+      tell(*session);
+    } else {
+      tell(control.id, "");
+    }
+  }
+
+  void close() {
+    Session* const session = session_;
+    session_ = nullptr;
+    if (!session) return;
+    session->is_done = true;
+    tell(*session);
+    retire_if_done(*session);
+  }
+
+  static void retire_if_done(Session& session) {
+    if (!session.is_done || session.running || session.is_retired) return;
+    session.is_retired = true;
+    session.recorder.retire();
+  }
+
+  void tell(const Session& session) {
+    told_ = clock_ns();
+    recorded_ = session.recorded;
+    tell(session.control.id, session.is_done ? "" : session.probes);
+  }
+
+  void tell(const std::string& id, const std::string& on) const {
+    const char* label = wrapper_.options.label;
+    tell_control(path_.c_str(), name_, [&](Json& json) {
+      json.key("rank").number(static_cast<int64_t>(Printer::read_rank()));
+      json.key("wrapper").string(label && *label ? label : wrapper_.options.artifact);
+      json.key("id").string(id).key("on").list(on.c_str(), ",");
+      json.key("recorded").number(recorded_);
+    });
+  }
+
+  static constexpr int64_t pause = 1000000;    // nanoseconds between two looks while nothing is on
+  static constexpr int64_t often = 500000000;  // between two words on how many calls were recorded
+  static constexpr int64_t few = 16;
+
+  const Wrapper& wrapper_;
+  std::string path_, name_;
+  std::string request_;  // the last one that counted
+  std::atomic<int64_t> number_{0};
+  std::atomic<uint64_t> stamp_{0};
+  std::atomic<bool> on_{false};
+  std::atomic<int64_t> next_{0};  // when the file is looked at again
+  std::mutex mutex_;
+  std::unique_ptr<ForkMark> mark_ = std::make_unique<ForkMark>();
+  Session* session_ = nullptr;
+  std::set<std::string> said_;
+  int64_t told_ = 0, recorded_ = 0;
+};
+
+inline void end_session(Session& session) { session.of.end(session); }
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,257 @@
+"""Probes that do nothing until somebody switches them on, by the file that REWRITER_CONTROL names.
+
+A call looks at the file, and each launch at `on`. What is switched on is a recorder of its own,
+made of those launches and probes that were asked for; it goes when its calls are over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from threading import get_ident
+from typing import Any
+
+from .control import VARIABLE, Control, ControlError, read, tell
+from .probe_set import ProbeSet
+from .process import is_data_worker, read_rank, say
+from .recorder import Recorder
+
+_PAUSE = 0.001  # seconds between two looks at the file, while nothing is on
+_OFTEN = 0.5  # seconds between two words on how many calls were recorded, when there are many
+_FEW = 16
+_NUMBERS = itertools.count()
+
+
+class Dormant:
+    """Takes the calls of a wrapper as `Recorder` does. `on` tells whether one is recorded."""
+
+    def __init__(
+        self, options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequence[str]
+    ) -> None:
+        self.on = False
+        self._options = options
+        self._launches = launches
+        self._inputs = inputs
+        self._path = os.environ.get(VARIABLE, "")
+        self._stamp: tuple[int, int, int] | None = None
+        self._request = ""  # the last one that counted
+        self._session: _Session | None = None
+        self._recording: dict[int, _Session] = {}
+        self._calls = itertools.count()
+        self._lock = threading.RLock()
+        self._rank = read_rank()
+        self._place = next(_NUMBERS)
+        self._said = 0.0
+        self._next = 0.0  # when the file is looked at again
+        self._recorded = 0  # calls of the last request that switched something on
+        self._warned: set[str] = set()
+        if self._path:
+            os.register_at_fork(after_in_child=self._forked)
+
+    def begin(self, values: Sequence[Any] | None = None) -> None:
+        """A call of the wrapper starts in this thread."""
+        number = next(self._calls)
+        if not self._path:
+            return
+        is_off = self._session is None and not self.on
+        if is_off and (now := time.monotonic()) < self._next:
+            return
+        if is_off:
+            self._next = now + _PAUSE
+        if is_off and self._look() == self._stamp:
+            return
+        try:
+            with self._lock:
+                # Another thread may have met a newer file than this one has.
+                self._begin(self._look(), number, values)
+        except Exception as error:
+            self._warn(f"{type(error).__name__}: {error}")
+
+    def _look(self) -> tuple[int, int, int] | None:
+        """What tells the file from the one before."""
+        try:
+            about = os.stat(self._path)
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_size
+
+    def inputs(self, *values: Any) -> None:
+        """The inputs of the call."""
+        session = self._recording.get(get_ident())
+        if session is not None and session.reads_inputs:
+            session.recorder.inputs(*values)
+
+    def before(self, launch: int, *values: Any) -> None:
+        """The launch comes next."""
+        session = self._recording.get(get_ident())
+        if session is not None and launch in session.before:
+            session.recorder.before(launch, *values)
+
+    def after(self, launch: int, *values: Any) -> None:
+        """The launch was issued."""
+        session = self._recording.get(get_ident())
+        if session is not None and launch in session.after:
+            session.recorder.after(launch, *values)
+
+    def end(self) -> None:
+        """The call that runs in this thread is over; without this, its next call says so."""
+        with self._lock:
+            self._end_call(get_ident())
+            self.on = bool(self._recording)
+
+    def close(self) -> None:
+        """Nothing is recorded any more, and no call is in the wrapper."""
+        with self._lock:
+            self._path = ""
+            for thread in list(self._recording):
+                self._end_call(thread)
+            self._session, session = None, self._session
+            if session is not None:
+                session.recorder.release()
+            self.on = False
+
+    def _begin(
+        self, stamp: tuple[int, int, int] | None, number: int, values: Sequence[Any] | None
+    ) -> None:
+        self._end_call(get_ident())
+        # A thread that ended begins no other call.
+        for thread in self._recording.keys() - sys._current_frames().keys():
+            self._end_call(thread)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._switch()
+        session = self._session
+        if session is not None and session.control.is_over():
+            self._close()
+        elif session is not None and session.wants():
+            self._recording[get_ident()] = session
+            session.begin(number, values)
+            if session.is_done:
+                self._close()
+            elif session.recorded <= _FEW or time.monotonic() - self._said > _OFTEN:
+                self._tell(session)
+        self.on = bool(self._recording)
+
+    def _switch(self) -> None:
+        """The file has changed: what was asked for is on from this call on."""
+        if self._stamp is None:
+            self._request = ""
+            self._close()
+            return
+        try:
+            control = read(self._path)
+            if control.id == self._request:
+                return
+            session = self._open(control)
+        except ControlError as problem:
+            self._warn(f"{self._path}: {problem}; nothing was switched")
+            return
+        self._request = control.id
+        self._close()
+        self._session = session
+        if session is not None:
+            self._tell(session)
+        else:
+            self._tell_state(control.id, ())
+
+    def _open(self, control: Control) -> _Session | None:
+        known = self._options["probes"]
+        for name in control.probes:
+            if name not in known:
+                raise ControlError(f"this wrapper has no probe {name!r}, but {', '.join(known)}")
+        is_meant = control.has_rank(self._rank) and not control.is_over() and not is_data_worker()
+        if not (control.probes and is_meant):
+            return None
+        rows = [x for x in self._launches if control.has_launch(x["launch"], x["kernel"])]
+        return _Session(control, self._options, rows, self._inputs)
+
+    def _close(self) -> None:
+        """Nothing more is recorded of this session; calls that run go on."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        session.is_done = True
+        self._tell(session)
+        if session not in self._recording.values():
+            session.recorder.release()
+
+    def _end_call(self, thread: int) -> None:
+        session = self._recording.pop(thread, None)
+        if session is None:
+            return
+        session.recorder.end_call(thread)
+        if session.is_done and session not in self._recording.values():
+            session.recorder.release()
+
+    def _tell(self, session: _Session) -> None:
+        self._said = time.monotonic()
+        self._recorded = session.recorded
+        self._tell_state(session.control.id, () if session.is_done else session.control.probes)
+
+    def _tell_state(self, request: str, on: Sequence[str]) -> None:
+        facts = {
+            "rank": self._rank,
+            "wrapper": self._options["label"] or self._options["artifact"],
+            "id": request,
+            "on": list(on),
+            "recorded": self._recorded,
+        }
+        tell(self._path, self._place, facts)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            say(f"[rewriter {self._rank}] warning: control: {message}\n")
+
+    def _forked(self) -> None:
+        """Another process is switched on by itself, and has no recorder of this one."""
+        self._lock = threading.RLock()
+        self._session, self._recording, self.on = None, {}, False
+
+
+class _Session:
+    """What one request has switched on in one wrapper."""
+
+    def __init__(
+        self,
+        control: Control,
+        options: dict[str, Any],
+        launches: Sequence[dict[str, Any]],
+        inputs: Sequence[str],
+    ) -> None:
+        self.control = control
+        self.recorded = 0
+        self.is_done = False
+        self._seen = 0
+        options = {
+            **options,
+            "probes": [x for x in options["probes"] if x in control.probes],
+            "directory": control.dump,
+            "quiet": control.quiet,
+        }
+        probes = ProbeSet(options)
+        phases = {phase for phase in ("before", "after") if probes.has_any(phase)}
+        rows = [_only(row, phases) for row in launches]
+        self.before = frozenset(row["launch"] for row in rows if "before" in row)
+        self.after = frozenset(row["launch"] for row in rows if "after" in row)
+        self.reads_inputs = bool(inputs) and bool(probes.readers_at("inputs") or probes.of_inputs)
+        self.recorder = Recorder(options, rows, inputs if self.reads_inputs else ())
+
+    def wants(self) -> bool:
+        """Whether the call that begins is recorded."""
+        number, self._seen = self._seen, self._seen + 1
+        return not self.is_done and number % self.control.every == 0
+
+    def begin(self, number: int, values: Sequence[Any] | None) -> None:
+        self.recorded += 1
+        self.recorder.begin(values, number=number)
+        self.is_done = self.recorded == self.control.calls
+
+
+def _only(row: dict[str, Any], phases: set[str]) -> dict[str, Any]:
+    """A row of the table without the phases at which no probe acts."""
+    return {x: y for x, y in row.items() if x not in ("before", "after") or x in phases}

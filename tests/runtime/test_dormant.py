@@ -1,0 +1,225 @@
+"""Dormant probes: nothing before they are switched on, and then what was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter import cli
+from rewriter.runtime import attach, control, dormant
+
+TABLE = [
+    {
+        "launch": index,
+        "kernel": kernel,
+        "kind": "cpp",
+        "repeats": False,
+        "before": [],
+        "after": [["out", "x"]],
+    }
+    for index, kernel in enumerate(("addmm", "cpp_fused_Softmax", "addmm"))
+]
+OPTIONS = {
+    "artifact": "w.py",
+    "sha256": "",
+    "version": "0",
+    "probes": ["hash", "names", "print"],
+    "when": None,
+    "format": "text",
+    "values": False,
+    "label": "",
+    "args": "written",
+    "dormant": True,
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(control.VARIABLE, str(tmp_path / "ctl"))
+    monkeypatch.setattr(dormant, "_PAUSE", 0.0)
+    return tmp_path / "ctl"
+
+
+def wrapper() -> Any:
+    return attach(OPTIONS, TABLE, ["given"])
+
+
+def call(probed: Any) -> None:
+    """As the injected lines do."""
+    probed.begin()
+    if probed.on:
+        probed.inputs(torch.ones(1))
+    for launch in range(3):
+        if probed.on:
+            probed.before(launch)
+        if probed.on:
+            probed.after(launch, torch.full((2,), float(launch)))
+
+
+def switch(path: Path, *words: str) -> int:
+    return cli.main(["control", str(path), *words])
+
+
+def lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    return [x for x in capfd.readouterr().out.splitlines() if x.startswith("[rewriter")]
+
+
+def test_a_wrapper_is_quiet_until_it_is_switched_on(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    probed = wrapper()
+    call(probed)
+    assert not probed.on
+    assert switch(path, "set", "print", "--kernels", "*softmax*", "--calls", "2") == 0
+    for _ in range(4):
+        call(probed)
+    assert not probed.on
+    found = lines(capfd)
+    assert [x.split(" ")[3] for x in found] == ["1", "1", "2", "2"]
+    assert [x.split(" ")[4] for x in found] == ["inputs", "#1"] * 2
+
+
+def test_each_third_call_goes_into_a_dump(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    probed = wrapper()
+    call(probed)
+    dump = path.parent / "dump"
+    switch(
+        path, "set", "hash,names", "--every", "3", "--launches", "0,2", "-d", str(dump), "--quiet"
+    )
+    for _ in range(7):
+        call(probed)
+    assert switch(path, "off") == 0
+    call(probed)
+    assert not probed.on
+    assert lines(capfd) == []
+    runs = sorted(x.name for x in dump.glob("rank0/run*"))
+    assert runs == ["run1", "run4", "run7"]
+    rows = [json.loads(x) for x in (dump / "rank0/run4/events.jsonl").read_text().splitlines()]
+    assert [x.get("launch") for x in rows] == [None, 0, 0, 2, 2]
+    assert "fingerprint" in rows[2]
+
+
+def test_show_says_what_is_on_and_how_often(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    probed = wrapper()
+    switch(path, "set", "names")
+    call(probed)
+    call(probed)
+    capfd.readouterr()
+    switch(path, "show", "--json")
+    facts = json.loads(capfd.readouterr().out)
+    (one,) = facts["wrappers"]
+    assert (one["pid"], one["on"], one["recorded"], one["is_current"]) == (
+        os.getpid(),
+        ["names"],
+        2,
+        True,
+    )
+    switch(path, "off")
+    call(probed)
+    capfd.readouterr()
+    switch(path, "show")
+    assert "off, 2 calls recorded" in capfd.readouterr().out
+
+
+BAD = {
+    "no JSON": b"{",
+    "another format": b'{"format": "x"}',
+    "another version": b'{"format": "rewriter.control", "version": 2, "id": "a"}',
+    "no id": b'{"format": "rewriter.control", "version": 1}',
+    "a number": b'{"format": "rewriter.control", "version": 1, "id": "a", "calls": -1}',
+    "an unknown member": b'{"format": "rewriter.control", "version": 1, "id": "a", "x": 1}',
+    "an unknown probe": b'{"format": "rewriter.control", "version": 1, "id": "a", "probes": ["x"]}',
+    "too large": b" " * (control.LARGEST + 1),
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_bad_file_is_said_once_and_changes_nothing(
+    content: bytes, path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    probed = wrapper()
+    switch(path, "set", "names")
+    call(probed)
+    path.write_bytes(content)
+    for _ in range(3):
+        call(probed)
+    printed = capfd.readouterr()
+    assert printed.out.count("#1") == 4
+    assert printed.err.count("nothing was switched") == 1
+
+
+def test_others_cannot_switch(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    probed = wrapper()
+    switch(path, "set", "names")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o622)
+    call(probed)
+    assert not probed.on
+    assert "others than its owner" in capfd.readouterr().err
+    assert switch(path, "set", "names") == 2
+    assert "bad-control" in capfd.readouterr().err
+
+
+def test_a_rank_that_was_not_named_stays_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    probed = wrapper()
+    switch(path, "set", "names", "--ranks", "0-1")
+    call(probed)
+    assert not probed.on
+    switch(path, "set", "names", "--ranks", "2-")
+    call(probed)
+    assert probed.on
+    switch(path, "set", "names", "--for", "1ms")
+    threading.Event().wait(0.01)
+    call(probed)
+    assert not probed.on
+    path.unlink()
+    call(probed)
+
+
+def test_threads_are_recorded_whole(path: Path) -> None:
+    probed = wrapper()
+    dump = path.parent / "dump"
+    go = threading.Event()
+
+    def work() -> None:
+        while not go.is_set():
+            call(probed)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    switch(path, "set", "hash", "--calls", "10", "-d", str(dump), "--quiet")
+    while len(list(dump.glob("rank0/run*"))) < 10:
+        threading.Event().wait(0.01)
+    go.set()
+    for thread in threads:
+        thread.join()
+    call(probed)
+    runs = [x.read_text().count("\n") for x in dump.glob("rank0/run*/events.jsonl")]
+    assert runs == [4] * 10
+    assert not probed.on
+
+
+def test_a_process_is_found_by_its_number(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert cli.main(["control", str(process.pid), "set", "print"]) == 0
+        process.communicate()
+    assert path.exists()
+    assert cli.main(["control", "1", "show"]) == 2
+    assert "no-control" in capfd.readouterr().err

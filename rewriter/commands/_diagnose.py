@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
-from rewriter.commands._diagnose_examined import Right, examined
+from rewriter.commands._diagnose_examined import EAGER, Right, examined
 from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._run import open_named
@@ -53,6 +53,9 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         hint = "Name the plain file, or `rewriter strip` it first."
         raise already_instrumented(artifact.only, hint)
     right = _right(arguments)
+    reference = None
+    if arguments.against not in (None, EAGER) and right.dump is None:
+        reference = open_named(arguments, arguments.against)
     folder = _folder(arguments, artifact.path)
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
@@ -60,11 +63,9 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         "values", everything, "does it end, are its numbers finite, and what does each launch do"
     )
     pieces = [first, *_further(runs, first, everything)]
-    if arguments.against is not None and right.dump is None and first.ended.code == 0:
-        reference = ArtifactSubject(
-            arguments, arguments.against, open_named(arguments, arguments.against)
-        )
-        runs = replace(runs, subject=reference)
+    if reference is not None and first.ended.code == 0:
+        subject = ArtifactSubject(arguments, arguments.against, reference)
+        runs = replace(runs, subject=subject)
         ran = runs.run("reference", everything, f"what {arguments.against} does, which is right")
         right = replace(right, dump=ran.dump)
     return _conclude(arguments, runs, pieces, everything, right, artifact)
@@ -136,7 +137,7 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
 
 
 def _require_dump(right: Right, against: str | None, of: str, command: str) -> None:
-    if against is not None and right.dump is None:
+    if against not in (None, EAGER) and right.dump is None:
         raise RewriterError(
             "no-reference",
             f"--against {against}, which is no dump, of {of}",
@@ -150,15 +151,9 @@ def _right(arguments: argparse.Namespace) -> Right:
         files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
     given_graphs(arguments)
     against = arguments.against
-    if against == "eager":
-        raise RewriterError(
-            "no-reference",
-            "--against eager: what a program computes without torch.compile is in no dump, and an "
-            "artifact has no model",
-            hint="diagnose checks each call against its graph, from the same inputs, without being "
-            "asked. Outputs of the eager model go into a file: --expected FILE.pt.",
-        )
-    dump = Path(against) if against is not None and is_dump(Path(against)) else None
+    dump = None
+    if against not in (None, EAGER) and is_dump(Path(against)):
+        dump = Path(against)
     if arguments.expected is None:
         return Right(dump=dump)
     path = Path(arguments.expected)

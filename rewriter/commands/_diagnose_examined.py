@@ -31,6 +31,7 @@ from rewriter.verification.types import Verification
 if TYPE_CHECKING:
     import torch
 
+EAGER = "eager"  # what `--against` calls the graph of a call, as torch's own operators compute it
 _SHOWN = 3  # findings with all that the launch was given
 
 Key = tuple[str, int, int]  # a launch of a run: the run, the launch, which time it ran
@@ -105,10 +106,12 @@ def _values(
     """What the recorded values say. Of a run that was cut short, which is not `whole`, nothing is
     suspect but that."""
     yield examine_corruption(open_dump(dumps[0]))
-    if verification.finding is None and whole and len(dumps) == 1:
+    is_asked = arguments.against == EAGER
+    if (is_asked or verification.finding is None) and whole and len(dumps) == 1:
         from rewriter.verification.end_to_end import check_outputs
 
-        yield of_calls(check_outputs(dumps[0], verification.checks, given_graphs(arguments)))
+        calls = check_outputs(dumps[0], verification.checks, given_graphs(arguments))
+        yield of_calls(calls, is_asked=is_asked, alone=verification.finding is None)
     evidence: dict[Key, tuple[str, ...]] = {}
     for dump in reversed(dumps):
         evidence |= _evidence(dump, verification)

@@ -25,8 +25,9 @@ def add(parser: Parser) -> None:
     )
     reference.add_argument(
         "--against",
-        metavar="ARTIFACT|DUMP",
-        help="an artifact that is right, or the dump of a run that was right",
+        metavar="ARTIFACT|DUMP|eager",
+        help="an artifact that is right, the dump of a run that was right, or eager: the graph of "
+        "each call as torch's operators compute it, also where a launch is wrong",
     )
     reference.add_argument(
         "--graph",

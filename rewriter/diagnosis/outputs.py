@@ -12,15 +12,17 @@ from rewriter.verification.end_to_end import CallCheck, OutputCheck
 _LISTED = 4
 
 
-def of_calls(calls: Sequence[CallCheck]) -> Examined:
-    """What calls returned, against their graphs as a whole."""
-    findings = [one for call in calls if call.wrong for one in _findings(call)]
+def of_calls(calls: Sequence[CallCheck], *, is_asked: bool = False, alone: bool = True) -> Examined:
+    """What calls returned, against their graphs as a whole. `alone`: no launch is wrong by itself.
+    Where it `is_asked` for, it is said why a call was not compared."""
+    findings = [one for call in calls if call.wrong for one in _findings(call, alone=alone)]
     if findings:
         return Examined(tuple(findings))
     checked = [call for call in calls if call.outputs]
     number = sum(len(call.outputs) for call in checked)
     if not number:
-        return Examined()
+        reasons = dict.fromkeys(call.reason for call in calls if call.reason)
+        return Examined(notes=tuple(f"no call against eager: {x}" for x in reasons) * is_asked)
     return Examined(
         ruled_out=f"wrong outputs: {counted(number, 'output')} of {counted(len(checked), 'call')} "
         "are what the whole graph gives from the inputs of the call",
@@ -28,12 +30,12 @@ def of_calls(calls: Sequence[CallCheck]) -> Examined:
     )
 
 
-def _findings(call: CallCheck) -> list[Finding]:
+def _findings(call: CallCheck, *, alone: bool) -> list[Finding]:
     names = ", ".join(one.name or str(one.position) for one in call.wrong[:_LISTED])
     outputs = Finding(
         "outputs",
-        f"what the call returns ({names}) is not what its graph gives from the same inputs, though "
-        "no launch that was checked computes anything else than it claims",
+        f"what the call returns ({names}) is not what its graph gives from the same inputs"
+        + ", though no launch that was checked computes anything else than it claims" * alone,
         "shown by the whole graph, from the inputs of the call",
         artifact=call.artifact,
         run=call.run,
@@ -41,7 +43,7 @@ def _findings(call: CallCheck) -> list[Finding]:
         whole=True,
     )
     first = call.first
-    if first is None or call.of is None:
+    if first is None or call.of is None or not alone:
         return [outputs]
     node = call.of.claim.partition(" = ")[0]
     launch = Finding(

@@ -85,6 +85,11 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     assert [one["kind"] for one in found["findings"]] == ["wrong", "outputs"]
     assert found["next"] == "rewriter repro bad/values --launch 2 -o repro"
     assert "model.py:" in found["headline"]
+    # Also where a launch is wrong, the call is compared with its graph if that is asked for.
+    eager = _diagnose(capfd, "bad/values", "--against", "eager", code=1)
+    assert (eager["finding"]["kind"], eager["finding"]["launch"]) == ("wrong", launch)
+    assert eager["findings"][-1]["kind"] == "outputs"
+    assert eager["findings"][-1]["headline"].endswith("gives from the same inputs")
     # Against the run that was right it is the same launch.
     parted = _diagnose(capfd, "bad/values", "--against", "clean/values", code=1)
     assert {one["launch"] for one in parted["findings"]} == {launch}
@@ -136,7 +141,7 @@ def test_a_program_is_run_for_its_health_and_for_its_values(
 @pytest.mark.parametrize(
     ("command", "slug"),
     [
-        (["--against", "eager"], "no-reference"),
+        (["--against", "none.py"], "unreadable"),
         (["--expected", "none.pt"], "unreadable"),
         (["--graph", "none"], "no-graph"),
         (["--newest", "1"], "idle-options"),

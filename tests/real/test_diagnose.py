@@ -89,7 +89,7 @@ def test_one_run_rules_out_what_is_not_wrong_and_names_what_is(
     eager = _diagnose(capfd, "bad/values", "--against", "eager", code=1)
     assert (eager["finding"]["kind"], eager["finding"]["launch"]) == ("wrong", launch)
     assert eager["findings"][-1]["kind"] == "outputs"
-    assert eager["findings"][-1]["headline"].endswith("gives from the same inputs")
+    assert "though no launch" not in eager["findings"][-1]["headline"]
     # Against the run that was right it is the same launch.
     parted = _diagnose(capfd, "bad/values", "--against", "clean/values", code=1)
     assert {one["launch"] for one in parted["findings"]} == {launch}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rewriter.core import edit
 from rewriter.instrumentation import bundle
-from rewriter.instrumentation.planning import HEADER
+from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.probes import registry
 from rewriter.instrumentation.types import Instrumented
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from rewriter.core import markers
-from rewriter.core.edit import Insertion
-from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Format, Json, Phase
-from rewriter.instrumentation import choosing, options_line, probes
+from rewriter.instrumentation import choosing, probes
 from rewriter.instrumentation.dialect import Dialect, expression
+from rewriter.instrumentation.lines import Lines
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.guards import NO_GUARDS, Guards
@@ -28,8 +26,6 @@ from rewriter.locate.types import (
     MemoryEvent,
 )
 from rewriter.version import __version__
-
-HEADER = "header"  # the origin of the insertion in front of the first scope
 
 
 def plan_probes(
@@ -51,7 +47,7 @@ def plan_probes(
     their hash. `key` is what torch called the file, of a text in a container. `guards` are checked
     with the inputs.
     """
-    lines = _Lines(source, dialect, is_dormant=selection.dormant)
+    lines = Lines(source, dialect, is_dormant=selection.dormant)
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     memory = _plan_memory(lines, located.memory, selection)
@@ -62,7 +58,9 @@ def plan_probes(
     name, operators_digest = Path(source.name).name, operators_hash(operators)
     checked = guards.rows if inputs.checks and inputs.names else ()
     record = OptionsRecord(name, dialect.packer, operators_digest, label, key, "; ".join(checked))
-    lines.header(located, selection, launches.facts, inputs, record, memory)
+    sha256 = hashlib.sha256(source.data).hexdigest()
+    options = _options(record, sha256, located, selection, inputs, memory)
+    lines.header(located.header, selection, record, options, launches.facts, inputs.names)
     every_input = (name for entry in located.entries for name in entry.inputs)
     return Plan(
         lines.insertions(),
@@ -75,7 +73,7 @@ def plan_probes(
 
 
 class _NoLines:
-    """Takes the place of `_Lines` where there is no source, and the table alone is made."""
+    """Takes the place of `Lines` where there is no source, and the table alone is made."""
 
     needs_releases = False
 
@@ -103,9 +101,7 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
     launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
     record = OptionsRecord(name)
     memory = _plan_memory(lines, located.memory, selection)
-    options = _options(record, sha256, located, selection, memory)
-    if inputs.checks:
-        options |= _checks(inputs, record)
+    options = _options(record, sha256, located, selection, inputs, memory)
     return {"options": options, "launches": list(launches.facts), "inputs": list(inputs.names)}
 
 
@@ -131,7 +127,7 @@ class _Launches:
     facts: tuple[Json, ...]
 
 
-def _plan_entries(lines: _Lines | _NoLines, located: Located, selection: Selection) -> _Inputs:
+def _plan_entries(lines: Lines | _NoLines, located: Located, selection: Selection) -> _Inputs:
     """Add the lines at the start of each entry, and where its inputs have names."""
     checks = probes.checks_inputs(selection)
     reads = choosing.asks_for_inputs(selection) and probes.reads_inputs(selection)
@@ -150,7 +146,7 @@ def _plan_entries(lines: _Lines | _NoLines, located: Located, selection: Selecti
 
 
 def _plan_memory(
-    lines: _Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
+    lines: Lines | _NoLines, events: Sequence[MemoryEvent], selection: Selection
 ) -> tuple[Json, ...]:
     """Add the lines where memory comes from or goes to, as probes need them; the rows of those, and
     of the lines that cannot be put in.
@@ -191,7 +187,7 @@ def _is_last(launch: Launch) -> bool:
 
 
 def _plan_launches(
-    lines: _Lines | _NoLines,
+    lines: Lines | _NoLines,
     chosen: Sequence[Launch],
     selection: Selection,
     unseen: Mapping[int, frozenset[str]],
@@ -329,11 +325,13 @@ def _options(
     sha256: str,
     located: Located,
     selection: Selection,
-    memory: Sequence[Json] = (),
+    inputs: _Inputs,
+    memory: Sequence[Json],
 ) -> Json:
     """What the table of a wrapper says of its probes; `memory` are the rows of lines for memory."""
     rows: Json = {"memory": list(memory)} if probes.memory(selection) else {}
-    return rows | {
+    checks = _checks(inputs, record) if inputs.checks else {}
+    options: Json = {
         "artifact": record.artifact,
         "sha256": sha256,
         "version": __version__,
@@ -352,122 +350,10 @@ def _options(
         **({"dormant": True} if selection.dormant else {}),
         "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
     }
+    return rows | options | checks
 
 
 def _checks(inputs: _Inputs, record: OptionsRecord) -> Json:
     conditions = record.guards.split("; ") if record.guards else ()
     rows = [*map(table_row, inputs.specs), *(f"if {one}" for one in conditions)]
     return {"expected": rows, "reads_inputs": inputs.reads}
-
-
-class _Lines:
-    """Collects lines for one file: marked, with its own line ends, in order."""
-
-    def __init__(self, source: Source, dialect: Dialect, *, is_dormant: bool) -> None:
-        self._source = source
-        self._dialect = dialect
-        self.needs_releases = dialect.needs_releases
-        self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
-        self._header: tuple[Insertion, ...] = ()
-        # By where it belongs to the line before (0) or behind it (1).
-        self._insertions: list[tuple[int, Insertion]] = []
-        name = "_rw"
-        while name.encode() in source.data:
-            name += "_"
-        self._variable = name
-        self._is_dormant = is_dormant
-
-    def _add(
-        self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
-    ) -> None:
-        """A line at an offset. It belongs `behind` the statement that ends there, or in front of
-        the one that starts there."""
-        self._require_line(offset)
-        data = self._source.data
-        at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
-        text = self._mark.line(
-            self._dialect.encode(indent.decode() + line),
-            self._source.newline_at(offset),
-            at_end=at_end,
-        )
-        self._insertions.append((0 if behind else 1, Insertion(offset, text, origin)))
-
-    def _require_line(self, offset: int) -> None:
-        """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
-        line = self._source.line_of(offset)
-        if offset not in (self._source.line_start(line), len(self._source.data)):
-            raise RewriterError(
-                "no-place",
-                f"{self._source.name}:{line}: a probe needs a line of its own, "
-                f"and this place is in the middle of one\n"
-                f"    {self._source.line_text(line).strip()}",
-                hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
-            )
-
-    def begin(self, entry: EntryPoint, *, checks: bool) -> None:
-        line = self._dialect.begin(self._variable, checks=checks)
-        self._add(entry.start, entry.indent, line, "begin", behind=False)
-
-    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
-        assert entry.inputs_at is not None
-        line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
-        self._add(entry.inputs_at, entry.indent, line, "inputs")
-
-    def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
-        self._add(
-            launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
-            launch.insertion_point.indent,
-            self._dialect.around(
-                self._variable, phase, launch.index, arguments, is_dormant=self._is_dormant
-            ),
-            f"#{launch.index} {phase} {launch.kernel}",
-            behind=phase == "after",
-        )
-
-    def checked(self, launch: Launch) -> None:
-        point = launch.insertion_point
-        line = self._dialect.checked(self._variable, launch.index)
-        self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
-
-    def memory(self, event: MemoryEvent) -> None:
-        """The line of a memory event: in front of a release, behind everything else."""
-        point, dialect = event.insertion_point, self._dialect
-        if event.action == "release":
-            line, offset = dialect.released(self._variable, event), point.start
-        else:
-            make = dialect.allocated if event.action == "allocate" else dialect.reused
-            line, offset = make(self._variable, event), point.end
-        origin = f"{event.action} {event.buffer}"
-        self._add(offset, point.indent, line, origin, behind=event.action != "release")
-
-    def header(
-        self,
-        located: Located,
-        selection: Selection,
-        facts: Sequence[Json],
-        inputs: _Inputs,
-        record: OptionsRecord,
-        memory: Sequence[Json] = (),
-    ) -> None:
-        source, encode, offset = self._source, self._dialect.encode, located.header
-        self._require_line(offset)
-        sha256 = hashlib.sha256(source.data).hexdigest()
-        options = _options(record, sha256, located, selection, memory)
-        if inputs.checks:
-            options |= _checks(inputs, record)
-        header = self._dialect.header(self._variable, options, facts, inputs.names)
-        newline = source.newline_at(offset)
-        first = markers.header_line(__version__, selection.probes, sha256)
-        text = self._mark.line(f"{self._dialect.comment} {first}", newline)
-        second = f"{self._dialect.comment} {options_line.line(record, selection)}"
-        text += self._mark.line(encode(second), newline)
-        text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
-        if header.block:
-            block = encode("\n".join(header.block)).split("\n")  # at once: it is thousands of lines
-            text += self._mark.block(block, newline)
-        self._header = (Insertion(offset, text, HEADER),)
-
-    def insertions(self) -> tuple[Insertion, ...]:
-        """All lines in the order in which they stand in the file."""
-        ordered = sorted(self._insertions, key=lambda row: (row[1].offset, row[0]))
-        return (*self._header, *(insertion for _, insertion in ordered))

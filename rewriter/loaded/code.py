@@ -17,7 +17,7 @@ from typing import Any
 from rewriter.core import garbage, markers
 from rewriter.core.source import Source
 from rewriter.core.types import Json
-from rewriter.instrumentation.planning import HEADER
+from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.core import edit
-from rewriter.instrumentation.planning import HEADER
+from rewriter.instrumentation.lines import HEADER
 from rewriter.instrumentation.types import Plan
 from rewriter.loaded.functions import like
 from rewriter.locate.cpp import embedded

@@ -1,0 +1,129 @@
+"""The lines that instrumenting puts into one file: marked, and in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rewriter.core import markers
+from rewriter.core.edit import Insertion
+from rewriter.core.errors import RewriterError
+from rewriter.core.source import Source
+from rewriter.core.types import Json, Phase
+from rewriter.instrumentation import options_line
+from rewriter.instrumentation.dialect import Dialect
+from rewriter.instrumentation.options_line import OptionsRecord
+from rewriter.instrumentation.types import Selection
+from rewriter.locate.types import Argument, EntryPoint, Launch, MemoryEvent
+from rewriter.version import __version__
+
+HEADER = "header"  # the origin of the insertion in front of the first scope
+
+
+class Lines:
+    """Collects lines for one file: marked, with its own line ends, in order."""
+
+    def __init__(self, source: Source, dialect: Dialect, *, is_dormant: bool) -> None:
+        self._source = source
+        self._dialect = dialect
+        self.needs_releases = dialect.needs_releases
+        self._mark = markers.Mark(markers.draw_tag(source.data), dialect.comment)
+        self._header: tuple[Insertion, ...] = ()
+        # By where it belongs to the line before (0) or behind it (1).
+        self._insertions: list[tuple[int, Insertion]] = []
+        name = "_rw"
+        while name.encode() in source.data:
+            name += "_"
+        self._variable = name
+        self._is_dormant = is_dormant
+
+    def _add(
+        self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
+    ) -> None:
+        """A line at an offset. It belongs `behind` the statement that ends there, or in front of
+        the one that starts there."""
+        self._require_line(offset)
+        data = self._source.data
+        at_end = offset == len(data) > 0 and not data.endswith((b"\n", b"\r"))
+        text = self._mark.line(
+            self._dialect.encode(indent.decode() + line),
+            self._source.newline_at(offset),
+            at_end=at_end,
+        )
+        self._insertions.append((0 if behind else 1, Insertion(offset, text, origin)))
+
+    def _require_line(self, offset: int) -> None:
+        """Refuse to put a line into the middle of one: a string of C++ may begin with anything."""
+        line = self._source.line_of(offset)
+        if offset not in (self._source.line_start(line), len(self._source.data)):
+            raise RewriterError(
+                "no-place",
+                f"{self._source.name}:{line}: a probe needs a line of its own, "
+                f"and this place is in the middle of one\n"
+                f"    {self._source.line_text(line).strip()}",
+                hint="Break the line there, or copy the wrapper again as Inductor wrote it.",
+            )
+
+    def begin(self, entry: EntryPoint, *, checks: bool) -> None:
+        line = self._dialect.begin(self._variable, checks=checks)
+        self._add(entry.start, entry.indent, line, "begin", behind=False)
+
+    def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:
+        assert entry.inputs_at is not None
+        line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
+        self._add(entry.inputs_at, entry.indent, line, "inputs")
+
+    def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
+        self._add(
+            launch.insertion_point.start if phase == "before" else launch.insertion_point.end,
+            launch.insertion_point.indent,
+            self._dialect.around(
+                self._variable, phase, launch.index, arguments, is_dormant=self._is_dormant
+            ),
+            f"#{launch.index} {phase} {launch.kernel}",
+            behind=phase == "after",
+        )
+
+    def checked(self, launch: Launch) -> None:
+        point = launch.insertion_point
+        line = self._dialect.checked(self._variable, launch.index)
+        self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
+
+    def memory(self, event: MemoryEvent) -> None:
+        """The line of a memory event: in front of a release, behind everything else."""
+        point, dialect = event.insertion_point, self._dialect
+        if event.action == "release":
+            line, offset = dialect.released(self._variable, event), point.start
+        else:
+            make = dialect.allocated if event.action == "allocate" else dialect.reused
+            line, offset = make(self._variable, event), point.end
+        origin = f"{event.action} {event.buffer}"
+        self._add(offset, point.indent, line, origin, behind=event.action != "release")
+
+    def header(
+        self,
+        offset: int,
+        selection: Selection,
+        record: OptionsRecord,
+        options: Json,
+        facts: Sequence[Json],
+        inputs: Sequence[str],
+    ) -> None:
+        """The lines in front of the first scope: the runtime, and the table of the wrapper."""
+        source, encode = self._source, self._dialect.encode
+        self._require_line(offset)
+        header = self._dialect.header(self._variable, options, facts, inputs)
+        newline = source.newline_at(offset)
+        first = markers.header_line(__version__, selection.probes, options["sha256"])
+        text = self._mark.line(f"{self._dialect.comment} {first}", newline)
+        second = f"{self._dialect.comment} {options_line.line(record, selection)}"
+        text += self._mark.line(encode(second), newline)
+        text += b"".join(self._mark.line(encode(line), newline) for line in header.marked)
+        if header.block:
+            block = encode("\n".join(header.block)).split("\n")  # at once: it is thousands of lines
+            text += self._mark.block(block, newline)
+        self._header = (Insertion(offset, text, HEADER),)
+
+    def insertions(self) -> tuple[Insertion, ...]:
+        """All lines in the order in which they stand in the file."""
+        ordered = sorted(self._insertions, key=lambda row: (row[1].offset, row[0]))
+        return (*self._header, *(insertion for _, insertion in ordered))

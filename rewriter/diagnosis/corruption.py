@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.diagnosis.evidence import located
 from rewriter.diagnosis.findings import Certainty, Finding
@@ -21,7 +20,6 @@ from rewriter.dump.documents import LaunchRow
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import TensorRow
 from rewriter.execution.dumped_wrappers import wrapper_of
-from rewriter.runtime.text import short_dtype
 
 _MOST = 1 << 26  # elements that are compared
 
@@ -169,14 +167,7 @@ def _equal(run: RunDump, a: TensorRow, b: TensorRow) -> bool | None:
 
     tensors = []
     for row in (a, b):
-        path = run.path / row.file
-        if not saved.is_file_of(run.path, path):
-            return None
-        try:
-            tensor = saved.load(path)
-        except RewriterError:
-            return None
-        if saved.mismatch(tensor, short_dtype(row.dtype), row.shape):
+        if (tensor := saved.load_row(run.path, row)) is None:
             return None
         tensors.append(tensor.contiguous().view(-1).view(torch.uint8))
     return bool(torch.equal(*tensors))

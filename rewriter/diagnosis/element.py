@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.verdict import ElementRead, ElementStep, Producer
 from rewriter.dump import dataflow
 from rewriter.dump.dataflow import Flow, FlowNode, ValueOrigin
 from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.dump.saved import is_file_of, load, mismatch
-from rewriter.runtime.text import number, short_dtype
+from rewriter.dump.saved import load_row
+from rewriter.runtime.text import number
 
 if TYPE_CHECKING:
     import torch
@@ -203,14 +202,7 @@ def _row(one: _Given, place: tuple[int | None, ...]) -> ElementRead:
 
 def _saved(run: RunDump, row: TensorRow) -> torch.Tensor | None:
     """The saved value of a row, `None` where there is none that can be read."""
-    path = run.path / row.file
-    if not row.file or not is_file_of(run.path, path) or row.size > _LARGE:
-        return None
-    try:
-        tensor = load(path)
-    except RewriterError:
-        return None
-    if mismatch(tensor, short_dtype(row.dtype), row.shape):
+    if row.size > _LARGE or (tensor := load_row(run.path, row)) is None:
         return None
     import torch
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rewriter.core.errors import RewriterError
 from rewriter.dump import saved
 from rewriter.dump.reading import Dump, RunDump, RunStep, label, open_dump
 from rewriter.dump.rows import TensorRow
-from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
     import torch
 
 _MOST = 1 << 27  # bytes of a value that are compared
 Place = tuple[str, int, int]  # the call, the launch, and which time it ran
-# Of memory: bands beside it, what it is allocated with, what it is given back with.
+# Of memory: bands beside it, what it is allocated with, what it is given back with. These are the
+# probes of `rewriter/runtime/memory/patterns.py`.
 Filling = Literal["bounds", "poison", "stale"]
+FILLINGS: tuple[Filling, ...] = ("bounds", "poison", "stale")
 
 
 class Pair(NamedTuple):
@@ -244,6 +244,7 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
     filled: dict[Filling, int] = {}
     carried = torch.zeros(len(first), dtype=torch.bool)
+    # Of an argument that holds several, the last one is named.
     fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
     for filling in fillings:
         is_filling = torch.ones(len(first), dtype=torch.bool)
@@ -266,16 +267,8 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
 
 
 def _load(run: RunDump, row: TensorRow) -> torch.Tensor | None:
-    path = run.path / row.file
-    if not row.file or not saved.is_file_of(run.path, path):
-        return None
-    try:
-        tensor = saved.load(path)
-    except RewriterError:
-        return None
-    if saved.mismatch(tensor, short_dtype(row.dtype), row.shape):
-        return None
-    return tensor if tensor.numel() * tensor.element_size() <= _MOST else None
+    tensor = saved.load_row(run.path, row)
+    return tensor if tensor is not None and tensor.nbytes <= _MOST else None
 
 
 def launches_of(differences: Sequence[Difference]) -> tuple[list[range], str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.core.errors import RewriterError
+from rewriter.dump.rows import TensorRow
 from rewriter.runtime.text import short_dtype
 
 if TYPE_CHECKING:
@@ -32,6 +33,19 @@ def load(path: Path) -> torch.Tensor:
     if not isinstance(loaded, torch.Tensor):
         raise _unreadable(path, f"it holds no tensor but {type(loaded).__name__}")
     return loaded
+
+
+def load_row(run: Path, row: TensorRow) -> torch.Tensor | None:
+    """The saved tensor of a row of a run; `None` where it was not saved, or its file is damaged or
+    not the one that was recorded."""
+    path = run / row.file
+    if not row.file or not is_file_of(run, path):
+        return None
+    try:
+        tensor = load(path)
+    except RewriterError:
+        return None  # `report` says that of every file
+    return None if mismatch(tensor, short_dtype(row.dtype), row.shape) else tensor
 
 
 def mismatch(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...] | None) -> str:

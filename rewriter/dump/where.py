@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewriter.core.errors import RewriterError
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.dump.saved import is_file_of, load, mismatch
-from rewriter.runtime.text import short_dtype
+from rewriter.dump.saved import load_row
 
 _LARGE = 1 << 28  # elements from which on a tensor is not looked through
 
@@ -15,14 +13,7 @@ _LARGE = 1 << 28  # elements from which on a tensor is not looked through
 def where(run: Path, row: TensorRow, what: NonFinite) -> str:
     """The place of the NaN ("nan") or infinities ("inf") in the tensor of a row, in words; empty
     where it was not saved, or the file is not what was recorded."""
-    path = run / row.file
-    if not row.file or not is_file_of(run, path) or row.size > _LARGE:
-        return ""
-    try:
-        tensor = load(path)
-    except RewriterError:
-        return ""  # `report` says that of every file
-    if mismatch(tensor, short_dtype(row.dtype), row.shape):
+    if row.size > _LARGE or (tensor := load_row(run, row)) is None:
         return ""
     import torch
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from rewriter.artifact.types import Artifact
 from rewriter.commands import _program
 from rewriter.commands._diagnose_examined import EAGER, Right, examined
-from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._output import emit, from_here
+from rewriter.commands._probed_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._run import open_named
 from rewriter.commands._selection import environment_kernels, refuse_idle
 from rewriter.commands._verify import given_graphs, is_dump

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewriter.artifact.types import Artifact
-from rewriter.commands._diagnose_runs import ProbedRun
 from rewriter.commands._output import progress_bar
+from rewriter.commands._probed_runs import ProbedRun
 from rewriter.commands._verify import given_graphs, register_operators
 from rewriter.core.terminal import message
 from rewriter.diagnosis import ruling, values_needed
@@ -160,13 +160,7 @@ def _structure(dump: Path | None, artifact: Artifact | None) -> Iterator[Examine
             yield examine_kernels(wrapper, readers=_readers(lifetimes))
             yield examine_races(wrapper)
     for wrapper, run in known:
-        empty = {
-            dataflow.variable(row.arg)
-            for step in run.steps
-            for row in dataflow.tensors(run.rows(step))
-            if not row.size
-        }
-        lines = run.names.lines
+        empty, lines = dataflow.empty_variables(run), run.names.lines
         lifetimes = examine_lifetimes(wrapper, run=run.name, empty=empty, lines=lines, extra=extra)
         yield lifetimes
         yield examine_kernels(wrapper, run=run.name, readers=_readers(lifetimes))

@@ -22,6 +22,18 @@ def behind_dashes(arguments: argparse.Namespace) -> tuple[str, ...] | None:
     return words[words.index("--") + 1 :] if "--" in words else None
 
 
+def only_artifact(arguments: argparse.Namespace, command: str) -> str:
+    """The artifact of a command that takes one, or a program behind `--`."""
+    given: list[str] = arguments.artifact
+    if len(given) > 1:
+        raise RewriterError(
+            "several-artifacts",
+            f"{command} takes one artifact, and was given {', '.join(given)}",
+            hint="For a program, put -- in front of its command line.",
+        )
+    return given[0]
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """With a first column that holds the names of commands."""
 

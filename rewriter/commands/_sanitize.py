@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rewriter.artifact.types import OpenWrapper
 from rewriter.commands import _program
-from rewriter.commands._diagnose_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._output import emit, from_here
+from rewriter.commands._probed_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._run import open_named
 from rewriter.core import json_text
 from rewriter.core.documents import as_json
@@ -24,11 +24,12 @@ from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
 from rewriter.core.terminal import level_style, message, say
 from rewriter.diagnosis import diagnosis_text, fills, ruling, sanitized
 from rewriter.diagnosis.corruption import examine_corruption
+from rewriter.diagnosis.fills import FILLINGS
 from rewriter.diagnosis.findings import Diagnosis
 from rewriter.diagnosis.lifetimes import examine_lifetimes
 from rewriter.diagnosis.races import examine_races
 from rewriter.diagnosis.ruling import Examined
-from rewriter.diagnosis.sanitized import CHECKS, FILLS, Check
+from rewriter.diagnosis.sanitized import CHECKS, Check
 from rewriter.dump import dataflow
 from rewriter.dump.directory import DIAGNOSIS, dump_directory
 from rewriter.dump.reading import Dump, open_dump
@@ -131,7 +132,7 @@ def _sanitize(
     known = {run.sha256: one for dump in opened for run in dump.runs if (one := wrapper_of(run))}
     texts = list(known.values()) or list(wrappers)
     found.parts += _texts(texts, checks, opened)
-    if checks & set(FILLS):
+    if checks & set(FILLINGS):
         found.parts.append(sanitized.of_rows(opened, checks))
     if "corrupt" in checks and opened:
         found.parts.append(examine_corruption(opened[0]))
@@ -145,12 +146,12 @@ def _sanitize(
 def _reasons(checks: set[Check]) -> Iterator[str]:
     watched = ", ".join(check for check in CHECKS if check in checks and check != "race")
     yield f"{watched}: memory that nobody wrote is filled"
-    if checks & set(FILLS):
+    if checks & set(FILLINGS):
         yield "the same, filled with something else: what differs was read"
 
 
 def _selection(arguments: argparse.Namespace, checks: set[Check]) -> Selection:
-    names = [name for name in FILLS if name in checks]
+    names = [name for name in FILLINGS if name in checks]
     return select(
         ["names", *names, "hash"],
         calls=arguments.calls,
@@ -208,14 +209,7 @@ def _texts(
     wrappers: Sequence[OpenWrapper], checks: set[Check], dumps: Sequence[Dump] = ()
 ) -> Iterator[Examined]:
     """What the texts of the wrappers show."""
-    empty = {
-        dataflow.variable(row.arg)
-        for dump in dumps
-        for run in dump.runs
-        for step in run.steps
-        for row in dataflow.tensors(run.rows(step))
-        if not row.size
-    }
+    empty = {name for dump in dumps for run in dump.runs for name in dataflow.empty_variables(run)}
     for wrapper in wrappers:
         if "race" in checks:
             yield examine_races(wrapper)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rewriter.commands import _options
-from rewriter.commands._parser import Parser, behind_dashes
-from rewriter.core.errors import RewriterError
+from rewriter.commands._parser import Parser, behind_dashes, only_artifact
 
 
 def add(parser: Parser) -> None:
@@ -68,10 +67,4 @@ def act(arguments: argparse.Namespace) -> int:
 
     if (command := behind_dashes(arguments)) is not None:
         return _diagnose.act_program(arguments, command)
-    if len(arguments.artifact) > 1:
-        raise RewriterError(
-            "several-artifacts",
-            f"diagnose takes one artifact, and was given {', '.join(arguments.artifact)}",
-            hint="For a program, put -- in front of its command line.",
-        )
-    return _diagnose.act_artifact(arguments, arguments.artifact[0])
+    return _diagnose.act_artifact(arguments, only_artifact(arguments, "diagnose"))

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 
 from rewriter.commands._options import add_run_options
-from rewriter.commands._parser import Parser, behind_dashes
-from rewriter.core.errors import RewriterError
+from rewriter.commands._parser import Parser, behind_dashes, only_artifact
 
 
 def add(parser: Parser) -> None:
@@ -36,10 +35,4 @@ def act(arguments: argparse.Namespace) -> int:
 
     if (command := behind_dashes(arguments)) is not None:
         return _triage_program.act(arguments, command)
-    if len(arguments.artifact) > 1:
-        raise RewriterError(
-            "several-artifacts",
-            f"triage takes one artifact, and was given {', '.join(arguments.artifact)}",
-            hint="For a program, put -- in front of its command line.",
-        )
-    return _triage_artifact.act(arguments, arguments.artifact[0])
+    return _triage_artifact.act(arguments, only_artifact(arguments, "triage"))

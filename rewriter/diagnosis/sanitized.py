@@ -23,8 +23,6 @@ from rewriter.locate.types import MemoryEvent
 
 Check = Literal["bounds", "poison", "stale", "corrupt", "race"]
 CHECKS: tuple[Check, ...] = ("bounds", "poison", "stale", "corrupt", "race")
-# Those that fill memory, and say more with a second filling.
-FILLS: tuple[Check, ...] = ("bounds", "poison", "stale")
 _NAMED = 4
 # What the numbers of a probe count.
 _DONE = {
@@ -74,9 +72,8 @@ def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead]) -> Examin
     if reads:
         return Examined(tuple(map(_of_read, reads)), notes=notes)
     carried = len(compared.differences)
-    also = f"; {counted(carried, 'launch')} leaves some of it as it is" if carried else ""
-    if carried > 1:
-        also = f"; {carried} launches leave some of it as it is"
+    leave = "leaves" if carried == 1 else "leave"
+    also = f"; {counted(carried, 'launch')} {leave} some of it as it is" if carried else ""
     ruled_out = (
         f"reads of memory that nobody wrote: {counted(compared.launches, 'launch')} of "
         f"{counted(compared.calls, 'call')} compute the same whatever it holds{also}"
@@ -95,8 +92,8 @@ def of_ends(
         what = f"as it is it ends otherwise: {first_line(str(plain))}"
         return Examined(notes=(what,))
     if plain.code != 0:
-        return Examined(notes=(f"it fails as it is, too: {first_line(str(plain))}; "
-                               "`rewriter triage` names the launch",))  # fmt: skip
+        what = f"it fails as it is, too: {first_line(str(plain))}"
+        return Examined(notes=(f"{what}; `rewriter triage` names the launch",))
     what = (
         "fails where memory that nobody wrote is filled, or has bands, and runs as it is: "
         f"{first_line(str(failed))}"
@@ -104,23 +101,20 @@ def of_ends(
     verdict = crashes[0] if crashes else None
     if verdict is None:
         return Examined((Finding("crash", f"the program {what}", "shown by the runs", whole=True),))
-    return Examined(
-        (
-            Finding(
-                "unwritten",
-                what,
-                "shown by the runs",
-                "likely",
-                verdict.artifact,
-                verdict.run,
-                verdict.launch,
-                verdict.iteration,
-                verdict.kernel,
-                verdict.line,
-                verdict.lines,
-            ),
-        )
+    finding = Finding(
+        "unwritten",
+        what,
+        "shown by the runs",
+        "likely",
+        artifact=verdict.artifact,
+        run=verdict.run,
+        launch=verdict.launch,
+        iteration=verdict.iteration,
+        kernel=verdict.kernel,
+        line=verdict.line,
+        lines=verdict.lines,
     )
+    return Examined((finding,))
 
 
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
@@ -199,15 +193,14 @@ def _of_row(run: RunDump, row: MemoryRow) -> Finding:
         what,
         "shown by the memory beside it",
         certainty,
-        run.artifact,
-        run.name,
-        row.launch,
-        0,
-        facts.kernel or row.kernel,
-        facts.line,
-        run.names.lines.get(row.launch, ()),
-        tuple(text),
-        others,
+        artifact=run.artifact,
+        run=run.name,
+        launch=row.launch,
+        kernel=facts.kernel or row.kernel,
+        line=facts.line,
+        lines=run.names.lines.get(row.launch, ()),
+        text=tuple(text),
+        others=others,
     )
 
 

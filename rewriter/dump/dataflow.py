@@ -181,6 +181,12 @@ def tensors(rows: Sequence[EventRow]) -> list[TensorRow]:
     return [row for row in rows if isinstance(row, TensorRow)]
 
 
+def empty_variables(run: RunDump) -> set[str]:
+    """The variables of a wrapper that held tensors without elements in a call."""
+    rows = (row for step in run.steps for row in tensors(run.rows(step)))
+    return {variable(row.arg) for row in rows if not row.size}
+
+
 def variable(name: str) -> str:
     """The variable behind a name of the dump: `buf5.2` and `buf7[0]` are of `buf5` and `buf7`."""
     return _MEMBER.sub("", name)

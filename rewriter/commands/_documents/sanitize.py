@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from rewriter.commands._documents.diagnose import FindingEntry, StepEntry, diagnose_document
 from rewriter.core.documents import Count, Document, Entry
 from rewriter.diagnosis.findings import Diagnosis
-from rewriter.diagnosis.sanitized import Coverage
+from rewriter.diagnosis.sanitized import Check, Coverage
 
 
 class CoverageEntry(Entry, frozen=True, kw_only=True):
     """What a check looked at, over all calls of one run."""
 
-    check: Literal["bounds", "poison", "stale", "corrupt", "race"]
+    check: Check
     covered: Annotated[dict[str, Count], Meta(description="How many, by what they are")]
     left_out: Annotated[dict[str, Count], Meta(description="How many not, by the reason")]
 

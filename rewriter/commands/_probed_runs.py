@@ -1,4 +1,4 @@
-"""The runs of `rewriter diagnose`: of an artifact, or of a program through Inductor's cache."""
+"""The runs of `diagnose` and `sanitize`: of an artifact, or of a program through its cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 
 _QUIET = {"REWRITER_QUIET": "1"}
-_NO_MORE: Mapping[str, str] = {}
+_NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ProbedRun:
 
 
 class Subject(Protocol):
-    """What is diagnosed."""
+    """What is run: an artifact or a program."""
 
     def run(
         self,
@@ -76,7 +76,7 @@ class Subject(Protocol):
         dump: Path,
         *,
         blocking: bool = False,
-        environment: Mapping[str, str] = _NO_MORE,
+        environment: Mapping[str, str] = _NOTHING,
     ) -> ProbedRun:
         """Run it once, probed; `environment` is added to that of the process."""
         ...
@@ -98,7 +98,7 @@ class Runs:
         why: str,
         *,
         blocking: bool = False,
-        environment: Mapping[str, str] = _NO_MORE,
+        environment: Mapping[str, str] = _NOTHING,
     ) -> ProbedRun:
         number = len(self.done) + 1
         message(f"run {number} of at most {max(number, self.most)}: {why}")
@@ -128,7 +128,7 @@ class ArtifactSubject:
         dump: Path,
         *,
         blocking: bool = False,
-        environment: Mapping[str, str] = _NO_MORE,
+        environment: Mapping[str, str] = _NOTHING,
     ) -> ProbedRun:
         template = again(self.arguments, self.path, OPTIONS, blocking=blocking)
         request = replace(
@@ -170,7 +170,7 @@ class ProgramSubject:
         dump: Path,
         *,
         blocking: bool = False,
-        environment: Mapping[str, str] = _NO_MORE,
+        environment: Mapping[str, str] = _NOTHING,
     ) -> ProbedRun:
         arguments = self.arguments
         globs = tuple(x for word in arguments.wrappers for x in word.split(",") if x)

@@ -47,8 +47,13 @@ class EngineLibrary:
 @cache
 def load() -> EngineLibrary | EngineUnavailable:
     """The library, built if it is not kept; or why there is none. Once per process."""
+    return made_or_why(_load)
+
+
+def made_or_why(make: Callable[[], Library]) -> Library | EngineUnavailable:
+    """What a function makes with `build_once`, or why it cannot."""
     try:
-        return _load()
+        return make()
     except EngineUnavailable as problem:
         return problem
     except (OSError, subprocess.SubprocessError) as error:

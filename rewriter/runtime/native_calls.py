@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import subprocess
 import sys
 import sysconfig
 from functools import cache
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import cpp_sources
-from .engine_library import EngineUnavailable, build_once
+from .engine_library import EngineUnavailable, build_once, made_or_why
 
 _NAME = "inductor_rewriter_calls"
 
@@ -25,12 +24,7 @@ _NAME = "inductor_rewriter_calls"
 @cache
 def load() -> ModuleType | EngineUnavailable:
     """The module, built if it is not kept; or why there is none. Once per process."""
-    try:
-        return _load()
-    except EngineUnavailable as problem:
-        return problem
-    except (OSError, subprocess.SubprocessError) as error:
-        return EngineUnavailable(f"{type(error).__name__}: {error}")
+    return made_or_why(_load)
 
 
 def module() -> ModuleType | None:

@@ -29,7 +29,7 @@ _DIGITS = 12  # of a fingerprint that a table shows
 
 
 @dataclass(frozen=True)
-class RecordedLaunch:
+class LaunchRecord:
     """A launch as it ran in one call, or the inputs of that call, which have no `launch`.
 
     `rows` are its events: one for each phase and argument.
@@ -95,9 +95,9 @@ class ProbedCalls:
         return () if (dump := self._dump()) is None else dump.runs
 
     @property
-    def launches(self) -> list[RecordedLaunch]:
+    def launches(self) -> list[LaunchRecord]:
         """Every launch as it ran, call by call, the inputs of each call first."""
-        return [RecordedLaunch(run, step) for run in self.runs for step in run.steps]
+        return [LaunchRecord(run, step) for run in self.runs for step in run.steps]
 
     def __iter__(self) -> Iterator[EventRow]:
         """Every row of every call: what `events.jsonl` holds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from rewriter.core import json_text
 from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.types import Json
 from rewriter.loaded import protocol
@@ -157,8 +157,7 @@ def _answer(answers: BinaryIO, pid: int) -> Json:
         raise _ended(pid) from error
     if not line:
         raise _ended(pid)
-    answer: Json = json.loads(line)
-    return answer
+    return json_text.parse_object(line)
 
 
 def _ended(pid: int) -> RewriterError:

@@ -6,7 +6,6 @@ The standard library only, until somebody asks: the program pays for nothing.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import select
 import socket
@@ -181,7 +180,9 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _send(connection: socket.socket, **facts: Any) -> None:
-    connection.sendall(json.dumps(facts).encode() + b"\n")
+    from rewriter.core import json_text
+
+    connection.sendall(json_text.encode(facts).encode() + b"\n")
 
 
 def _is_of_the_user(connection: socket.socket) -> bool:

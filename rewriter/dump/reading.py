@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.core.types import Json
 from rewriter.dump import names as dumped
 from rewriter.dump import processes
+from rewriter.dump.document_files import MANIFEST, RunTables, corrupt, read_manifest
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
 from rewriter.dump.processes import PieceOfModel, ProcessNames
@@ -42,17 +41,12 @@ from rewriter.dump.rows import (
 )
 from rewriter.runtime.allowed import Allowed
 
-MANIFEST, RUN, EVENTS = "manifest.json", "run.json", "events.jsonl"
+RUN, EVENTS = "run.json", "events.jsonl"
 STOPPED = "stopped.json"
 MEMORY = "memory.jsonl"
 _KEPT_BYTES = 32 << 20  # some 100,000 rows
 _RUN_PATH = re.compile(r"rank(\d+)/run(\d+)$")
 _UNKNOWN = LaunchRow(launch=0)
-# Where the table begins in `run.json`, as both runtimes write it.
-_TABLE = b', "launches": ['
-# What of `run.json` is shown at most: no reader depends on it.
-_SHOWN_OF_RUN = ("format", "version", "label", "call")
-_S = TypeVar("_S", bound=Struct)
 # Rows that may say what is wrong with an input.
 InputRow = TensorRow | ScalarRow | MissingRow | UnexpectedRow
 
@@ -113,7 +107,7 @@ class RunDump:
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest of the dump that it is in."""
-        return _manifest(self.path)
+        return read_manifest(self.path)
 
     @cached_property
     def table(self) -> dict[int, LaunchRow]:
@@ -191,7 +185,7 @@ class RunDump:
         try:
             rows = [read_row(json_text.parse_object(line)) for line in data.split(b"\n") if line]
         except (json_text.JsonError, SchemaError) as error:  # it was sound before
-            raise _corrupt(path, f"it was changed while it was read: {error}") from error
+            raise corrupt(path, f"it was changed while it was read: {error}") from error
         return [row for row in rows if not isinstance(row, TimeRow)]
 
     @property
@@ -232,7 +226,7 @@ class RunDump:
             try:
                 rows.append(read_memory_row(json_text.parse_object(line)))
             except (json_text.JsonError, SchemaError) as error:
-                raise _corrupt(path, f"line {number}: {error}") from error
+                raise corrupt(path, f"line {number}: {error}") from error
         return tuple(rows)
 
     @cached_property
@@ -331,7 +325,7 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    tables = _Tables()
+    tables = RunTables()
     opened = (_open_run(events, tables) for events in _run_files(path))
     runs = sorted(opened, key=lambda run: (run.rank, run.number))
     if not runs:
@@ -341,7 +335,7 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    return Dump(path, _manifest(path), tuple(_counted(runs)))
+    return Dump(path, read_manifest(path), tuple(_counted(runs)))
 
 
 def _counted(runs: Sequence[RunDump]) -> Iterator[RunDump]:
@@ -364,110 +358,15 @@ def _run_files(path: Path) -> Iterator[Path]:
         yield from path.glob(pattern)
 
 
-def _open_run(events: Path, tables: _Tables) -> RunDump:
+def _open_run(events: Path, tables: RunTables) -> RunDump:
     path = events.parent
     try:
         events.open("rb").close()
     except OSError as error:
-        raise _corrupt(events, f"cannot be read: {error.strerror}") from error
+        raise corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
     return RunDump(path, rank, number, tables.facts(path / RUN))
-
-
-class _Tables:
-    """Reads the facts of many calls. The table of launches is the same in all calls of a wrapper,
-    and most of the file: one that was read is not parsed again, and is there once."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
-
-    def facts(self, path: Path) -> RunFacts:
-        data = _read_bytes(path)
-        head, key, rest = data.partition(_TABLE)
-        table, _, tail = rest.rpartition(b"]")
-        if not (key and table):
-            return _facts(path, _json(path, data))
-        launches = self._known.get(table)
-        # Unless what is cut out there is the table and no more, that is no object, or has one.
-        content = None if launches is None else _object(head + tail)
-        if launches is not None and content is not None and "launches" not in content:
-            return structs.replace(_facts(path, content), launches=launches)
-        facts = _facts(path, _json(path, data))
-        if _object(b'{"launches": [' + table + b"]}") is not None:
-            self._known.setdefault(table, facts.launches)
-        return facts
-
-
-def _object(data: bytes) -> Json | None:
-    try:
-        return json_text.parse_object(data)
-    except json_text.JsonError:
-        return None
-
-
-def _facts(path: Path, content: Json) -> RunFacts:
-    return _document(path, _without_unsound(content, RunFacts, _SHOWN_OF_RUN), RunFacts)
-
-
-def _manifest(path: Path) -> Manifest:
-    for directory in (path, *path.absolute().parents[:2]):
-        if (directory / MANIFEST).is_file():
-            content = _read_json(directory / MANIFEST)
-            # Other programs have files of that name, and a part of a dump may lie below one.
-            if content.get("format") in (None, "rewriter.dump"):
-                # Nothing of it is needed to read the runs: it only says what they are of.
-                content = _without_unsound(content, Manifest, content)
-                return _document(directory / MANIFEST, content, Manifest)
-    return Manifest()
-
-
-def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:
-    """`content` less those of the named fields that another version, or a person, wrote otherwise.
-
-    All fields of `kind` have defaults.
-    """
-    return {
-        name: value
-        for name, value in content.items()
-        if name not in names or _is_sound({name: value}, kind)
-    }
-
-
-def _is_sound(content: Json, kind: type[Struct]) -> bool:
-    try:
-        read(content, kind)
-    except SchemaError:
-        return False
-    return True
-
-
-def _document(path: Path, content: Json, kind: type[_S]) -> _S:
-    try:
-        return read(content, kind)
-    except SchemaError as error:
-        raise _corrupt(path, f"{error} is not what a probed program writes") from error
-
-
-def _read_json(path: Path) -> Json:
-    return _json(path, _read_bytes(path))
-
-
-def _read_bytes(path: Path) -> bytes:
-    """What a file holds; that of an empty object where there is none."""
-    try:
-        return limits.read(path, limits.JSON_BYTES)
-    except FileNotFoundError:
-        return b"{}"
-    except OSError as error:
-        raise _corrupt(path, str(error)) from error
-
-
-def _json(path: Path, data: bytes) -> Json:
-    try:
-        return json_text.parse_object(data)
-    except json_text.JsonError as error:
-        raise _corrupt(path, f"it holds no JSON object: {error}") from error
 
 
 def _rows(path: Path) -> Iterator[tuple[int, EventRow]]:
@@ -476,21 +375,13 @@ def _rows(path: Path) -> Iterator[tuple[int, EventRow]]:
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):
             if len(line) > bound:
-                raise _corrupt(path, f"line {number} is longer than {bound:,} bytes")
+                raise corrupt(path, f"line {number} is longer than {bound:,} bytes")
             if not line.endswith(b"\n"):
                 return
             try:
                 yield len(line), read_row(json_text.parse_object(line))
             except json_text.JsonError as error:
-                raise _corrupt(path, f"line {number} is no JSON object: {error}") from error
+                raise corrupt(path, f"line {number} is no JSON object: {error}") from error
             except SchemaError as error:
                 text = f"line {number}: {error} is not what a probed program writes"
-                raise _corrupt(path, text) from error
-
-
-def _corrupt(path: Path, problem: str) -> RewriterError:
-    return RewriterError(
-        "corrupt-dump",
-        f"{path}: {problem}",
-        hint="Copy the dump again, or run the program once more.",
-    )
+                raise corrupt(path, text) from error

@@ -17,7 +17,8 @@ from rewriter.artifact.types import OpenWrapper
 from rewriter.artifact.wrapper_files import read_wrapper
 from rewriter.core import markers
 from rewriter.core.errors import RewriterError
-from rewriter.dump.reading import MANIFEST, RunDump
+from rewriter.dump.document_files import MANIFEST
+from rewriter.dump.reading import RunDump
 from rewriter.instrumentation import options_line
 from rewriter.instrumentation.types import Selection
 

@@ -1,0 +1,128 @@
+"""Reads the documents of a dump: `manifest.json`, and the `run.json` of each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.core.types import Json
+from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
+from rewriter.dump.rows import SchemaError, read
+
+MANIFEST = "manifest.json"
+# Where the table begins in `run.json`, as both runtimes write it.
+_TABLE = b', "launches": ['
+# What of `run.json` is shown at most: no reader depends on it.
+_SHOWN_OF_RUN = ("format", "version", "label", "call")
+_S = TypeVar("_S", bound=Struct)
+
+
+def corrupt(path: Path, problem: str) -> RewriterError:
+    """The error about a file that a probed program did not leave so."""
+    return RewriterError(
+        "corrupt-dump",
+        f"{path}: {problem}",
+        hint="Copy the dump again, or run the program once more.",
+    )
+
+
+class RunTables:
+    """Reads the facts of many calls. The table of launches is the same in all calls of a wrapper,
+    and most of the file: one that was read is not parsed again, and is there once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
+
+    def facts(self, path: Path) -> RunFacts:
+        """What a `run.json` says. Raises `RewriterError` where it is no such file."""
+        data = _read_bytes(path)
+        head, key, rest = data.partition(_TABLE)
+        table, _, tail = rest.rpartition(b"]")
+        if not (key and table):
+            return _facts(path, _json(path, data))
+        launches = self._known.get(table)
+        # Unless what is cut out there is the table and no more, that is no object, or has one.
+        content = None if launches is None else _object(head + tail)
+        if launches is not None and content is not None and "launches" not in content:
+            return structs.replace(_facts(path, content), launches=launches)
+        facts = _facts(path, _json(path, data))
+        if _object(b'{"launches": [' + table + b"]}") is not None:
+            self._known.setdefault(table, facts.launches)
+        return facts
+
+
+def _object(data: bytes) -> Json | None:
+    try:
+        return json_text.parse_object(data)
+    except json_text.JsonError:
+        return None
+
+
+def _facts(path: Path, content: Json) -> RunFacts:
+    return _document(path, _without_unsound(content, RunFacts, _SHOWN_OF_RUN), RunFacts)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a dump, also for a part of it; an empty one where there is none."""
+    for directory in (path, *path.absolute().parents[:2]):
+        if (directory / MANIFEST).is_file():
+            content = _read_json(directory / MANIFEST)
+            # Other programs have files of that name, and a part of a dump may lie below one.
+            if content.get("format") in (None, "rewriter.dump"):
+                # Nothing of it is needed to read the runs: it only says what they are of.
+                content = _without_unsound(content, Manifest, content)
+                return _document(directory / MANIFEST, content, Manifest)
+    return Manifest()
+
+
+def _without_unsound(content: Json, kind: type[Struct], names: Iterable[str]) -> Json:
+    """`content` less those of the named fields that another version, or a person, wrote otherwise.
+
+    All fields of `kind` have defaults.
+    """
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in names or _is_sound({name: value}, kind)
+    }
+
+
+def _is_sound(content: Json, kind: type[Struct]) -> bool:
+    try:
+        read(content, kind)
+    except SchemaError:
+        return False
+    return True
+
+
+def _document(path: Path, content: Json, kind: type[_S]) -> _S:
+    try:
+        return read(content, kind)
+    except SchemaError as error:
+        raise corrupt(path, f"{error} is not what a probed program writes") from error
+
+
+def _read_json(path: Path) -> Json:
+    return _json(path, _read_bytes(path))
+
+
+def _read_bytes(path: Path) -> bytes:
+    """What a file holds; that of an empty object where there is none."""
+    try:
+        return limits.read(path, limits.JSON_BYTES)
+    except FileNotFoundError:
+        return b"{}"
+    except OSError as error:
+        raise corrupt(path, str(error)) from error
+
+
+def _json(path: Path, data: bytes) -> Json:
+    try:
+        return json_text.parse_object(data)
+    except json_text.JsonError as error:
+        raise corrupt(path, f"it holds no JSON object: {error}") from error

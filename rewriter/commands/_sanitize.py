@@ -1,8 +1,8 @@
 """What `rewriter sanitize` does: the runs that are needed, and the page.
 
 Two runs differ in what memory is filled with that nobody wrote. Only where these find something are
-there more: one without anything in memory, to see whether the outputs are the same, and two that
-save the values of the launches that differ.
+there more: one that fills nothing, to see whether the outputs are the same, and two that save the
+values of the launches that differ.
 """
 
 from __future__ import annotations

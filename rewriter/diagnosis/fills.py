@@ -1,4 +1,4 @@
-"""What two runs of the same calls say, between which only the filling of unwritten memory differs.
+"""Compares two runs of the same calls that differ only in what unwritten memory is filled with.
 
 A launch that was given the same and wrote something else read memory that nobody wrote. What a
 launch leaves unwritten keeps its filling, and that differs, too: so the launches where anything

@@ -50,7 +50,7 @@ class Coverage:
 
 
 def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
-    """What the probes saw themselves: stores into the bands beside buffers."""
+    """What the probes wrote to the dump: stores into the bands beside buffers."""
     findings: dict[tuple[object, ...], Finding] = {}
     for dump in dumps:
         for run in dump.runs:
@@ -84,7 +84,7 @@ def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead]) -> Examin
 def of_ends(
     probed: Sequence[ExitStatus], plain: ExitStatus, crashes: Sequence[Verdict]
 ) -> Examined:
-    """How the runs ended, against the one without anything in memory."""
+    """How the runs ended, compared with the run that fills no memory."""
     failed = next((one for one in probed if one.code != 0), None)
     if failed is None:
         if plain.code == 0:
@@ -118,7 +118,7 @@ def of_ends(
 
 
 def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
-    """Whether the outputs of calls are what they are without anything in memory."""
+    """Whether the outputs of calls are those of the run that fills no memory."""
     known = [dict(_outputs(open_dump(path))) for path in (plain, *probed)]
     common = set.intersection(*(set(one) for one in known)) if known else set()
     if not common:

@@ -130,9 +130,9 @@ def _is_valid(name: str, value: object) -> bool:
 
 
 def tell(path: str, number: int, facts: Mapping[str, Any]) -> None:
-    """Say beside the control file what a wrapper of this process does: the `number`th of it.
+    """Write beside the control file what the `number`th wrapper of this process does.
 
-    Nobody is told where there is no directory for it, or it is another user's.
+    Nothing is written where there is no directory for it, or it is another user's.
     """
     folder = f"{path}.d"
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Takes what the lines of a wrapper hand over about memory: guards it, fills it, compares bands."""
+"""The probes of memory at work: buffers are guarded and filled, and bands are compared."""
 
 from __future__ import annotations
 

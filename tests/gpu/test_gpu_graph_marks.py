@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from test_gpu_programs import run
 
 pytestmark = pytest.mark.gpu

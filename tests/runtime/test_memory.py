@@ -63,13 +63,13 @@ def test_fills(probe: str, dtype: torch.dtype) -> None:
     ],
 )
 def test_fills_by_probe(text: str, fills: tuple[int, ...]) -> None:
-    assert tuple(patterns.fills(text).values()) == fills
+    assert tuple(patterns.parse_fills(text).values()) == fills
 
 
 @pytest.mark.parametrize("text", ["2", "print=1", "bounds", "bounds=x", "=1", "-1"])
 def test_fills_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="REWRITER_FILL is"):
-        patterns.fills(text)
+        patterns.parse_fills(text)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)

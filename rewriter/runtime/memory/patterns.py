@@ -48,7 +48,7 @@ def pattern(probe: str, fill: int, dtype: str) -> bytes:
     return bytes([(0xD5, 0xD3, 0xD1)[place] if fill else (0x5A, 0x5C, 0x5E)[place]]) * 8
 
 
-def fills(text: str) -> dict[str, int]:
+def parse_fills(text: str) -> dict[str, int]:
     """The fill of each probe, as `REWRITER_FILL` says: `1` for all, or `bounds=1,stale=0`; what it
     does not name has fill 0.
 

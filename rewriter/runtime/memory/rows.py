@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 FILE = "memory.jsonl"
 
 
-def store_row(facts: Mapping[str, Any]) -> str:
+def encoded(facts: Mapping[str, Any]) -> str:
+    """A row as a line of JSON."""
     return json.dumps(facts) + "\n"
 
 
@@ -31,7 +32,7 @@ def coverage_row(probe: str, done: int, skipped: Mapping[str, int], launches: in
         facts["launches"] = launches
     if skipped:
         facts |= {"skipped": sum(skipped.values()), "why": dict(skipped)}
-    return json.dumps(facts) + "\n"
+    return encoded(facts)
 
 
 def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:

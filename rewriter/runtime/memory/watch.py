@@ -15,8 +15,8 @@ from torch import Tensor
 from .. import device
 from .bands import Bands, Damage, band, bands
 from .guarded import Guarded, fill, flat, guarded, is_shared
-from .patterns import PROBES, VARIABLE, fills, pattern
-from .rows import coverage_row, store_line, store_row, write_rows
+from .patterns import PROBES, VARIABLE, parse_fills, pattern
+from .rows import coverage_row, encoded, store_line, write_rows
 
 if TYPE_CHECKING:
     from ..event import ProbedLaunch
@@ -73,9 +73,9 @@ class Memory:
         self._warn = warn
         self._captured: list[_Watched] = []
         try:
-            self._fills = fills(os.environ.get(VARIABLE, "") if self.probes else "")
+            self._fills = parse_fills(os.environ.get(VARIABLE, "") if self.probes else "")
         except ValueError as error:
-            self._fills = fills("")
+            self._fills = parse_fills("")
             warn("memory", f"{error}; fill 0 is used")
         self._guard = GUARD
         text = os.environ.get(GUARD_VARIABLE, "")
@@ -229,7 +229,7 @@ class Memory:
         if watched.is_captured:
             facts["captured"] = True
         if call.directory is not None:
-            write_rows(call.directory, [store_row(facts)])
+            write_rows(call.directory, [encoded(facts)])
         self._printer.write([store_line(self._printer, call.number, facts)])
 
 

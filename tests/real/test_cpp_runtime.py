@@ -72,6 +72,7 @@ complex32 complex64 complex128
 DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)]
 # Of the engine, what only its library for Python has.
 ONLY_FOR_PYTHON = {"events.h", "plan.h", "rows_file.h", "saving.h"}
+FOR_DORMANT = {"control.h", "dormant.h"}
 PROBES = (
     *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "save", "stale", "sync"),
     "time",
@@ -1931,6 +1932,7 @@ def test_a_text_holds_only_what_its_probes_need() -> None:
     assert "class Saver" not in printed
     assert "class Saver" in saved
     wholes = [text(PROBES, "text"), text(PROBES, "upstream")]
+    dormant = text(PROBES, "text", is_dormant=True)
     for name in SOURCES.rglob("*.h"):
         if name.parent.name == "engine" and name.name in ONLY_FOR_PYTHON:
             continue
@@ -1940,6 +1942,8 @@ def test_a_text_holds_only_what_its_probes_need() -> None:
             assert found == [name.stem == "text", name.stem == "upstream"]
         elif name.parent.name == "engine":  # Python alone has some of them
             assert found in ([0, 0], [1, 1])
+        elif name.name in FOR_DORMANT:
+            assert [*found, dormant.count(first + "\n")] == [0, 0, 1]
         else:
             assert found == [1, 1]
     for whole in wholes:

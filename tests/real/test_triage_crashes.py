@@ -29,6 +29,7 @@ from rewriter.cli import main
 from rewriter.locate.types import Launch
 
 pytestmark = pytest.mark.usefixtures("warm_python")
+PYTHON = sys.executable  # not warm: who gets a signal is to be the command itself
 
 FAULTS = {
     "segfault": "*(volatile int*)0 = 1;",
@@ -332,7 +333,7 @@ def test_a_program_that_dies(
 def test_a_program_ends_with_this_one(number: int) -> None:
     """It is in a group of its own: nobody else would tell it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "rewriter", "triage", "--", "sh", "-c", "echo $$ >&2; sleep 60"],
+        [PYTHON, "-m", "rewriter", "triage", "--", "sh", "-c", "echo $$ >&2; sleep 60"],
         stderr=subprocess.PIPE,
         preexec_fn=heed_interrupts,
         text=True,

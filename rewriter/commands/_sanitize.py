@@ -42,13 +42,14 @@ from rewriter.runtime.sizes import parse_bytes
 
 _MOST = 2  # runs, unless they find something
 _LEAST, _USUAL = 256 << 20, 4 << 30  # bytes of values
+_WIDEST = 99_999_999  # bytes of a band that `REWRITER_GUARD` may say
 
 
 def act_artifact(arguments: argparse.Namespace, path: str) -> int:
     """Look for memory faults of a wrapper or a package."""
     _program.refuse_options_of_programs(arguments)
     checks = chosen(arguments.only)
-    check_bytes(arguments.guard, option="--guard")
+    _check_guard(arguments.guard)
     artifact = open_named(arguments, path)
     if artifact.only.probes is not None:
         hint = "Name the plain file, or `rewriter strip` it first."
@@ -64,7 +65,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Look for memory faults of the wrappers of a program."""
     _program.refuse_options_of_artifacts(arguments)
     checks = chosen(arguments.only)
-    check_bytes(arguments.guard, option="--guard")
+    _check_guard(arguments.guard)
     program.require(command)
     if checks == {"race"}:
         raise RewriterError(
@@ -87,6 +88,17 @@ def chosen(only: str) -> set[Check]:
                 hint=f"Pass one or more of {', '.join(CHECKS)}.",
             )
     return {name for name in CHECKS if name in wanted} if wanted else set(CHECKS)
+
+
+def _check_guard(text: str) -> None:
+    """Refuse what the runtime would not use: it would guard with another size."""
+    size = check_bytes(text, option="--guard")
+    if size and parse_bytes(size) > _WIDEST:
+        raise RewriterError(
+            "bad-size",
+            f"--guard {size!r} is wider than a band can be",
+            hint=f"Each buffer gets two: pass at most {_WIDEST} bytes, such as 64K or 1M.",
+        )
 
 
 @dataclass

@@ -18,6 +18,8 @@ STREAMS, MLP = str(get("cuda-torch2.15/streams").path), str(get("cpu-torch2.13/m
         ([MLP, "--only", "bound"], "bad-check"),
         ([MLP, MLP], "several-artifacts"),
         ([MLP, "--guard", "wide"], "bad-size"),
+        ([MLP, "--guard", "100M"], "bad-size"),
+        (["--guard", "1T", "--", "python", "x.py"], "bad-size"),
         ([MLP, "--since", "1h"], "idle-options"),
         (["--only", "race", "--", "python", "x.py"], "bad-check"),
         (["no.py"], "unreadable"),

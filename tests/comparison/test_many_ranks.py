@@ -15,7 +15,7 @@ from rewriter.commands._documents.ranks import ranks_document
 from rewriter.comparison.dumps import describe_ranks, likeness, ranks
 from rewriter.comparison.dumps.ranks import compare_ranks
 from rewriter.core.errors import RewriterError
-from rewriter.dump import reading
+from rewriter.dump.document_files import RunTables
 from rewriter.dump.reading import open_dump
 
 
@@ -150,7 +150,7 @@ def test_a_table_of_launches_is_read_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_known_table_makes_no_damage_sound(tmp_path: Path, text: str) -> None:
-    tables = reading._Tables()
+    tables = RunTables()
     path = tmp_path / "run.json"
     path.write_text('{"artifact": "x", "launches": [{"launch": 0}]}', encoding="utf-8")
     assert len(tables.facts(path).launches) == 1

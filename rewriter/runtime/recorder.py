@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from sys import getrefcount
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,13 +31,16 @@ from .fast_paths import FastPaths, written_names
 from .findings import Findings
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
-from .memory.watch import Memory
+from .memory.patterns import PROBES as MEMORY_PROBES
 from .printer import Printer
 from .probe_set import Hook, ProbeSet
 from .probes import Probe
 from .process import is_data_worker, say, without_modes
 from .running_call import RunningCall
 from .statistics import measure
+
+if TYPE_CHECKING:
+    from .memory.watch import Memory
 
 _MOST_LATER = 4096  # pairs of CUDA events that wait to be read
 
@@ -88,7 +91,11 @@ class Recorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._findings = Findings(options, self._launches, self._printer)
-        self._memory = Memory(options, self._launches, self._printer, self.warn)
+        self._memory: Memory | None = None
+        if not set(MEMORY_PROBES).isdisjoint(options["probes"]):
+            from .memory.watch import Memory
+
+            self._memory = Memory(options, self._launches, self._printer, self.warn)
         self._fast = FastPaths(
             self._probes,
             self._printer,
@@ -185,15 +192,15 @@ class Recorder:
         self._guarded(f"#{launch}", self._check_memory, launch)
 
     def _allocate(self, event: int, result: list[Any]) -> None:
-        if (call := self._wanted_call()) is not None:
+        if self._memory is not None and (call := self._wanted_call()) is not None:
             result[0] = self._memory.allocated(call, event, result[0])
 
     def _gone(self, event: int, tensor: Any, is_held: bool) -> None:
-        if (call := self._wanted_call()) is not None:
+        if self._memory is not None and (call := self._wanted_call()) is not None:
             self._memory.gone(call, event, tensor, is_held=is_held)
 
     def _check_memory(self, launch: int) -> None:
-        if (call := self._wanted_call()) is not None:
+        if self._memory is not None and (call := self._wanted_call()) is not None:
             self._memory.checked(call, launch)
 
     def _wanted_call(self) -> RunningCall | None:
@@ -355,6 +362,8 @@ class Recorder:
                 self._dump.finish(call.directory)
 
     def _finish_memory(self, call: RunningCall) -> None:
+        if self._memory is None:
+            return
         try:
             self._memory.finish(call)
         except Exception as error:

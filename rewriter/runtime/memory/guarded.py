@@ -90,9 +90,9 @@ def fill(memory: Tensor, pattern: bytes) -> None:
             words.set_(memory.untyped_storage(), start // 8, (whole // 8,), (1,))
             words.fill_(int.from_bytes(pattern, "little", signed=True))
             memory = memory[whole:]
-    if memory.numel():
-        rest = torch.tensor(list(pattern), dtype=torch.uint8, device=memory.device)
-        memory.copy_(rest.repeat(-(-memory.numel() // 8))[: memory.numel()])
+    # No copy from the host: a CUDA graph that is being captured takes none.
+    for place, byte in enumerate(pattern[: memory.numel()]):
+        memory[place::8].fill_(byte)
 
 
 def flat(tensor: Tensor) -> Tensor:

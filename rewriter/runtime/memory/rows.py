@@ -36,7 +36,7 @@ def coverage_row(probe: str, done: int, skipped: Mapping[str, int], launches: in
 
 
 def store_line(printer: Printer, call: int, facts: Mapping[str, Any]) -> str:
-    """`[rewriter 0] #12 KERNEL wrote outside buf3: 1 element from 0 behind it, 3.5`."""
+    """`#12 KERNEL wrote outside buf3: 1 element, the nearest right behind its end, 3.5`."""
     count, distance, side = facts["count"], facts["distance"], facts["side"]
     elements = "1 element" if count == 1 else f"{count} elements"
     where = {"behind": "its end", "before": "its start"}[side]

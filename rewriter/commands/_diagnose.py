@@ -53,9 +53,8 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         hint = "Name the plain file, or `rewriter strip` it first."
         raise already_instrumented(artifact.only, hint)
     right = _right(arguments)
-    reference = None
-    if arguments.against not in (None, EAGER) and right.dump is None:
-        reference = open_named(arguments, arguments.against)
+    named = right.named
+    reference = None if named is None else open_named(arguments, named)
     folder = _folder(arguments, artifact.path)
     runs = Runs(ArtifactSubject(arguments, path, artifact), folder, _MOST)
     everything = _values(arguments, folder)
@@ -63,10 +62,9 @@ def act_artifact(arguments: argparse.Namespace, path: str) -> int:
         "values", everything, "does it end, are its numbers finite, and what does each launch do"
     )
     pieces = [first, *_further(runs, first, everything)]
-    if reference is not None and first.ended.code == 0:
-        subject = ArtifactSubject(arguments, arguments.against, reference)
-        runs = replace(runs, subject=subject)
-        ran = runs.run("reference", everything, f"what {arguments.against} does, which is right")
+    if named is not None and reference is not None and first.ended.code == 0:
+        runs = replace(runs, subject=ArtifactSubject(arguments, named, reference))
+        ran = runs.run("reference", everything, f"what {named} does, which is right")
         right = replace(right, dump=ran.dump)
     return _conclude(arguments, runs, pieces, everything, right, artifact)
 
@@ -76,7 +74,7 @@ def act_program(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     _program.refuse_options_of_artifacts(arguments)
     program.require(command)
     right = _right(arguments)
-    _require_dump(right, arguments.against, "a program", "-- COMMAND")
+    _require_dump(right, "a program", "-- COMMAND")
     folder = _folder(arguments, Path("cache"))
     runs = Runs(ProgramSubject(arguments, command), folder, _MOST)
     health = select(
@@ -131,16 +129,16 @@ def _act_dump(arguments: argparse.Namespace, dump: Path) -> int:
     random = opened.manifest.inputs == "random"
     ran = ProbedRun(ended, dump, known is not None and known.blocking, random, 0.0, again)
     right = _right(arguments)
-    _require_dump(right, arguments.against, "a dump", "…")
+    _require_dump(right, "a dump", "…")
     found = examined(arguments, ran, [ran], select("save"), right)
     return _report(arguments, found, (), dump, [dump])
 
 
-def _require_dump(right: Right, against: str | None, of: str, command: str) -> None:
-    if against not in (None, EAGER) and right.dump is None:
+def _require_dump(right: Right, of: str, command: str) -> None:
+    if right.named is not None:
         raise RewriterError(
             "no-reference",
-            f"--against {against}, which is no dump, of {of}",
+            f"--against {right.named}, which is no dump, of {of}",
             hint=f"Record the run that is right: rewriter run --probe save -d right.dump {command}",
         )
 
@@ -150,12 +148,12 @@ def _right(arguments: argparse.Namespace) -> Right:
     if arguments.output is not None:
         files.require_free(Path(arguments.output), overwrite=arguments.overwrite)
     given_graphs(arguments)
-    against = arguments.against
+    named = None if arguments.against == EAGER else arguments.against
     dump = None
-    if against not in (None, EAGER) and is_dump(Path(against)):
-        dump = Path(against)
+    if named is not None and is_dump(Path(named)):
+        dump, named = Path(named), None
     if arguments.expected is None:
-        return Right(dump=dump)
+        return Right(dump=dump, named=named)
     path = Path(arguments.expected)
     if not path.is_file():
         raise RewriterError(
@@ -163,7 +161,7 @@ def _right(arguments: argparse.Namespace) -> Right:
             f"cannot read {path}: no such file",
             hint="Make it with torch.save([output, …], FILE).",
         )
-    return Right(path, load_expected(path), dump)
+    return Right(path, load_expected(path), dump, named)
 
 
 def _folder(arguments: argparse.Namespace, path: Path) -> Path:

@@ -39,11 +39,13 @@ Key = tuple[str, int, int]  # a launch of a run: the run, the launch, which time
 
 @dataclass(frozen=True)
 class Right:
-    """What is known to be right: the outputs of a file, and the dump of a run."""
+    """What is known to be right: the outputs of a file, and the dump of a run. `named` is what
+    `--against` names that is no dump: an artifact."""
 
     path: Path | None = None
     outputs: Sequence[torch.Tensor | None] = ()
     dump: Path | None = None
+    named: str | None = None
 
 
 def examined(

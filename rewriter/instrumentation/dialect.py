@@ -63,14 +63,8 @@ class Dialect(Protocol):
     def allocated(self, variable: str, event: MemoryEvent) -> str:
         """The line behind an allocation: another buffer may take the place of the one made."""
 
-    def reused(self, variable: str, event: MemoryEvent) -> str:
-        """The line behind one where a buffer takes over the memory of another."""
-
-    def released(self, variable: str, event: MemoryEvent) -> str:
-        """The line in front of one that gives up a buffer."""
-
-    def checked(self, variable: str, launch: int) -> str:
-        """The line behind a launch where memory is looked at."""
+    def statement(self, call: str) -> str:
+        """The line that makes a call whose result is of no use."""
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

@@ -85,19 +85,20 @@ class Lines:
 
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point
-        line = self._dialect.checked(self._variable, launch.index)
+        line = self._dialect.statement(f"{self._variable}.checked({launch.index})")
         self._add(point.end, point.indent, line, f"#{launch.index} memory {launch.kernel}")
 
     def memory(self, event: MemoryEvent) -> None:
         """The line of a memory event: in front of a release, behind everything else."""
-        point, dialect = event.insertion_point, self._dialect
-        if event.action == "release":
-            line, offset = dialect.released(self._variable, event), point.start
+        point, behind = event.insertion_point, event.action != "release"
+        if event.action == "allocate":
+            line = self._dialect.allocated(self._variable, event)
         else:
-            make = dialect.allocated if event.action == "allocate" else dialect.reused
-            line, offset = make(self._variable, event), point.end
-        origin = f"{event.action} {event.buffer}"
-        self._add(offset, point.indent, line, origin, behind=event.action != "release")
+            called = "reused" if event.action == "reuse" else "released"
+            call = f"{self._variable}.{called}({event.index}, {event.buffer})"
+            line = self._dialect.statement(call)
+        offset = point.end if behind else point.start
+        self._add(offset, point.indent, line, f"{event.action} {event.buffer}", behind=behind)
 
     def header(
         self,

@@ -58,14 +58,8 @@ class Cpp:
     def allocated(self, variable: str, event: MemoryEvent) -> str:
         return f"{variable}.allocated({event.index}, {event.buffer});"
 
-    def reused(self, variable: str, event: MemoryEvent) -> str:
-        return f"{variable}.reused({event.index}, {event.buffer});"
-
-    def released(self, variable: str, event: MemoryEvent) -> str:
-        return f"{variable}.released({event.index}, {event.buffer});"
-
-    def checked(self, variable: str, launch: int) -> str:
-        return f"{variable}.checked({launch});"
+    def statement(self, call: str) -> str:
+        return f"{call};"
 
     def header(
         self, variable: str, options: Json, launches: Sequence[Json], inputs: Sequence[str]

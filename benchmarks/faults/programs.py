@@ -25,6 +25,17 @@ class BuildError(Exception):
     """A changed source that a compiler refuses."""
 
 
+def imports_of(source: Source) -> list[str]:
+    """The options that register the custom operators which a source calls."""
+    custom = "rewriter_demo" in source.text
+    return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
+
+
+def environment_with(cache: Path) -> dict[str, str]:
+    """The variables of a command that finds Inductor's cache there."""
+    return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+
+
 @dataclass(frozen=True)
 class Program:
     """One artifact: its source, the inputs of its call, and the cache that it lies in."""
@@ -51,12 +62,11 @@ class Program:
 
     @property
     def imports(self) -> list[str]:
-        custom = "rewriter_demo" in self.source.text
-        return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
+        return imports_of(self.source)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
+        return environment_with(self.cache)
 
     @contextmanager
     def installed(self, source: Source, folder: Path) -> Iterator[tuple[Program, Path]]:

@@ -3,14 +3,13 @@ compiled but their kernels, and their inputs are drawn."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.faults.programs import ROOT
+from benchmarks.faults.programs import environment_with, imports_of
 from benchmarks.faults.source import ENCODING, Source, read
 
 _FILES = {"python": "python/output_code.py", "cpp_wrapper": "cpp_wrapper/output_code.py"}
@@ -31,12 +30,11 @@ class Artifact:
 
     @property
     def options(self) -> list[str]:
-        custom = "rewriter_demo" in self.source.text
-        return ["--import", str(ROOT / "fixtures" / "models.py")] if custom else []
+        return imports_of(self.source)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.cache)}
+        return environment_with(self.cache)
 
     @contextmanager
     def installed(self, source: Source, folder: Path) -> Iterator[tuple[Artifact, Path]]:

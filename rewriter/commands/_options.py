@@ -86,13 +86,18 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         "--every", metavar="N", type=int, help="of those calls, only each Nth one from the first on"
     )
     group.add_argument(
-        "--last", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
+        "--keep",
+        "--last",
+        dest="last",
+        metavar="N",
+        type=int,
+        help="keep only the last N calls of a wrapper in the dump",
     )
     group.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        help="save up to so many bytes of tensors in each process, such as 500M or 10G; then go on "
-        "without saving",
+        help="write so many bytes to the dump in each process, such as 500M or 10G; then go on "
+        "without, or with --keep in place of the oldest calls",
     )
     group.add_argument(
         "--allow",

@@ -49,7 +49,7 @@ def selection(
         roles=arguments.roles,
         tensors=arguments.tensors,
         calls=_calls(arguments),
-        last=0 if arguments.last is None else check_number("--last", arguments.last),
+        last=0 if arguments.last is None else check_number("--keep", arguments.last),
         # What is switched on shows what launches write, also beside what hunts a crash.
         args=arguments.which or ("written" if is_dormant else None),
         recheck=arguments.recheck,
@@ -61,10 +61,8 @@ def selection(
     if is_dormant:
         fixed = set(result.probes) - {*probes.SWITCHED, "inputs"}
         refuse_idle({f"--probe {x}": x for x in sorted(fixed)}, "it cannot be dormant")
-        given = {"--calls, --first or --every": result.calls, "--last": result.last}
+        given = {"--calls, --first or --every": result.calls, "--keep": result.last}
         refuse_idle(given, "`rewriter control` says which calls dormant probes record")
-    if not any(probes.registry()[name].saves for name in result.probes):
-        refuse_idle({"--max-bytes": result.max_bytes}, "only the probe save writes tensors")
     return result
 
 
@@ -119,7 +117,7 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--calls": arguments.calls,
         "--first": arguments.first,
         "--every": arguments.every,
-        "--last": arguments.last,
+        "--keep": arguments.last,
         "--max-bytes": arguments.max_bytes,
         "--allow": arguments.allow or None,
         "--stop": arguments.stop,

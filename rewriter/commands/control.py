@@ -44,6 +44,14 @@ def add(parser: Parser) -> None:
         metavar="DIR",
         help="write a dump there, instead of to $REWRITER_DUMP",
     )
+    group.add_argument(
+        "--keep", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
+    )
+    group.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="write at most so many bytes to the dump in each process; with --keep old calls go",
+    )
     group.add_argument("--quiet", action="store_true", help="print nothing, only write the dump")
     parser.group("output").add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_examples(
@@ -84,6 +92,8 @@ def act(arguments: argparse.Namespace) -> int:
                 every=arguments.every,
                 span=arguments.span,
                 dump=arguments.dump,
+                keep=arguments.keep,
+                max_bytes=arguments.max_bytes,
                 quiet=arguments.quiet,
             ),
         )
@@ -114,6 +124,8 @@ def _refuse_idle(arguments: argparse.Namespace) -> None:
         "--for": arguments.span,
         "--ranks": arguments.ranks,
         "--dump": arguments.dump,
+        "--keep": arguments.keep,
+        "--max-bytes": arguments.max_bytes,
         "--quiet": arguments.quiet,
     }
     refuse_idle(given, f"`{arguments.action}` takes no more", "They belong to `set`.")

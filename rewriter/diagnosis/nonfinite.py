@@ -27,7 +27,7 @@ from rewriter.diagnosis.verdict import (
 )
 from rewriter.dump import dataflow, infinities
 from rewriter.dump.dataflow import Flow, FlowNode
-from rewriter.dump.reading import EVENTS, Dump, RunDump, is_recorded, open_dump
+from rewriter.dump.reading import Dump, RunDump, is_recorded, open_dump
 from rewriter.dump.rows import EventRow, TensorRow, finite
 from rewriter.dump.rows import NonFinite as What
 from rewriter.runtime.allowed import Allowed
@@ -127,7 +127,7 @@ def _with_values(
 
 def overflow_of(run: RunDump) -> Origin | None:
     """The origin of the first NaN of one call if that is infinities which a launch computed."""
-    if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
+    if not _ANY_INFINITY.search(run.event_bytes()):
         return None
     origin = origin_of(run, Allowed(run.manifest.allow))
     return None if origin is None or origin.overflow is None else origin
@@ -135,7 +135,7 @@ def overflow_of(run: RunDump) -> Origin | None:
 
 def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
     """Where the first infinities of one call are that a launch computed and none absorbs."""
-    if not _ANY_INFINITY.search((run.path / EVENTS).read_bytes()):
+    if not _ANY_INFINITY.search(run.event_bytes()):
         return None
     flow = Flow(run)
     for node in infinities.remaining(flow, len(run.steps), allowed):
@@ -146,7 +146,7 @@ def infinite_origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
 def origin_of(run: RunDump, allowed: Allowed) -> Origin | None:
     """Where the first NaN of one call is, `None` if it has none."""
     # Most files have none, and they may be long.
-    if not _ANY_NAN.search((run.path / EVENTS).read_bytes()):
+    if not _ANY_NAN.search(run.event_bytes()):
         return None
     flow = Flow(run)
     for node in flow.nodes[: len(run.steps)]:

@@ -11,15 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
+from rewriter.dump import event_lines, processes
 from rewriter.dump import names as dumped
-from rewriter.dump import processes
+from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.document_files import MANIFEST, RunTables, corrupt, read_manifest
 from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, StoppedFile
 from rewriter.dump.names import Names
@@ -152,7 +154,7 @@ class RunDump:
     @cached_property
     def cut(self) -> bool:
         """Whether the last line of the events was cut short: the program was stopped in it."""
-        with (self.path / EVENTS).open("rb") as file:
+        with self.open_events() as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - 1))
             return file.read() not in (b"\n", b"")
@@ -160,7 +162,8 @@ class RunDump:
     @cached_property
     def steps(self) -> tuple[RunStep, ...]:
         """Every launch in the order in which they ran, the inputs of the call first."""
-        is_kept = (self.path / EVENTS).stat().st_size <= _KEPT_BYTES
+        with self.open_events() as file:
+            is_kept = file.seek(0, os.SEEK_END) <= _KEPT_BYTES
         steps = []
         for step, rows in self.walk():
             steps.append(step)
@@ -179,7 +182,7 @@ class RunDump:
         if step.position in self._kept:
             return list(self._kept[step.position])
         path = self.path / EVENTS
-        with path.open("rb") as file:
+        with self.open_events() as file:
             file.seek(step.offset)
             data = file.read(step.size)
         try:
@@ -196,7 +199,7 @@ class RunDump:
 
     def events(self) -> Iterator[EventRow]:
         """Every row, whichever step it belongs to, in the order of the file."""
-        return (row for _, row in _rows(self.path / EVENTS))
+        return (row for _, row in event_lines.rows(self.path / EVENTS))
 
     def times(self) -> Iterator[TimeRow]:
         """How long each launch took."""
@@ -232,11 +235,20 @@ class RunDump:
     @cached_property
     def saves(self) -> bool:
         """Whether tensors were saved, as far as the rows say."""
-        return b'"file"' in (self.path / EVENTS).read_bytes()
+        return b'"file"' in self.event_bytes()
+
+    def open_events(self) -> BinaryIO:
+        """The file of the rows. Raises `RewriterError` where the program has removed the call."""
+        return event_lines.open_events(self.path / EVENTS)
+
+    def event_bytes(self) -> bytes:
+        """All of the rows as they are in the file, of which the last may be incomplete."""
+        with self.open_events() as file:
+            return file.read()
 
     def _having(self, field: str) -> Iterator[EventRow]:
         # Most files have none, and they may be long.
-        if f'"{field}"'.encode() in (self.path / EVENTS).read_bytes():
+        if f'"{field}"'.encode() in self.event_bytes():
             yield from self.events()
 
     def walk(self) -> Iterator[tuple[RunStep, list[EventRow]]]:
@@ -249,7 +261,7 @@ class RunDump:
         current: tuple[int | None, int, str] | None = None
         rows: list[EventRow] = []
         try:
-            for size, row in _rows(self.path / EVENTS):
+            for size, row in event_lines.rows(self.path / EVENTS):
                 if not isinstance(row, TimeRow):
                     if (which := (*row.which, row.kernel)) != current:
                         if current is not None:
@@ -268,11 +280,15 @@ class RunDump:
 
 @dataclass(frozen=True)
 class Dump:
-    """What a probed program left. `manifest` is empty where only a run of a dump was named."""
+    """What a probed program left. `manifest` is empty where only a run of a dump was named.
+
+    `reading` has a program that removes old calls wait for a while.
+    """
 
     path: Path
     manifest: Manifest
     runs: tuple[RunDump, ...]
+    reading: Reading | None = field(default=None, repr=False, compare=False)
 
     @property
     def allowed(self) -> Allowed:
@@ -325,9 +341,10 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
+    reading = hold(path)
     tables = RunTables()
     opened = (_open_run(events, tables) for events in _run_files(path))
-    runs = sorted(opened, key=lambda run: (run.rank, run.number))
+    runs = sorted(filter(None, opened), key=lambda run: (run.rank, run.number))
     if not runs:
         raise RewriterError(
             "not-a-dump",
@@ -335,7 +352,7 @@ def open_dump(path: str | Path) -> Dump:
             hint="Expected the directory that `rewriter run FILE --probe save` or an instrumented "
             "program with REWRITER_DUMP wrote.",
         )
-    return Dump(path, read_manifest(path), tuple(_counted(runs)))
+    return Dump(path, read_manifest(path), tuple(_counted(runs)), reading)
 
 
 def _counted(runs: Sequence[RunDump]) -> Iterator[RunDump]:
@@ -358,30 +375,15 @@ def _run_files(path: Path) -> Iterator[Path]:
         yield from path.glob(pattern)
 
 
-def _open_run(events: Path, tables: RunTables) -> RunDump:
+def _open_run(events: Path, tables: RunTables) -> RunDump | None:
+    """One call; `None` of one that a running program has removed meanwhile."""
     path = events.parent
     try:
         events.open("rb").close()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
     return RunDump(path, rank, number, tables.facts(path / RUN))
-
-
-def _rows(path: Path) -> Iterator[tuple[int, EventRow]]:
-    """Every row and its size in bytes; a last one that a crash cut short is left out."""
-    bound = limits.JSON_LINE_BYTES
-    with path.open("rb") as file:
-        for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):
-            if len(line) > bound:
-                raise corrupt(path, f"line {number} is longer than {bound:,} bytes")
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield len(line), read_row(json_text.parse_object(line))
-            except json_text.JsonError as error:
-                raise corrupt(path, f"line {number} is no JSON object: {error}") from error
-            except SchemaError as error:
-                text = f"line {number}: {error} is not what a probed program writes"
-                raise corrupt(path, text) from error

@@ -18,7 +18,7 @@ from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
 from rewriter.instrumentation import probes as known_probes
-from rewriter.instrumentation.select import check_number
+from rewriter.instrumentation.select import check_bytes, check_number
 from rewriter.runtime import control as runtime
 from rewriter.runtime.calls import Calls
 from rewriter.runtime.control import STATUS, VARIABLE, Control, ControlError, parse
@@ -89,6 +89,8 @@ def request(
     every: int | None = None,
     span: str | None = None,
     dump: str | None = None,
+    keep: int | None = None,
+    max_bytes: str | None = None,
     quiet: bool = False,
 ) -> Control:
     """A new request, of what the command line says. What is none is an error."""
@@ -106,6 +108,8 @@ def request(
         until=0 if span is None else int(time.time() * 1000) + _milliseconds(span),
         # A process has a working directory of its own.
         dump="" if dump is None else os.path.abspath(dump),
+        keep=0 if keep is None else check_number("--keep", keep),
+        max_bytes="" if max_bytes is None else check_bytes(max_bytes),
         quiet=quiet,
     )
 
@@ -255,4 +259,8 @@ def _limits(control: Control) -> str:
         parts.append(f"for {left:.1f} s more" if left > 0 else "its time is up")
     if control.dump:
         parts.append(f"into {control.dump}")
+    if control.keep:
+        parts.append(f"keeping {counted(control.keep, 'call')}")
+    if control.max_bytes:
+        parts.append(f"at most {control.max_bytes}")
     return "".join(f"; {part}" for part in parts)

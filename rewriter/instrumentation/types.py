@@ -20,7 +20,7 @@ class Selection:
     arguments; `None` is all. `calls` says which calls of the wrapper are recorded, as
     `rewriter/runtime/calls.py` reads it, and `last` how many of those the dump keeps; an empty text
     and 0 are all. With `recheck`, a value that is known not to have been written since it was
-    measured is read again. `max_bytes` is how much `save` writes, as `rewriter/runtime/sizes.py`
+    measured is read again. `max_bytes` is how much is written, as `rewriter/runtime/sizes.py`
     reads it. `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has
     it; with `stop` the probe `nan` ends the program at the first NaN that is not allowed.
     `dormant` probes do nothing until `rewriter control` switches them on.

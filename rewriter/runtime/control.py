@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .calls import Calls
+from .sizes import parse_bytes
 
 VARIABLE = "REWRITER_CONTROL"
 FORMAT, STATUS, VERSION = "rewriter.control", "rewriter.control-status", 1
@@ -38,8 +39,9 @@ class Control:
     `kernels` are patterns, whatever their case; `launches` and `ranks` numbers and ranges as
     `Calls` reads them. `calls` is how many calls each wrapper of each process records, 0 for no
     limit, of those each `every`th. After `until`, in milliseconds since 1970, nothing is recorded;
-    0 is no end. `dump` is the directory of the dump, empty for that of the program; with `quiet`
-    nothing is printed.
+    0 is no end. `dump` is the directory of the dump, empty for that of the program; it keeps the
+    last `keep` calls of each wrapper, 0 for all, and has at most `max_bytes` of each process, as
+    `--max-bytes` takes them, empty for no limit. With `quiet` nothing is printed.
     `id` tells one request from the next.
     """
 
@@ -52,6 +54,8 @@ class Control:
     every: int = 1
     until: int = 0
     dump: str = ""
+    keep: int = 0
+    max_bytes: str = ""
     quiet: bool = False
 
     def text(self) -> str:
@@ -118,13 +122,17 @@ def parse(data: bytes) -> Control:
 def _is_valid(name: str, value: object) -> bool:
     if name in ("probes", "kernels"):
         return isinstance(value, list) and all(type(one) is str for one in value)
-    if name in ("calls", "every", "until"):
+    if name in ("calls", "every", "until", "keep"):
         return type(value) is int and (name == "every") <= value < 1 << 53
     if name == "quiet":
         return type(value) is bool
     if name in ("launches", "ranks"):
         with contextlib.suppress(ValueError):
             return type(value) is str and (not value or bool(Calls(value)))
+        return False
+    if name == "max_bytes":
+        with contextlib.suppress(ValueError):
+            return type(value) is str and (not value or bool(parse_bytes(value)))
         return False
     return name in ("id", "dump") and type(value) is str
 

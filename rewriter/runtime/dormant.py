@@ -231,6 +231,8 @@ class _Session:
             **options,
             "probes": [x for x in options["probes"] if x in control.probes],
             "directory": control.dump,
+            "last": control.keep or options.get("last"),
+            "max_bytes": control.max_bytes or options.get("max_bytes"),
             "quiet": control.quiet,
         }
         probes = ProbeSet(options)

@@ -11,15 +11,12 @@ that share a DUMP never write to one another's files, and nothing is ever overwr
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import shutil
 import sys
 import threading
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +27,10 @@ from .event import Event, Value
 from .event_queue import drain_queue
 from .events_file import EventsFile, write_all
 from .fingerprint import NAME, VERSION
+from .rotation import kept_in
 from .rows import event_rows, note_row
 from .saved import Saved, saved_in
-from .sizes import wanted_bytes
+from .sizes import wanted_bytes, wanted_calls
 
 DEFAULT = "rewriter_dump"
 _NAME_MAX = 255  # bytes, on every file system in use
@@ -49,13 +47,17 @@ class DumpWriter:
         self._table = table
         self._constant: tuple[bytes, bytes] | None = None
         self._next = 0  # the first run that may be free
-        self._last = int(options.get("last") or 0)  # how many runs are kept, 0 for all of them
+        self._keep = wanted_calls(options)
         self._most = wanted_bytes(options)
-        self._finished: deque[str] = deque()
+        self._expected = 0  # bytes of the next call
+        self._kept = kept_in(str(root))
 
-    def start(self, call: int) -> CallDirectory:
+    def start(self, call: int) -> CallDirectory | None:
         """A new directory for one call of the wrapper; they are numbered as its calls are, or on
-        from there where others have those numbers."""
+        from there where others have those numbers. None where the dump may have no more bytes."""
+        saved = saved_in(self._root, self._most)
+        if self._most and not self._has_room(saved):
+            return None
         if self._constant is None:
             self._write_manifest()
             self._ranked.mkdir(parents=True, exist_ok=True)
@@ -68,19 +70,35 @@ class DumpWriter:
         )
         head, tail = self._constant
         _write_whole(path, "run.json", b"".join((head, changing.encode(), tail)))
-        return CallDirectory(path, saved_in(self._root, self._most))
+        return CallDirectory(path, saved)
+
+    @property
+    def full(self) -> str:
+        """What is said once where `start` has no directory."""
+        return (
+            f"--max-bytes: the rows have {self._most} bytes; no more calls are recorded, and the "
+            "model runs on"
+        )
 
     def finish(self, run: CallDirectory) -> None:
         """The call is over. Of calls that are over only the last ones are kept, if that was asked
         for; a process that is killed leaves those, and what it was in."""
         run.close()
-        if not self._last:
+        if not (self._keep or self._most):
             return
-        self._finished.append(run.name)
-        while len(self._finished) > self._last:
-            # Somebody may have moved it away, to keep it.
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._finished.popleft())
+        if self._most:
+            drain_queue()  # all of it is counted
+        self._expected = self._kept.add(
+            run.name, owner=id(self), keep=self._keep, counts=bool(self._most)
+        )
+
+    def _has_room(self, saved: Saved) -> bool:
+        """Whether a call may be recorded; of a dump that rotates, old ones make room for it."""
+        if not self._keep:
+            return self._kept.used < self._most
+        self._kept.make_room(self._expected, self._most)
+        saved.restart(self._kept.used)
+        return True
 
     def _constant_members(self) -> tuple[bytes, bytes]:
         """How each `run.json` begins and ends: the table of launches may be long."""

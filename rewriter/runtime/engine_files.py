@@ -54,6 +54,7 @@ class EngineFiles:
         self._save: Callable[..., int] = function("save", number, pointer, *about)
         self._last = function("last_save", size, pointer)
         self._wait = function("wait_for_save", None, pointer, size)
+        self._restart = function("restart_saver", None, pointer, size)
         self._message = function("save_message", size, pointer, pointer, size)
         self._layouts: dict[tuple[object, ...], _Layout] = {}
         self._room = ctypes.create_string_buffer(4096)
@@ -96,6 +97,10 @@ class EngineFiles:
     def wait(self, last: int) -> None:
         """Wait until everything up to this save is in its file, or has failed."""
         self._wait(self._saver, last)
+
+    def restart(self, used: int) -> None:
+        """So many bytes of the limit are used."""
+        self._restart(self._saver, used)
 
     def take_message(self) -> str:
         """What could not be saved since this was last asked; empty where everything could."""

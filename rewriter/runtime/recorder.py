@@ -325,6 +325,8 @@ class Recorder:
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
+                if call.directory is None:
+                    self.warn("dump", self._dump.full)
             except Exception as error:
                 self.warn("dump", f"{type(error).__name__}: {error}")
         self._fast.open(call)

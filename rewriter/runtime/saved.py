@@ -19,16 +19,16 @@ from .engine_library import EngineUnavailable, load
 from .process import read_rank, say
 from .torch_files import TorchFiles
 
-_OPEN: dict[Path, Saved] = {}
+_OPEN: dict[tuple[Path, int], Saved] = {}
 _FINAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # nothing can be written any more
 _LATER = "the disk had no room for what came before it"
 
 
 def saved_in(root: Path, most: int = 0) -> Saved:
-    """The files of a dump, for all wrappers of this process; the first one sets the limit."""
-    if root not in _OPEN:
-        _OPEN[root] = Saved(most)
-    return _OPEN[root]
+    """The files of a dump, for all wrappers of this process that have this limit."""
+    if (root, most) not in _OPEN:
+        _OPEN[root, most] = Saved(most)
+    return _OPEN[root, most]
 
 
 class Saved:
@@ -67,6 +67,12 @@ class Saved:
         if result == SaveResult.FULL:
             return self._full()
         return _LATER if result == SaveResult.FAILED else "there is no memory to copy it to"
+
+    def restart(self, used: int) -> None:
+        """From here on there are so many bytes in the dump: old calls made room."""
+        self._used, self._is_full = used, False
+        if self._by_engine is not None:
+            self._by_engine.restart(used)
 
     def last(self) -> int:
         """The number of the last save, for `wait`."""

@@ -1,4 +1,4 @@
-"""How much of a program is recorded: sizes as `--max-bytes` takes them."""
+"""How much of a program is recorded: sizes as `--max-bytes` takes them, and how many calls stay."""
 
 from __future__ import annotations
 
@@ -24,9 +24,18 @@ def parse_bytes(text: str) -> int:
 
 
 def wanted_bytes(options: dict[str, Any]) -> int:
-    """How many bytes of tensors a process saves in a dump at most; 0 for all of them."""
+    """How many bytes a process writes to a dump at most; 0 for no limit."""
     if wanted := os.environ.get("REWRITER_MAX_BYTES"):
         return parse_bytes(wanted)
     # A file that was instrumented by an earlier version has fewer options.
     given = str(options.get("max_bytes") or "")
     return parse_bytes(given) if given else 0
+
+
+def wanted_calls(options: dict[str, Any]) -> int:
+    """How many calls of a wrapper a dump keeps, the last ones; 0 for all of them."""
+    if wanted := os.environ.get("REWRITER_KEEP"):
+        if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 and int(wanted)):
+            raise ValueError(f"REWRITER_KEEP: {wanted!r} is no number of calls, such as 5")
+        return int(wanted)
+    return int(options.get("last") or 0)

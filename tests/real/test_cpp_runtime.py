@@ -33,6 +33,7 @@ from exact_statistics import contents, decode, is_near_limit
 from fingerprints import fingerprint
 from harness import settle
 from pages import ROOT, page
+from rewriter.dump.reading import open_dump
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
 from rewriter.locate.vocabulary import vocabulary
@@ -1134,6 +1135,65 @@ def test_calls_are_chosen_and_named_as_in_python(both: Callable[..., Both], last
         for number in kept:
             facts = json.loads((runs[f"run{number}"] / "run.json").read_text())
             assert (facts["call"], facts["label"]) == (number, "forward")
+
+
+def test_dumps_rotate_as_in_python(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """By the number of calls, by bytes, and not while somebody reads; without rotation rows have a
+    limit."""
+
+    def record(pair: Both, count: int) -> None:
+        for number in range(count):
+            for runtime in (pair.python, pair.native):
+                runtime.after(12, torch.full((1000,), float(number)))
+                runtime.begin()
+        settle()
+
+    def runs(dump: Path) -> list[int]:
+        assert all(path.name.startswith("run") for path in (dump / "rank0").iterdir())
+        return sorted(int(path.name[3:]) for path in (dump / "rank0").iterdir())
+
+    rows = [row_of(after=[["out", "z"]])]
+    capfd.readouterr()
+    pair = both("hash", rows=rows, max_bytes="4K")
+    record(pair, 20)
+    error = capfd.readouterr().err
+    assert error.count("\n") == error.count("--max-bytes: the rows have 4000 bytes; no more") == 2
+    for dump in pair.dumps:
+        assert 2 < len(runs(dump)) < 12
+        shutil.rmtree(dump)
+
+    monkeypatch.setenv("REWRITER_KEEP", "3")
+    pair = both("hash", rows=rows)
+    for dump in pair.dumps:
+        (dump / "rank0/.gone.1.run0").mkdir(parents=True)
+    record(pair, 6)
+    assert [runs(dump) for dump in pair.dumps] == [[3, 4, 5, 6]] * 2  # the last one is open
+    opened = [open_dump(dump) for dump in pair.dumps]
+    record(pair, 2)
+    assert [runs(dump) for dump in pair.dumps] == [[3, 4, 5, 6, 7, 8]] * 2
+    del opened
+    record(pair, 1)
+    assert [runs(dump) for dump in pair.dumps] == [[6, 7, 8, 9]] * 2
+
+    for dump in pair.dumps:
+        shutil.rmtree(dump)
+    monkeypatch.setenv("REWRITER_KEEP", "1000")
+    pair = both("save", rows=rows, max_bytes="50K")
+    record(pair, 20)
+    for dump in pair.dumps:
+        kept = runs(dump)
+        assert 3 < len(kept) < 12
+        assert kept == list(range(21 - len(kept), 21))
+        assert sum(x.stat().st_size for x in dump.rglob("*") if x.is_file()) < 52_000
+        assert list((dump / "rank0/run19").rglob("*.pt"))
+        shutil.rmtree(dump)
+
+    monkeypatch.setenv("REWRITER_KEEP", "few")
+    pair = both("hash", rows=rows)
+    record(pair, 1)
+    assert capfd.readouterr().err.count("REWRITER_KEEP: 'few' is no number of calls") == 2
 
 
 def test_equal_bytes_are_stored_once(both: Callable[..., Both]) -> None:

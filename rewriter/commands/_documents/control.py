@@ -23,6 +23,8 @@ class RequestEntry(Entry, frozen=True, kw_only=True):
     every: int
     until: Annotated[int, Meta(description="Milliseconds since 1970; 0: until off")]
     dump: str
+    keep: Annotated[int, Meta(description="Calls that the dump keeps of a wrapper; 0: all")]
+    max_bytes: Annotated[str, Meta(description="Of each process in the dump; empty: no limit")]
     quiet: bool
 
 

@@ -18,7 +18,7 @@ from rewriter.comparison.dumps.tolerance import Tolerances
 from rewriter.comparison.dumps.types import Tolerance
 from rewriter.comparison.dumps.values import Measured, statistics_state
 from rewriter.core import json_text
-from rewriter.dump.reading import EVENTS, RunDump
+from rewriter.dump.reading import RunDump
 from rewriter.dump.rows import TensorRow, read_row
 
 # As both runtimes write a value: in this order, and with these spaces. In a text of somebody's,
@@ -140,7 +140,7 @@ def _read(run: RunDump, tolerances: Tolerances) -> _ReferenceRun | None:
 def _bytes(run: RunDump) -> bytes | None:
     """The events of a call, the number of its device left out; `None` if they are cut short."""
     try:
-        data = (run.path / EVENTS).read_bytes()
+        data = run.event_bytes()
     except OSError:
         return None
     if data and not data.endswith(b"\n"):

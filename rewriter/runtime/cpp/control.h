@@ -18,15 +18,16 @@
 
 #include "calls.h"
 #include "json.h"
+#include "sizes.h"
 
 namespace {
 namespace inductor_rewriter {
 
 // What is on; `Control` of control.py.
 struct Control {
-  std::string id, launches, ranks, dump;
+  std::string id, launches, ranks, dump, max_bytes;
   std::vector<std::string> probes, kernels;
-  int64_t calls = 0, every = 1, until = 0;
+  int64_t calls = 0, every = 1, until = 0, keep = 0;
   bool quiet = false;
 
   bool has_rank(int rank) const { return ranks.empty() || Calls(ranks).contains(rank); }
@@ -101,6 +102,8 @@ class ControlReader {
         else if (name == "calls") result.calls = integer(name);
         else if (name == "every") result.every = integer(name);
         else if (name == "until") result.until = integer(name);
+        else if (name == "keep") result.keep = integer(name);
+        else if (name == "max_bytes") result.max_bytes = size(name);
         else if (name == "quiet") result.quiet = boolean(name);
         else bad(name);
       } while (take(','));
@@ -228,6 +231,16 @@ class ControlReader {
     while (take(','));
     expect(']');
     return result;
+  }
+
+  std::string size(const std::string& name) {
+    const std::string text = string_of(name);
+    try {
+      if (!text.empty()) parse_bytes(text);
+    } catch (const std::exception&) {
+      bad(name);
+    }
+    return text;
   }
 
   std::string calls(const std::string& name) {

@@ -3,7 +3,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -67,6 +69,8 @@ struct Session {
     options.probes = probes.c_str();
     options.dump = control.dump.c_str();
     options.quiet = control.quiet;
+    if (control.keep) options.last = static_cast<int>(std::min<int64_t>(control.keep, INT_MAX));
+    if (!control.max_bytes.empty()) options.max_bytes = control.max_bytes.c_str();
     const Recorder::Sides sides = Recorder::sides_of(options);
     std::vector<Row> result;
     for (std::size_t i = 0; i < of.size; ++i) {

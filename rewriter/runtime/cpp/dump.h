@@ -2,7 +2,6 @@
 // `rewriter/runtime/dump.py`.
 #pragma once
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -32,13 +32,11 @@
 
 #include "event.h"
 #include "json.h"
+#include "rotation.h"
+#include "sizes.h"
 
 namespace {
 namespace inductor_rewriter {
-
-[[noreturn]] inline void fail(const char* what, const std::string& path) {
-  throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
-}
 
 // A file that appears under its name once all of it is written, or not at all.
 class WholeFile {
@@ -223,15 +221,14 @@ class DumpWriter {
  public:
   DumpWriter(
       const Options& options, std::string root, int rank, const Fixed<ProbedLaunch>& launches)
-      : options_(options), root_(std::move(root)), rank_(rank), about_(describe(options, launches)) {
-    if (root_[0] != '/') {
-      std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
-      if (here) root_ = std::string(here.get()) + "/" + root_;
-    }
-  }
+      : options_(options), root_(absolute(std::move(root))), rank_(rank),
+        about_(describe(options, launches)),
+        kept_(root_, wanted_calls(options.last), wanted_bytes(options.max_bytes)) {}
 
-  // The directories are numbered as the calls are, or on from there where others have those.
+  // The directories are numbered as the calls are, or on from there where others have those. Null
+  // where the dump may have no more bytes.
   std::unique_ptr<CallDirectory> start(int64_t call) {
+    if (!kept_.has_room()) return nullptr;
     make_directories(root_);
     write_manifest();
     std::string path = make_directory(call);
@@ -251,20 +248,20 @@ class DumpWriter {
   // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
   // process that is killed leaves those, and what it was in.
   void finish(std::unique_ptr<CallDirectory> run) {
-    std::string path = run->path;
+    const std::string path = run->path;
     run.reset();
-    if (!options_.last) return;
-    {
-      std::lock_guard<std::mutex> guard(finishing_);
-      finished_.push_back(path);
-      if (finished_.size() <= std::size_t(options_.last)) return;
-      path = finished_.front();
-      finished_.erase(finished_.begin());
-    }
-    remove_tree(path);
+    kept_.add(path);
   }
 
+  KeptCalls& kept() { return kept_; }
+
  private:
+  static std::string absolute(std::string path) {
+    if (path[0] == '/') return path;
+    std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
+    return here ? std::string(here.get()) + "/" + path : path;
+  }
+
   // What every call's run.json ends with.
   static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
     Json json(true);
@@ -274,20 +271,6 @@ class DumpWriter {
     for (const ProbedLaunch& launch : launches) write_launch(json, launch);
     json.close(']').close('}');
     return "," + json.text.substr(1) + "\n";
-  }
-
-  static void remove_tree(const std::string& path) {
-    if (!unlink(path.c_str())) return;
-    // A directory cannot be unlinked; a link to one can, so this never leaves the dump.
-    if (DIR* folder = opendir(path.c_str())) {
-      while (dirent* entry = readdir(folder)) {
-        std::string name = entry->d_name;
-        if (name != "." && name != "..") remove_tree(path + "/" + name);
-      }
-      closedir(folder);
-    }
-    // Somebody may have moved it away, to keep it.
-    if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
   }
 
   // Whoever makes it first, other processes and wrappers included, has it.
@@ -320,12 +303,11 @@ class DumpWriter {
   }
 
   const Options& options_;
-  std::string root_;
-  int rank_;
+  const std::string root_;
+  const int rank_;
   const std::string about_;
   std::atomic<int64_t> next_{0};
-  std::mutex finishing_;
-  std::vector<std::string> finished_;  // of runs that are over, the last ones
+  KeptCalls kept_;
 };
 
 }  // namespace inductor_rewriter

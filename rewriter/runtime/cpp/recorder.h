@@ -207,9 +207,13 @@ class Recorder : public Printer, private Output {
     call->start = start(number) + " ";
     if (dump_) {
       act("dump", [&] { call->directory = dump_->start(number); });
+      if (!call->directory && dump_->kept().most && !dump_->kept().has_room()) warn_of_full_dump();
     }
     return call;
   }
+
+  // The calls that stay in the dump; null where there is none.
+  KeptCalls* kept() { return dump_ ? &dump_->kept() : nullptr; }
 
   // No call follows: all is written, and no thread is kept for it.
   void retire() {
@@ -358,10 +362,9 @@ class Recorder : public Printer, private Output {
     EndJob(Recorder& recorder, RunningCall& call) : recorder_(recorder), call_(call) {}
     void emit() override {
       recorder_.flush();
-      if (call_.directory) {
-        recorder_.act("dump", [&] { recorder_.dump_->finish(std::move(call_.directory)); });
-      }
-      delete &call_;
+      std::unique_ptr<CallDirectory> directory = std::move(call_.directory);
+      delete &call_;  // what it saved is in files then
+      if (directory) recorder_.act("dump", [&] { recorder_.dump_->finish(std::move(directory)); });
       delete this;
     }
 
@@ -369,6 +372,12 @@ class Recorder : public Printer, private Output {
     Recorder& recorder_;
     RunningCall& call_;
   };
+
+  void warn_of_full_dump() {
+    const std::string size = std::to_string(dump_->kept().most);
+    warn("dump", "--max-bytes: the rows have " + size +
+        " bytes; no more calls are recorded, and the model runs on");
+  }
 
   static std::string text_of(const Event& event) { return event.about(); }
   static std::string text_of(const std::string& text) { return text; }  // or what becomes one

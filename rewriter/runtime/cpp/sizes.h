@@ -26,11 +26,24 @@ inline uint64_t parse_bytes(const std::string& text) {
   return size;
 }
 
-// How many bytes of tensors are saved at most; 0 for all of them.
+// How many bytes are written to a dump at most; 0 for no limit.
 inline uint64_t wanted_bytes(const char* from_table) {
   const char* wanted = std::getenv("REWRITER_MAX_BYTES");
   if (!wanted || !*wanted) wanted = from_table;
   return wanted && *wanted ? parse_bytes(wanted) : 0;
+}
+
+// How many calls a dump keeps, the last ones; 0 for all of them.
+inline std::size_t wanted_calls(int from_table) {
+  const char* wanted = std::getenv("REWRITER_KEEP");
+  if (!wanted || !*wanted) return static_cast<std::size_t>(from_table);
+  const std::string text = wanted;
+  const bool sound = text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+  const int number = sound ? std::atoi(wanted) : 0;
+  if (!number) {
+    throw std::runtime_error("REWRITER_KEEP: '" + text + "' is no number of calls, such as 5");
+  }
+  return static_cast<std::size_t>(number);
 }
 
 }  // namespace inductor_rewriter

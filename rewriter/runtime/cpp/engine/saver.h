@@ -19,9 +19,9 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -71,7 +71,7 @@ class Saver {
     {
       std::lock_guard<std::mutex> guard(lock_);
       file->ticket = ++last_;
-      unfinished_.insert(file->ticket);
+      unfinished_[file->ticket] = size;
     }
     // A copy would take a good part of the staging, and several threads read faster than one.
     const bool in_place = !on_device && size > bound_ / 4;
@@ -100,7 +100,7 @@ class Saver {
   void wait_until(uint64_t ticket) {
     if (getpid() != pid_) return;
     std::unique_lock<std::mutex> guard(lock_);
-    finished_.wait(guard, [&] { return unfinished_.empty() || *unfinished_.begin() > ticket; });
+    finished_.wait(guard, [&] { return unfinished_.empty() || unfinished_.begin()->first > ticket; });
   }
 
   // What could not be saved and why, the first since it was last asked; empty where there is none.
@@ -111,6 +111,14 @@ class Saver {
     std::string message;
     message.swap(message_);
     return message;
+  }
+
+  // So many bytes of the limit are used: files were removed.
+  void restart(uint64_t used) {
+    std::lock_guard<std::mutex> guard(lock_);
+    for (const auto& [ticket, size] : unfinished_) used += size;
+    used_ = used;
+    full_ = false;
   }
 
   // Bytes of tensors in files, further names of one left out; and of what is on its way.
@@ -408,7 +416,7 @@ class Saver {
     {
       std::lock_guard<std::mutex> guard(lock_);
       unfinished_.erase(file->ticket);
-      if (!about) used_ -= file->size;
+      if (!about) used_ -= std::min(used_, file->size);
       is_idle = unfinished_.empty();
     }
     if (is_idle) staging_.shrink();
@@ -450,7 +458,7 @@ class Saver {
   std::mutex lock_;  // of what follows
   std::condition_variable queued_, finished_;
   std::deque<SavePiece> queue_;
-  std::set<uint64_t> unfinished_;
+  std::map<uint64_t, uint64_t> unfinished_;  // bytes by ticket
   uint64_t last_ = 0, used_ = 0;
   int idle_ = 0;
   bool started_ = false;

@@ -42,6 +42,11 @@ __attribute__((visibility("default"))) void inductor_rewriter_wait_for_save(
   static_cast<inductor_rewriter::Saver*>(saver)->wait_until(ticket);
 }
 
+__attribute__((visibility("default"))) void inductor_rewriter_restart_saver(
+    void* saver, uint64_t used) {
+  static_cast<inductor_rewriter::Saver*>(saver)->restart(used);
+}
+
 __attribute__((visibility("default"))) uint64_t inductor_rewriter_saved_bytes(void* saver) {
   return static_cast<inductor_rewriter::Saver*>(saver)->used();
 }

@@ -50,6 +50,9 @@ class Save : public Probe {
     }
     Saver& saver = saver_of(recorder);
     Saving& saving = call.state<Saving>(this);
+    // Of a dump that rotates, old calls made room for this one.
+    KeptCalls* const kept = recorder.kept();
+    if (!saving.saver && most_ && kept && kept->keep) saver.restart(kept->used());
     saving.saver = &saver;
     saving.recorder = &recorder;
     std::string folder = event.phase;

@@ -1,0 +1,37 @@
+"""Lets a program that removes old calls of its dump (`--keep`) know that somebody reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import weakref
+from pathlib import Path
+
+from rewriter.runtime.rotation import READERS
+
+_LOCK = struct.Struct("@hhqqi0q")  # struct flock
+
+
+class Reading:
+    """A lock that ends with this value."""
+
+    def __init__(self, file: int) -> None:
+        self._finalizer = weakref.finalize(self, os.close, file)
+
+
+def hold(path: Path) -> Reading | None:
+    """Have programs keep the calls of a dump, or of the whole that this is a part of, for as long
+    as the result is there, but no longer than they wait. `None` where no program removes any."""
+    for directory in (path, *path.absolute().parents[:2]):
+        with contextlib.suppress(OSError):
+            file = os.open(directory / READERS, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                lock = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+            except OSError:
+                os.close(file)
+                raise
+            return Reading(file)
+    return None

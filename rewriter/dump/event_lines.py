@@ -1,0 +1,45 @@
+"""Reads the lines of `events.jsonl`, also while a program writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
+from rewriter.dump.document_files import corrupt
+from rewriter.dump.rows import EventRow, SchemaError, read_row
+
+
+def open_events(path: Path) -> BinaryIO:
+    """The file of the rows of a call. Raises `RewriterError` where a program that keeps the last
+    calls has removed it since."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise RewriterError(
+            "dump-changed",
+            f"{path.parent} was removed while it was read: the program that writes the dump keeps "
+            "its last calls only",
+            hint="Read it again, or once the program is over.",
+        ) from error
+
+
+def rows(path: Path) -> Iterator[tuple[int, EventRow]]:
+    """Every row and its size in bytes; a last one that a crash cut short is left out."""
+    bound = limits.JSON_LINE_BYTES
+    with open_events(path) as file:
+        for number, line in enumerate(iter(partial(file.readline, bound + 1), b""), 1):
+            if len(line) > bound:
+                raise corrupt(path, f"line {number} is longer than {bound:,} bytes")
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield len(line), read_row(json_text.parse_object(line))
+            except json_text.JsonError as error:
+                raise corrupt(path, f"line {number} is no JSON object: {error}") from error
+            except SchemaError as error:
+                text = f"line {number}: {error} is not what a probed program writes"
+                raise corrupt(path, text) from error

@@ -1,0 +1,169 @@
+// Which calls stay in a dump: rewriter/runtime/rotation.py.
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+namespace inductor_rewriter {
+
+[[noreturn]] inline void fail(const char* what, const std::string& path) {
+  throw std::runtime_error(std::string("cannot ") + what + " " + path + ": " + strerror(errno));
+}
+
+// The calls of one wrapper that are over: the last `keep` of them stay, 0 for all; `most` bytes of
+// them, 0 for no limit. Tensors count where calls go, and have a limit of their own in others.
+class KeptCalls {
+ public:
+  KeptCalls(std::string root, std::size_t keep, uint64_t most)
+      : keep(keep), most(most), root_(std::move(root)) {}
+
+  const std::size_t keep;
+  const uint64_t most;
+
+  uint64_t used() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return used_;
+  }
+
+  // The call of this directory is over.
+  void add(const std::string& path) {
+    if (!keep && !most) return;
+    std::lock_guard<std::mutex> guard(lock_);
+    Call call;
+    call.path = path;
+    const uint64_t before = used_;
+    if (most) {
+      measure(path, call);
+      used_ += call.rows;
+    }
+    expected_ = used_ - before;
+    if (!keep) return;
+    calls_.push_back(std::move(call));
+    if (calls_.size() <= keep || is_read()) return;
+    while (calls_.size() > keep) drop();
+  }
+
+  // Whether a call may be recorded; of a dump that rotates, old ones make room for it.
+  bool has_room() {
+    if (!most) return true;
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!keep) return used_ < most;
+    while (!calls_.empty() && used_ + expected_ > most) drop();
+    return true;
+  }
+
+ private:
+  // How many bytes its rows have, and the files that its tensors are in, of which several calls may
+  // have one.
+  struct Call {
+    std::string path;
+    uint64_t rows = 0;
+    std::vector<std::pair<uint64_t, uint64_t>> files;
+  };
+  static constexpr int64_t patience = 30;  // seconds that readers have
+
+  template <class Act>
+  static void each(const std::string& path, Act&& act) {
+    DIR* const folder = opendir(path.c_str());
+    if (!folder) return;
+    while (dirent* entry = readdir(folder)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") act(name);
+    }
+    closedir(folder);
+  }
+
+  void measure(const std::string& path, Call& call) {
+    each(path, [&](const std::string& name) {
+      struct stat about;
+      if (lstat((path + "/" + name).c_str(), &about)) return;
+      const uint64_t size = uint64_t(about.st_size);
+      if (S_ISDIR(about.st_mode)) {
+        if (keep) measure(path + "/" + name, call);
+      } else if (name.size() < 3 || name.compare(name.size() - 3, 3, ".pt")) {
+        call.rows += size;
+      } else {
+        call.files.emplace_back(about.st_ino, size);
+        if (++names_[about.st_ino] == 1) used_ += size;
+      }
+    });
+  }
+
+  // The oldest one goes.
+  void drop() {
+    const Call call = std::move(calls_.front());
+    calls_.pop_front();
+    used_ -= call.rows;
+    for (const auto& [number, size] : call.files) {
+      if (--names_[number]) continue;
+      names_.erase(number);
+      used_ -= size;
+    }
+    const std::size_t end = call.path.rfind('/');
+    const std::string ranked = call.path.substr(0, end);
+    clear(ranked);
+    const std::string gone = ranked + "/.gone." + std::to_string(getpid()) + "." + call.path.substr(end + 1);
+    // Somebody may have moved it away, to keep it.
+    if (!std::rename(call.path.c_str(), gone.c_str())) remove_tree(gone);
+    else if (errno != ENOENT) fail("remove", call.path);
+  }
+
+  // Remove what a process left that was killed while it removed a call.
+  void clear(const std::string& ranked) {
+    if (is_clear_) return;
+    is_clear_ = true;
+    each(ranked, [&](const std::string& name) {
+      if (!name.compare(0, 6, ".gone.")) remove_tree(ranked + "/" + name);
+    });
+  }
+
+  static void remove_tree(const std::string& path) {
+    if (!unlink(path.c_str())) return;
+    // A directory cannot be unlinked; a link to one can, so this never leaves the dump.
+    each(path, [&](const std::string& name) { remove_tree(path + "/" + name); });
+    if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
+  }
+
+  // Whether somebody reads the dump, and has not done so for long.
+  bool is_read() {
+    const int file = open((root_ + "/.readers").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return false;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    constexpr int get_lock = 36;  // F_OFD_GETLK, since Linux 3.15
+    const bool is_free = fcntl(file, get_lock, &lock) || lock.l_type == F_UNLCK;
+    close(file);
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (is_free || !since_) since_ = is_free ? 0 : int64_t{now.tv_sec} + 1;
+    return !is_free && int64_t{now.tv_sec} + 1 - since_ < patience;
+  }
+
+  const std::string root_;
+  std::mutex lock_;
+  std::deque<Call> calls_;
+  std::map<uint64_t, uint64_t> names_;  // of the files of tensors
+  uint64_t used_ = 0, expected_ = 0;
+  int64_t since_ = 0;  // when readers were met, from 1
+  bool is_clear_ = false;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,191 @@
+"""Dumps that rotate: the last calls stay, whole, and no more bytes than were asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter import cli
+from rewriter.core.errors import RewriterError
+from rewriter.dump.reading import open_dump
+from rewriter.runtime import attach, control, dormant, rotation
+
+TABLE = [
+    {"launch": 0, "kernel": "k", "kind": "cpp", "repeats": True, "after": [["out", "y"]]},
+]
+
+
+@pytest.fixture
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    return tmp_path / "dump"
+
+
+def recorder_of(*probes: str, **options: Any) -> Any:
+    about = {
+        "artifact": "w.py",
+        "sha256": "",
+        "version": "0",
+        "probes": list(probes),
+        "when": None,
+        "format": "text",
+        "values": False,
+    }
+    return attach({**about, **options}, TABLE)
+
+
+def call(recorder: Any, value: float = 0.0, elements: int = 2, launches: int = 1) -> None:
+    recorder.begin()
+    for _ in range(launches):
+        recorder.after(0, torch.full((elements,), value))
+    recorder.end()
+
+
+def runs(dump: Path) -> list[int]:
+    return sorted(int(path.name[3:]) for path in dump.glob("rank0/run*"))
+
+
+def size(dump: Path) -> int:
+    files = {x.stat().st_ino: x.stat().st_size for x in dump.rglob("*") if x.is_file()}
+    return sum(files.values())
+
+
+def test_the_environment_says_how_many_calls_stay(
+    dump: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_KEEP", "3")
+    recorder = recorder_of("hash", last=1)
+    for number in range(9):
+        call(recorder, number)
+        assert runs(dump) == [*range(max(0, number - 2), number + 1)]
+    assert not [x for x in os.listdir(dump / "rank0") if not x.startswith("run")]
+    for text in ("0", "-1", "two", "9" * 12, "٣"):
+        monkeypatch.setenv("REWRITER_KEEP", text)
+        call(recorder_of("hash"))
+        assert f"REWRITER_KEEP: {text!r} is no number of calls" in capfd.readouterr().err
+    assert runs(dump) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("probe", ["save", "print"])
+def test_old_calls_make_room_for_new_ones(dump: Path, probe: str) -> None:
+    """The limit holds for rows, tables and tensors, and the last call is there in full."""
+    recorder = recorder_of(probe, last=1000, max_bytes="50K", quiet=True)
+    for number in range(40):
+        call(recorder, number, elements=1000, launches=1 if probe == "save" else 20)
+        assert number < 3 or size(dump) <= 50_000 + 2000  # the manifest is apart
+    kept = runs(dump)
+    assert 3 < len(kept) < 40
+    assert kept == list(range(40 - len(kept), 40))
+    rows = [json.loads(x) for x in (dump / "rank0/run39/events.jsonl").read_text().splitlines()]
+    assert probe != "save" or (
+        "file" in rows[0] and (dump / "rank0/run39" / rows[0]["file"]).is_file()
+    )
+
+
+def test_what_several_calls_share_goes_with_the_last_of_them(dump: Path) -> None:
+    recorder = recorder_of("save", last=1000, max_bytes="60K")
+    for _ in range(60):
+        call(recorder, 1.0, elements=5000)  # 20,000 bytes, the same each time
+    assert len(runs(dump)) > 20
+    assert size(dump) <= 62_000
+    assert all(torch.load(x, weights_only=True)[0] == 1 for x in dump.rglob("*.pt"))
+
+
+def test_without_rotation_rows_have_a_limit(dump: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recorder = recorder_of("hash", max_bytes="5K")
+    for number in range(50):
+        call(recorder, number)
+    kept = runs(dump)
+    assert kept == list(range(len(kept)))
+    assert 5000 <= sum(x.stat().st_size for x in dump.glob("rank0/run*/*")) < 7000
+    error = capfd.readouterr().err
+    assert error.count("\n") == error.count("--max-bytes: the rows have 5000 bytes; no more") == 1
+
+
+def test_nothing_goes_while_somebody_reads(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = recorder_of("hash", last=2)
+    for number in range(4):
+        call(recorder, number)
+    opened = open_dump(dump / "rank0")
+    for number in range(4, 9):
+        call(recorder, number)
+    assert [run.number for run in opened.runs] == [2, 3]
+    assert all(len(run.steps) == 1 and not run.cut for run in opened.runs)
+    assert runs(dump) == list(range(2, 9))
+    monkeypatch.setattr(rotation, "_PATIENCE", 0.0)  # it has taken too long
+    call(recorder, 9)
+    assert runs(dump) == [8, 9]
+    with pytest.raises(RewriterError, match="was removed while it was read") as caught:
+        list(opened.runs[0].events())
+    assert caught.value.slug == "dump-changed"
+    monkeypatch.undo()
+    del opened, caught
+    monkeypatch.setenv("REWRITER_DUMP", str(dump))
+    call(recorder, 10)
+    assert runs(dump) == [9, 10]
+
+
+def test_a_reader_never_finds_half_a_call(dump: Path) -> None:
+    """While a program writes and removes calls as fast as it can, all that is opened is sound."""
+    recorder = recorder_of("save", last=3)
+    for _ in range(4):
+        call(recorder, launches=5)
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            call(recorder, 1.0, launches=5)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(30):
+            opened = open_dump(dump)
+            for run in opened.runs[:-1]:
+                assert run.facts.artifact == "w.py"
+                assert [row.launch for row in run.events()] == [0] * 5
+                assert all((run.path / row.file).is_file() for row in run.events())  # type: ignore[attr-defined]
+            list(opened.runs[-1].events())
+            del opened, run
+    finally:
+        is_over.set()
+        writer.join()
+
+
+def test_what_a_killed_process_left_is_removed(dump: Path) -> None:
+    left = dump / "rank0/.gone.1.run7"
+    left.mkdir(parents=True)
+    (left / "events.jsonl").touch()
+    recorder = recorder_of("hash", last=1)
+    call(recorder)
+    call(recorder)
+    assert os.listdir(dump / "rank0") == ["run1"]
+
+
+def test_what_is_switched_on_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, dump = tmp_path / "ctl", tmp_path / "dump"
+    monkeypatch.setenv(control.VARIABLE, str(path))
+    monkeypatch.setattr(dormant, "_PAUSE", 0.0)
+    probed = recorder_of("hash", dormant=True, label="", args="written")
+
+    def calls(count: int) -> None:
+        for _ in range(count):
+            probed.begin()
+            if probed.on:
+                probed.after(0, torch.ones(2))
+
+    words = ("set", "hash", "-d", str(dump), "--quiet")
+    assert cli.main(["control", str(path), *words, "--keep", "2"]) == 0
+    calls(7)
+    assert runs(dump) == [4, 5, 6]  # the last one is not over yet
+    assert cli.main(["control", str(path), *words, "--max-bytes", "1"]) == 0
+    calls(3)
+    assert runs(dump)[-1] == 7
+    assert cli.main(["control", str(path), *words, "--max-bytes", "much"]) == 2
+    assert cli.main(["control", str(path), *words, "--keep", "0"]) == 2

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,14 @@ class Case:
     program: Program | Artifact
     launch: int
     change: Change | None
+    number: int = 0  # among the changes of this kind at the launch
 
     @property
     def name(self) -> str:
         what = self.kind.replace(" ", "-") if self.change else "as-it-is"
-        return f"{self.check}-{what}-{self.program.name}-{self.program.form}-{self.launch}"
+        place = f"{self.launch}.{self.number}" if self.number else f"{self.launch}"
+        check = self.check.replace(", ", "-")
+        return f"{check}-{what}-{self.program.name}-{self.program.form}-{place}"
 
     @property
     def source(self) -> Source:
@@ -56,32 +60,38 @@ class Case:
 
 
 def cases(programs: Sequence[Program | Artifact], count: int, seed: int) -> Iterator[Case]:
-    """Up to `count` faults for each check and form: kinds in turn, and of each kind artifacts in
-    turn."""
-    for check, kinds in KINDS.items():
-        for form in sorted({one.form for one in programs}):
-            queues = []
-            for kind in kinds:
-                ways = [
-                    Case(check, kind.name, program, launch.index, change)
-                    for program in programs
-                    if program.form == form
-                    for launch in program.source.launches
-                    for change in kind.changes(Target(program.source, launch))
-                ]
-                random.Random(f"{seed} {check} {form} {kind.name}").shuffle(ways)
-                turns: Counter[str] = Counter()
-                ranked = []
-                for way in ways:
-                    turns[way.program.name] += 1
-                    ranked.append((turns[way.program.name], len(ranked), way))
-                queues.append([way for _, _, way in sorted(ranked, key=lambda one: one[:2])])
-            left = count
-            while left and any(queues):
-                for queue in queues:
-                    if queue and left:
-                        yield queue.pop(0)
-                        left -= 1
+    """Up to `count` faults for each check and form, these in turn; of each, kinds in turn, and of
+    each kind artifacts in turn."""
+    chosen = [
+        _of_check(check, form, programs, count, seed)
+        for form in sorted({one.form for one in programs})
+        for check in KINDS
+    ]
+    for turn in zip_longest(*chosen):
+        yield from (case for case in turn if case is not None)
+
+
+def _of_check(
+    check: str, form: str, programs: Sequence[Program | Artifact], count: int, seed: int
+) -> list[Case]:
+    queues = []
+    for kind in KINDS[check]:
+        ways = [
+            Case(check, kind.name, program, launch.index, change, number)
+            for program in programs
+            if program.form == form
+            for launch in program.source.launches
+            for number, change in enumerate(kind.changes(Target(program.source, launch)))
+        ]
+        random.Random(f"{seed} {check} {form} {kind.name}").shuffle(ways)
+        turns: Counter[str] = Counter()
+        ranked = []
+        for way in ways:
+            turns[way.program.name] += 1
+            ranked.append((turns[way.program.name], len(ranked), way))
+        queues.append([way for _, _, way in sorted(ranked, key=lambda one: one[:2])])
+    in_turn = (case for turn in zip_longest(*queues) for case in turn if case is not None)
+    return list(islice(in_turn, count))
 
 
 class Bench:
@@ -224,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
             print(case.name, case.change.what if case.change else "")
         return 0
     # A process that was forked cannot use a GPU that the one before it used.
-    cold = arguments.device == "cuda"
+    cold = arguments.device == "cuda" and not arguments.warm
     python, server = (sys.executable, None) if cold else warm_python()
     try:
         bench = Bench(Judge(python, arguments.timeout), arguments, work)
@@ -258,6 +268,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with it in their name")
     parser.add_argument("--no-clean", dest="clean", action="store_false", help="no controls")
     parser.add_argument("--beside", action="store_true", help="ask compute-sanitizer, too")
+    parser.add_argument(
+        "--warm", action="store_true", help="on a GPU: fork from a process with torch imported"
+    )
     parser.add_argument("--again", action="store_true", help="forget what was asked before")
     parser.add_argument("--keep", action="store_true", help="keep the dumps")
     parser.add_argument("--list", action="store_true", help="only list the cases")

@@ -70,9 +70,8 @@ def compute_sanitizer(program: Program | Artifact, path: Path, folder: Path) -> 
     if tool is None:
         return Beside(None, 0.0)
     started = time.monotonic()
-    script = (
-        f"from rewriter.cli import main; main(['run', {str(path)!r}, '--args', {program.args!r}])"
-    )
+    words = ["run", str(path), *options_of(program)]
+    script = f"from rewriter.cli import main; main({words!r})"
     command = [tool, "--target-processes", "all", sys.executable, "-c", script]
     environment = {
         **program.environment,

@@ -319,7 +319,8 @@ class Unlaunched(MissingLaunch):
 
 # By the check that is there for them.
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "bounds": (StoreBehind(), StoreBefore(), SmallerBuffer(), ReadBehind(), ReadBefore()),
+    "bounds, stores": (StoreBehind(), StoreBefore(), SmallerBuffer()),
+    "bounds, reads": (ReadBehind(), ReadBefore()),
     "poison": (NotStored(), LastNotStored(), Unlaunched()),
     "stale": (DanglingRead(), Overwritten()),
     "corrupt": (WritesInput(),),

@@ -126,24 +126,17 @@ def test_a_kernel_that_segfaults(
     assert found["next"].startswith("rewriter run output_code.py --args inputs.pt --launches ")
 
 
-@pytest.fixture(scope="module")
-def usual(mlp_wrapper: Path) -> float:
-    """The seconds that a run takes here and now, without a fault."""
-    return rewriter.run(mlp_wrapper).seconds
-
-
 def test_a_kernel_that_never_ends(
-    usual: float,
-    compiled: Callable[[str], Compiled],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    compiled: Callable[[str], Compiled], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = write(compiled, lambda source: planted(source, "loop"))
     load(Path(words[0]).read_bytes(), tmp_path)  # compiled now, not within the time
-    limit = f"{2 * usual + 5:.0f}"
-    code, found = said(capfd, "run", *words, "--timeout", limit, "--probe", "names,print")
-    assert code == 1
-    assert found["timed_out"]
+    for limit in (2, 5, 15, 60):  # a machine with much to do begins late
+        options = ["--timeout", str(limit), "--probe", "names,print", "--overwrite"]
+        code, found = said(capfd, "run", *words, *options)
+        assert (code, found["timed_out"]) == (1, True)
+        if (found["verdict"] or {}).get("launch") is not None:
+            break
     check(found["verdict"], words[0])
     assert found["verdict"]["headline"].startswith(f"still running after {limit} s in launch #3 ")
     assert found["next"].endswith("--probe print,save")

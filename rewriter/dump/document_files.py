@@ -11,11 +11,12 @@ from msgspec import Struct, structs
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
-from rewriter.dump.documents import LaunchRow, Manifest, RunFacts
+from rewriter.dump.documents import LaunchRow, Manifest, RunFacts, RunLaunches
 from rewriter.dump.rows import SchemaError, read
 
 MANIFEST = "manifest.json"
-# Where the table begins in `run.json`, as both runtimes write it.
+LAUNCHES = "launches.json"
+# Where the table begins in a `run.json` of an early version.
 _TABLE = b', "launches": ['
 # What of `run.json` is shown at most: no reader depends on it.
 _SHOWN_OF_RUN = ("format", "version", "label", "call")
@@ -33,13 +34,39 @@ def corrupt(path: Path, problem: str) -> RewriterError:
 
 class RunTables:
     """Reads the facts of many calls. The table of launches is the same in all calls of a wrapper,
-    and most of the file: one that was read is not parsed again, and is there once."""
+    and most of what is known of them: one that was read is not parsed again, and is there once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[LaunchRow, ...]] = {}
+        self._files: dict[tuple[int, ...], RunLaunches] = {}
+        self._contents: dict[bytes, RunLaunches] = {}
 
     def facts(self, path: Path) -> RunFacts:
-        """What a `run.json` says. Raises `RewriterError` where it is no such file."""
+        """What a `run.json` says, with the table beside it. Raises `RewriterError` where one is no
+        such file."""
+        facts = self._facts(path)
+        if facts.launches or facts.outputs:
+            return facts
+        table = self._table(path.with_name(LAUNCHES))
+        if table is None:
+            return facts
+        return structs.replace(facts, outputs=table.outputs, launches=table.launches)
+
+    def _table(self, path: Path) -> RunLaunches | None:
+        """The table that a call has a name of; `None` in a dump of an early version."""
+        try:
+            about = path.stat()
+        except OSError:
+            return None
+        key = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+        if key not in self._files:
+            data = _read_bytes(path)  # a copy of a dump has a file for each name
+            if data not in self._contents:
+                self._contents[data] = _document(path, _json(path, data), RunLaunches)
+            self._files[key] = self._contents[data]
+        return self._files[key]
+
+    def _facts(self, path: Path) -> RunFacts:
         data = _read_bytes(path)
         head, key, rest = data.partition(_TABLE)
         table, _, tail = rest.rpartition(b"]")

@@ -1,5 +1,5 @@
-"""The files of a dump beside its events, as values: `manifest.json`, `run.json`, `names.json` and
-`ended.json`.
+"""The files of a dump beside its events, as values: `manifest.json`, `run.json`, `launches.json`,
+`names.json` and `ended.json`.
 
 Of `docs/schemas/dump/`, those are generated from these types, as `rows` has it. Every field has a
 default where some version of the runtimes, or a test by hand, leaves it out.
@@ -27,7 +27,8 @@ class FingerprintName(Struct, frozen=True, kw_only=True):
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`manifest.json`: what the first process to write the dump was. `allow` names values that may
-    be NaN or infinite (`--allow`), `tf32` the products of float32 that CUDA may compute in TF32.
+    be NaN or infinite (`--allow`), `tf32` the products of float32 that CUDA may compute in TF32,
+    `host` is the machine that it ran on, and `ranks` how many processes its job had.
     `inputs` and `seed` are of a wrapper that `rewriter run` ran by itself."""
 
     format: Literal["rewriter.dump"] | UnsetType = UNSET
@@ -39,6 +40,8 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: tuple[str, ...] = ()
     torch: str | UnsetType = UNSET
     device: str | UnsetType = UNSET
+    host: str | UnsetType = UNSET
+    ranks: Count | UnsetType = UNSET
     tf32: tuple[str, ...] | UnsetType = UNSET
     command: str | UnsetType = UNSET
     fingerprint: FingerprintName | UnsetType = UNSET
@@ -68,11 +71,22 @@ class LaunchRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reads: tuple[Label, ...] = ()
 
 
+class RunLaunches(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`launches.json`: what all calls of a wrapper have in common, under a name in each. `outputs`
+    are the variables that each scope returns."""
+
+    format: Literal["rewriter.run-launches"] | UnsetType = UNSET
+    version: int | UnsetType = UNSET
+    outputs: dict[str, tuple[str, ...]] = {}
+    launches: tuple[LaunchRow, ...] = ()
+
+
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`run.json`: one call of one wrapper.
 
     `sha256` is that of the wrapper without probes, `call` counts its calls in this process from 0,
-    `started` is in seconds of the clock. `outputs` are the variables that each scope returns.
+    `started` is in seconds of the clock. `outputs` and `launches` are those of `launches.json`,
+    which a dump of an early version has here.
     """
 
     format: Literal["rewriter.run"] | UnsetType = UNSET
@@ -80,6 +94,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     artifact: str = ""
     sha256: str = ""
     label: str = ""
+    host: str = ""
     call: Count | UnsetType = UNSET
     pid: int | UnsetType = UNSET
     thread: int | UnsetType = UNSET

@@ -2,6 +2,7 @@
 
     DUMP/manifest.json
     DUMP/rank0/run0/run.json
+    DUMP/rank0/run0/launches.json
     DUMP/rank0/run0/events.jsonl
     DUMP/rank0/run0/000012/after_launch_triton_poi_fused_0_buf3_cuda:0.pt
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -27,12 +29,14 @@ from .event import Event, Value
 from .event_queue import drain_queue
 from .events_file import EventsFile, write_all
 from .fingerprint import NAME, VERSION
+from .process import read_size
 from .rotation import kept_in
 from .rows import event_rows, note_row
 from .saved import Saved, saved_in
 from .sizes import wanted_bytes, wanted_calls
 
 DEFAULT = "rewriter_dump"
+TABLE = "launches.json"
 _NAME_MAX = 255  # bytes, on every file system in use
 
 
@@ -45,7 +49,9 @@ class DumpWriter:
         self._ranked_name = str(self._ranked)
         self._options = options
         self._table = table
-        self._constant: tuple[bytes, bytes] | None = None
+        self._constant: bytes | None = None
+        self._table_text: bytes | None = None
+        self._table_file = ""  # of the last call
         self._next = 0  # the first run that may be free
         self._keep = wanted_calls(options)
         self._most = wanted_bytes(options)
@@ -66,10 +72,10 @@ class DumpWriter:
         # Numbers alone: a call of the encoder would take longer than all the rest.
         changing = (
             f' "call": {call},\n "pid": {os.getpid()},\n "thread": {threading.get_ident()},\n'
-            f' "started": {time.time()!r},\n'
+            f' "started": {time.time()!r}\n}}\n'
         )
-        head, tail = self._constant
-        _write_whole(path, "run.json", b"".join((head, changing.encode(), tail)))
+        self._write_table(path)
+        _write_whole(path, "run.json", self._constant + changing.encode())
         return CallDirectory(path, saved)
 
     @property
@@ -100,8 +106,8 @@ class DumpWriter:
         saved.restart(self._kept.used)
         return True
 
-    def _constant_members(self) -> tuple[bytes, bytes]:
-        """How each `run.json` begins and ends: the table of launches may be long."""
+    def _constant_members(self) -> bytes:
+        """How each `run.json` begins."""
         head = {
             "format": "rewriter.run",
             "version": 1,
@@ -109,10 +115,34 @@ class DumpWriter:
             # Of the wrapper without probes: others may have the same name.
             "sha256": self._options["sha256"],
             "label": self._options.get("label", ""),
+            "host": socket.gethostname(),
         }
-        # A file that was instrumented by an earlier version does not say what is returned.
-        tail = {"outputs": self._options.get("outputs", {}), "launches": self._table}
-        return f"{{\n{_members(head)},\n".encode(), f"{_members(tail)}\n}}\n".encode()
+        return f"{{\n{_members(head)},\n".encode()
+
+    def _write_table(self, path: str) -> None:
+        """The table of launches may be long, and is the same in all calls: each has a name of one
+        file, of the last call's, for those of earlier calls may be removed."""
+        file = f"{path}/{TABLE}"
+        if self._table_file:
+            try:
+                os.link(self._table_file, file)
+            except OSError:  # it is gone, it has too many names, or there are none here
+                self._table_file = ""
+        if not self._table_file:
+            _write_whole(path, TABLE, self._table_bytes())
+        self._table_file = file
+
+    def _table_bytes(self) -> bytes:
+        if self._table_text is None:
+            facts = {
+                "format": "rewriter.run-launches",
+                "version": 1,
+                # A file that was instrumented by an earlier version does not say what is returned.
+                "outputs": self._options.get("outputs", {}),
+                "launches": self._table,
+            }
+            self._table_text = f"{json.dumps(facts, indent=1)}\n".encode()
+        return self._table_text
 
     def _make_directory(self, call: int) -> str:
         """Its path as text: each call makes one, and a `Path` takes longer than the system."""
@@ -147,6 +177,8 @@ class DumpWriter:
             "fingerprint": {"name": NAME, "version": VERSION},
             "torch": torch.__version__,
             "device": _device(),
+            "host": socket.gethostname(),
+            **({"ranks": size} if (size := read_size()) else {}),
             **({"tf32": tf32()} if torch.cuda.is_available() else {}),
             "command": os.environ.get("REWRITER_COMMAND", " ".join(sys.argv)),
         }
@@ -217,7 +249,8 @@ def _members(facts: dict[str, Any]) -> str:
 
 def _write_whole(folder: str, name: str, data: bytes) -> None:
     """Whole or not at all; whoever comes second writes the same."""
-    temporary = f"{folder}/.{name}.{os.getpid()}.{threading.get_ident()}"
+    # Hosts that share a directory may have the same numbers.
+    temporary = f"{folder}/.{name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_all(descriptor, data)

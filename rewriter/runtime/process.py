@@ -53,9 +53,37 @@ class Silent:
 
 
 def read_rank() -> int:
-    """The number of this process in its job, 0 if it has none."""
-    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else 0
+    """The number of this process in its job, 0 if it has none.
+
+    torchrun and most launchers set `RANK`. What starts a process for each GPU of its host tells at
+    least `LOCAL_RANK`: by the number of the host (`GROUP_RANK`) and how many processes it has, that
+    is the number in the job. A task that `srun` starts has its own, unless it starts several
+    processes itself.
+    """
+    rank = _number("RANK")
+    local, step = _number("LOCAL_RANK"), _number("SLURM_PROCID")
+    if rank is not None:
+        return rank
+    if local is not None and (host := _number("GROUP_RANK")) is not None:
+        return host * (_number("LOCAL_WORLD_SIZE") or 0) + local
+    if step is not None and local in (None, _number("SLURM_LOCALID")):
+        return step
+    return local or 0
+
+
+def read_size() -> int:
+    """How many processes the job has, 0 if nobody says so."""
+    if (size := _number("WORLD_SIZE")) is not None:
+        return size
+    return (_number("SLURM_NTASKS") or 0) if _number("SLURM_PROCID") is not None else 0
+
+
+def _number(variable: str) -> int | None:
+    """What a variable says, 0 for what is no number."""
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def is_data_worker() -> bool:

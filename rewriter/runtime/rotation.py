@@ -19,14 +19,15 @@ from dataclasses import dataclass, field
 
 READERS = ".readers"
 _GONE = ".gone."
+_SHARED = (".pt", "launches.json")  # of which several calls may have one file
 _PATIENCE = 30.0  # seconds that readers have
 _LOCK = struct.Struct("@hhqqi0q")  # struct flock
 
 
 @dataclass
 class _Call:
-    """A call that is over: how many bytes its rows have, and which files its tensors are in, of
-    which several calls may have one."""
+    """A call that is over: how many bytes its rows have, and which files it has that others may
+    have, too."""
 
     path: str
     owner: int
@@ -44,7 +45,7 @@ class KeptCalls:
         self._root = root
         self._calls: deque[_Call] = deque()
         self._counts: Counter[int] = Counter()
-        self._names: Counter[int] = Counter()  # of the files of tensors
+        self._names: Counter[int] = Counter()  # of files that several calls may have
         self._cleared: set[str] = set()
         self._since = 0.0  # when readers were met
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class KeptCalls:
                         folders += [entry.path] if tensors else []
                         continue
                     about = entry.stat(follow_symlinks=False)
-                    if not entry.name.endswith(".pt"):
+                    if not entry.name.endswith(_SHARED):
                         call.rows += about.st_size
                         continue
                     call.files.append((about.st_ino, about.st_size))

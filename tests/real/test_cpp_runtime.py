@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -897,9 +898,65 @@ def test_dump_is_that_of_python(both: Callable[..., Both]) -> None:
     changes = r'"(pid|started)": [0-9.]+'
     python, native = runtimes.raw("rank0/run0/run.json")
     assert re.sub(changes, "", native) == re.sub(changes, "", python)
+    python, native = runtimes.raw("rank0/run0/launches.json")
+    assert native == python
     python, native = runtimes.raw("manifest.json")
     assert native == python.replace(torch.__version__, torch.__version__.split("+")[0])
     assert sorted(path.name for path in runtimes.dumps[1].iterdir()) == ["manifest.json", "rank0"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "size"),
+    [
+        ({"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "SLURM_PROCID": "9"}, 5, 8),
+        ({"LOCAL_RANK": "3"}, 3, 0),
+        ({"LOCAL_RANK": "3", "GROUP_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, 11, 0),
+        ({"SLURM_PROCID": "6", "SLURM_LOCALID": "2", "SLURM_NTASKS": "16"}, 6, 16),
+        ({"SLURM_PROCID": "6", "SLURM_LOCALID": "2", "LOCAL_RANK": "2"}, 6, 0),
+        # A task that starts several processes itself.
+        ({"SLURM_PROCID": "6", "SLURM_LOCALID": "0", "LOCAL_RANK": "2"}, 2, 0),
+        # A batch script, which no `srun` started.
+        ({"SLURM_NTASKS": "16"}, 0, 0),
+        ({"RANK": "one", "LOCAL_RANK": "-1", "SLURM_PROCID": "٣", "WORLD_SIZE": "9" * 10}, 0, 0),
+    ],
+)
+def test_ranks_are_found_as_in_python(
+    both: Callable[..., Both],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    rank: int,
+    size: int,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    pair = both("names")
+    pair.each(lambda runtime: runtime.before(12, torch.ones(2)))
+    pair.finish()
+    for dump in pair.dumps:
+        assert [path.name for path in dump.glob("rank*")] == [f"rank{rank}"]
+        facts = json.loads((dump / "manifest.json").read_text())
+        assert (facts.get("ranks", 0), facts["host"]) == (size, socket.gethostname())
+        assert json.loads((dump / f"rank{rank}/run0/run.json").read_text())["host"]
+
+
+def test_the_table_of_launches_is_in_a_dump_once(both: Callable[..., Both]) -> None:
+    """Each call has a name of its file; one that is gone is written again."""
+    pair = both("names", rows=[row_of(before=[], after=[])])
+    for number in range(4):
+        for runtime in (pair.python, pair.native):
+            runtime.begin()
+        if number == 1:
+            for dump in pair.dumps:
+                (dump / "rank0/run2/launches.json").unlink()
+    pair.finish()
+    for dump in pair.dumps:
+        tables = [dump / f"rank0/run{number}/launches.json" for number in (0, 1, 3, 4)]
+        found = [path.stat().st_ino for path in tables]
+        assert found[0] == found[1] != found[2] == found[3]
+        assert len({path.read_bytes() for path in tables}) == 1
+        opened = open_dump(dump)
+        assert [len(run.facts.launches) for run in opened.runs] == [1, 1, 0, 1, 1]
+        assert opened.runs[0].facts.launches is opened.runs[1].facts.launches
 
 
 def test_names_alone_dump_where_they_are_told_to(both: Callable[..., Both]) -> None:
@@ -1066,7 +1123,7 @@ def test_runs_are_never_shared(
     for run in runs:
         assert (run / "events.jsonl").read_text().count("\n") == 1
         assert json.loads((run / "run.json").read_text())["format"] == "rewriter.run"
-        assert len(list(run.iterdir())) == 2
+        assert len(list(run.iterdir())) == 3
 
 
 def test_without_a_directory_the_model_goes_on(

@@ -21,7 +21,8 @@ def validator(name: str) -> Any:
 
 
 _DOCUMENTS = {
-    *("manifest.json", "run.json", "names.json", "processes.json", "ended.json", "stopped.json")
+    *("manifest.json", "run.json", "launches.json", "names.json", "processes.json"),
+    *("ended.json", "stopped.json"),
 }
 
 
@@ -30,7 +31,7 @@ def check(dump: Path, *, lines: int = 200) -> None:
 
     Of long runs the first lines are held against the schema, which takes its time.
     """
-    for path in (*dump.glob("*.json"), *dump.glob("rank*/run*/run.json")):
+    for path in (*dump.glob("*.json"), *dump.glob("rank*/run*/*.json")):
         if path.name in _DOCUMENTS:
             validator(path.name).validate(json.loads(path.read_bytes()))
     for path in dump.glob("rank*/run*/events.jsonl"):

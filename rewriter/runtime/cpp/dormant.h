@@ -170,11 +170,11 @@ class Dormant {
       if (control.id == request_) return;
       Session::check(wrapper_.options, control);
       const bool is_meant = !control.probes.empty() && !control.is_over() &&
-          control.has_rank(Printer::read_rank());
+          control.has_rank(read_rank());
       if (is_meant) session = new Session(*this, wrapper_, control);
     } catch (const std::exception& problem) {
       const std::string text = path_ + ": " + problem.what() + "; nothing was switched";
-      if (said_.insert(text).second) Printer::say(Printer::read_rank(), "control", text);
+      if (said_.insert(text).second) Printer::say(read_rank(), "control", text);
       return;
     }
     request_ = control.id;
@@ -211,7 +211,7 @@ class Dormant {
   void tell(const std::string& id, const std::string& on) const {
     const char* label = wrapper_.options.label;
     tell_control(path_.c_str(), name_, [&](Json& json) {
-      json.key("rank").number(static_cast<int64_t>(Printer::read_rank()));
+      json.key("rank").number(static_cast<int64_t>(read_rank()));
       json.key("wrapper").string(label && *label ? label : wrapper_.options.artifact);
       json.key("id").string(id).key("on").list(on.c_str(), ",");
       json.key("recorded").number(recorded_);

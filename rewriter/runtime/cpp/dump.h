@@ -32,11 +32,18 @@
 
 #include "event.h"
 #include "json.h"
+#include "ranks.h"
 #include "rotation.h"
 #include "sizes.h"
 
 namespace {
 namespace inductor_rewriter {
+
+inline std::string host_name() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return host;
+}
 
 // A file that appears under its name once all of it is written, or not at all.
 class WholeFile {
@@ -45,8 +52,9 @@ class WholeFile {
     std::size_t folder = path.rfind('/') + 1;
     // Not longer than a name may be: the file's own may be as long as that.
     static std::atomic<unsigned> number{0};
-    temporary_ = path.substr(0, folder) + ".writing." + std::to_string(getpid()) + "." +
-        std::to_string(number++) + "." + std::to_string(reinterpret_cast<uintptr_t>(&number));
+    // Hosts that share a directory may have the same numbers.
+    temporary_ = path.substr(0, folder) + ".writing." + host_name() + "." +
+        std::to_string(getpid()) + "." + std::to_string(number++) + "." + std::to_string(reinterpret_cast<uintptr_t>(&number));
     file_ = std::fopen(temporary_.c_str(), "wb");
     if (!file_) fail("write", path_);
   }
@@ -237,11 +245,13 @@ class DumpWriter {
     Json json(true);
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
     json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
-    json.key("label").string(options_.label).key("call").number(call);
+    json.key("label").string(options_.label).key("host").string(host_name()).key("call").number(call);
     json.key("pid").number(static_cast<int64_t>(getpid()));
     json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
-    write_whole(path + "/run.json", json.text + about_);
+    json.close('}');
+    write_table(path);
+    write_whole(path + "/run.json", json.text + "\n");
     return std::make_unique<CallDirectory>(path);
   }
 
@@ -262,15 +272,25 @@ class DumpWriter {
     return here ? std::string(here.get()) + "/" + path : path;
   }
 
-  // What every call's run.json ends with.
+  // The table may be long, and is the same in all calls: each has a name of one file, of the last
+  // call's, for those of earlier calls may be removed.
+  void write_table(const std::string& path) {
+    const std::string file = path + "/launches.json";
+    const std::lock_guard<std::mutex> guard(writing_);
+    // It may be gone, it may have too many names, or there are none here.
+    if (table_.empty() || ::link(table_.c_str(), file.c_str())) write_whole(file, about_);
+    table_ = file;
+  }
+
+  // The file of the table.
   static std::string describe(const Options& options, const Fixed<ProbedLaunch>& launches) {
     Json json(true);
-    json.open('{');
+    json.open('{').key("format").string("rewriter.run-launches").key("version").number(int64_t{1});
     write_outputs(json, options.outputs);
     json.key("launches").open('[');
     for (const ProbedLaunch& launch : launches) write_launch(json, launch);
     json.close(']').close('}');
-    return "," + json.text.substr(1) + "\n";
+    return json.text + "\n";
   }
 
   // Whoever makes it first, other processes and wrappers included, has it.
@@ -298,6 +318,8 @@ class DumpWriter {
     json.key("fingerprint").open('{').key("name").string("nh128");
     json.key("version").number(int64_t{1}).close('}');
     json.key("torch").string(TORCH_VERSION).key("device").string(device_name());
+    json.key("host").string(host_name());
+    if (const int size = read_size()) json.key("ranks").number(static_cast<int64_t>(size));
     json.key("command").string(command_line()).close('}');
     write_whole(path, json.text + "\n");
   }
@@ -308,6 +330,8 @@ class DumpWriter {
   const std::string about_;
   std::atomic<int64_t> next_{0};
   KeptCalls kept_;
+  std::mutex writing_;
+  std::string table_;  // the file of the last call
 };
 
 }  // namespace inductor_rewriter

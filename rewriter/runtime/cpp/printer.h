@@ -16,6 +16,7 @@
 #include <stdio_ext.h>
 #endif
 
+#include "ranks.h"
 #include "event.h"
 
 namespace {
@@ -31,13 +32,6 @@ class Printer {
   const int rank;
   const bool upstream;
   const bool quiet;
-
-  static int read_rank() {
-    const char* text = std::getenv("RANK");
-    if (!text || !*text) text = std::getenv("LOCAL_RANK");
-    if (!text || !*text || std::strspn(text, "0123456789") != std::strlen(text)) return 0;
-    return std::strlen(text) < 10 ? std::atoi(text) : 0;
-  }
 
   // Write to standard output, whatever is still on its way: what follows may crash. In one call of
   // the system, so that nothing comes between, behind what the program has printed by C's means.

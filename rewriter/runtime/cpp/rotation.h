@@ -69,8 +69,7 @@ class KeptCalls {
   }
 
  private:
-  // How many bytes its rows have, and the files that its tensors are in, of which several calls may
-  // have one.
+  // How many bytes its rows have, and the files that it has and others may have, too.
   struct Call {
     std::string path;
     uint64_t rows = 0;
@@ -96,7 +95,7 @@ class KeptCalls {
       const uint64_t size = uint64_t(about.st_size);
       if (S_ISDIR(about.st_mode)) {
         if (keep) measure(path + "/" + name, call);
-      } else if (name.size() < 3 || name.compare(name.size() - 3, 3, ".pt")) {
+      } else if (name != "launches.json" && (name.size() < 3 || name.compare(name.size() - 3, 3, ".pt"))) {
         call.rows += size;
       } else {
         call.files.emplace_back(about.st_ino, size);
@@ -159,7 +158,7 @@ class KeptCalls {
   const std::string root_;
   std::mutex lock_;
   std::deque<Call> calls_;
-  std::map<uint64_t, uint64_t> names_;  // of the files of tensors
+  std::map<uint64_t, uint64_t> names_;  // of files that several calls may have
   uint64_t used_ = 0, expected_ = 0;
   int64_t since_ = 0;  // when readers were met, from 1
   bool is_clear_ = false;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from rewriter.instrumentation import choosing, probes
 from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.lines import Lines
 from rewriter.instrumentation.options_line import OptionsRecord, operators_hash
+from rewriter.instrumentation.together import together
 from rewriter.instrumentation.types import Plan, Selection, Skipped
 from rewriter.locate.guards import NO_GUARDS, Guards
 from rewriter.locate.inputs import row as table_row
@@ -51,7 +52,7 @@ def plan_probes(
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
     memory = _plan_memory(lines, located.memory, selection)
-    launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
+    launches = _plan_launches(lines, located, chosen, selection, inputs)
     phases = probes.phases(selection)
     if phases and chosen and not (launches.probed or launches.skipped or inputs.names):
         raise choosing.no_value(chosen, selection)
@@ -98,7 +99,7 @@ def plan_table(name: str, sha256: str, located: Located, selection: Selection) -
     lines = _NoLines()
     chosen = choosing.choose(located.launches, selection)
     inputs = _plan_entries(lines, located, selection)
-    launches = _plan_launches(lines, chosen, selection, _not_yet_shown(located, chosen, inputs))
+    launches = _plan_launches(lines, located, chosen, selection, inputs)
     record = OptionsRecord(name)
     memory = _plan_memory(lines, located.memory, selection)
     options = _options(record, sha256, located, selection, inputs, memory)
@@ -188,17 +189,19 @@ def _is_last(launch: Launch) -> bool:
 
 def _plan_launches(
     lines: Lines | _NoLines,
+    located: Located,
     chosen: Sequence[Launch],
     selection: Selection,
-    unseen: Mapping[int, frozenset[str]],
+    inputs: _Inputs,
 ) -> _Launches:
-    """Add the lines around each chosen launch. `unseen` are the expressions of what it reads that
-    is shown nowhere else."""
+    """Add the lines around each chosen launch."""
     phases = probes.phases(selection)
+    unseen = _not_yet_shown(located, chosen, inputs)
     checked = "launch" in probes.memory(selection)
     probed: list[Launch] = []
     skipped: list[Skipped] = []
     facts: list[Json] = []
+    handed: dict[int, tuple[Argument, ...]] = {}
     for launch in chosen:
         point = launch.insertion_point
         if point.obstacle:
@@ -211,10 +214,15 @@ def _plan_launches(
             continue
         for phase, arguments in values.items():
             lines.around(launch, phase, arguments)
+        handed[launch.index] = tuple(x for x in values.get("after", ()) if x.type == "tensor")
         if checked and not _is_last(launch):
             lines.checked(launch)
         facts.append(_facts(launch, values, reads=any(phases.values())))
         probed.append(launch)
+    waiting = together(located, handed)
+    for row in facts:
+        if row["launch"] in waiting:
+            row["together"] = True
     return _Launches(tuple(probed), tuple(skipped), tuple(facts))
 
 

@@ -58,7 +58,8 @@ class Launch:
     """One statement that runs a kernel. `index` counts from 0 in file order over the wrapper.
 
     `repeats` is true where one call of the wrapper may run the launch more than once: in a loop,
-    or in a function that holds a subgraph. `stream` is the side stream that it runs on, as the
+    or in a function that holds a subgraph; `conditional` where it may not run it at all, since the
+    launch is in a branch or a handler. `stream` is the side stream that it runs on, as the
     wrapper calls it; empty for the stream that the wrapper is called on.
     """
 
@@ -72,6 +73,7 @@ class Launch:
     source_nodes: tuple[str, ...]
     insertion_point: InsertionPoint
     repeats: bool = False
+    conditional: bool = False
     wrapper: str = ""
     stream: str = ""
 

@@ -24,13 +24,18 @@ class Label:
 
 @dataclass(frozen=True)
 class ProbedLaunch:
-    """What the table says of one launch; `labels` are per phase, in the order of the values."""
+    """What the table says of one launch; `labels` are per phase, in the order of the values.
+
+    `together`: nobody writes or frees what the line behind it hands over before the line behind
+    the next launch is reached.
+    """
 
     index: int
     kernel: str
     kind: str
     repeats: bool
     labels: dict[str, tuple[Label, ...]]
+    together: bool = False
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> ProbedLaunch:
@@ -39,7 +44,8 @@ class ProbedLaunch:
             for phase in ("before", "after")
             if phase in row
         }
-        return cls(row["launch"], row["kernel"], row.get("kind", ""), row["repeats"], labels)
+        kind, together = row.get("kind", ""), row.get("together", False)
+        return cls(row["launch"], row["kernel"], kind, row["repeats"], labels, together)
 
 
 @dataclass

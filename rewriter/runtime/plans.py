@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 _MOST = 1024  # plans of one launch and phase: an argument may have another value at each call
 _TENSORS = (Tensor, torch.nn.Parameter)
 _SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device)
-_PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS, _HEALTH, _STOPS = 1, 2, 4, 8, 16, 32
+_PRINTS, _PRINTS_TENSORS, _FINGERPRINTS, _REPEATS, _HEALTH, _STOPS, _TOGETHER = (
+    1 << place for place in range(7)
+)
 _WRITERS = ("triton", "extern_out")  # kinds of launches that free nothing
 _PHASES = {"inputs": 0, "before": 1, "after": 2}
 
@@ -418,6 +420,7 @@ class Plans:
         title = self._style.title(event)
         head = self._style.head(event)
         flags = self._flags | _REPEATS * bool(launch and launch.repeats)
+        flags |= _TOGETHER * bool(launch and launch.together and self._phase == "after")
         packed = PackedText().number(-1 if launch is None else launch.index)
         packed.number(_PHASES[self._phase], flags)
         base = base_row(event)

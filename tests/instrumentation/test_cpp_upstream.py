@@ -77,7 +77,7 @@ def instrumented(fixture: Fixture, style: Style) -> str:
 def table(text: str) -> Iterator[Row]:
     for match in _ROW.finditer(text):
         launch, kernel, _, scope, *rest = json.loads(f"[{match[1]}]".replace("nullptr", "null"))
-        before, after, _reads = ((labels or "").split("; ") for labels in rest[-3:])
+        before, after = ((labels or "").split("; ") for labels in rest[5:7])
         yield Row(launch, kernel, scope, {"before": before, "after": after})
 
 

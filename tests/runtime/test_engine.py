@@ -8,6 +8,7 @@ import math
 import random
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +305,7 @@ def quick() -> Iterator[torch.Tensor]:
         if tensor.dtype in QUICK and tensor.numel():
             yield tensor.contiguous().clone()
     for dtype in QUICK:
-        for count in (1, 7, 4097, 40_001):
+        for count in (1, 53, 4097, 40_001):
             values = torch.randn(count) * 3 + 100
             yield values.to(dtype)
             values[:: count // 5 + 1] = torch.tensor(float("nan"))
@@ -333,7 +334,7 @@ def test_the_quick_kernel_agrees_with_the_engine(emulation: ctypes.CDLL, step: i
 
 
 def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
-    some = [torch.randn(30_000), torch.randn(10), torch.randn(50_000).bfloat16()]
+    some = [torch.randn(30_000), torch.randn(100), torch.randn(50_000).bfloat16()]
     for late in (1, 2, 3):
         group = engine._groups(some)[-1]
         room = ctypes.create_string_buffer(engine.MEASURED.size * 3)
@@ -342,7 +343,173 @@ def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
 
 def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> None:
     ones = torch.ones(4, 8)
-    for tensor in (ones.t(), ones.view(-1)[1:], ones.double(), ones.int(), ones[:, :3]):
+    many = torch.ones(40)
+    for tensor in (ones.t(), many[1:], many.double(), many.int(), ones[:, :3]):
         group = engine._groups([tensor])[-1]
         room = ctypes.create_string_buffer(engine.MEASURED.size)
         assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1
+
+
+def few() -> Iterator[torch.Tensor]:
+    """What fits into a row."""
+    for tensor in CASES.values():
+        if tensor.numel() * tensor.element_size() <= 96:
+            yield tensor.contiguous()
+    yield torch.tensor(7, dtype=torch.uint64)
+    yield torch.tensor([-(2**63), 2**63 - 1, 5])
+    yield torch.randn(0, 5, dtype=torch.bfloat16)
+    yield torch.randn(2, 3, dtype=torch.complex128)
+    yield torch.arange(97, dtype=torch.uint8)[1:]
+    yield torch.tensor([[True], [False]])
+
+
+def test_few_elements_come_in_their_row(emulation: ctypes.CDLL) -> None:
+    tensors = list(few())
+    for start in range(0, len(tensors), 6):
+        some = [*tensors[start : start + 6], torch.randn(70_000)]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            assert mine == expected or check_close(mine, expected) is None
+
+
+# --- What is gathered for one launch of the quick kernel ------------------------------------------
+
+AT_ONCE, SOON, TOGETHER = range(3)
+
+
+@dataclass
+class Device:
+    """The GPU of the emulation."""
+
+    functions: ctypes.CDLL
+
+    def measure(self, tensors: Sequence[torch.Tensor], when: int, stream: int = 0) -> int:
+        group = engine._groups(tensors)[-1]
+        first = self.functions.device_measure(*group.pointers(), len(tensors), stream, when)
+        assert isinstance(first, int)
+        return first
+
+    def read(
+        self, first: int, tensors: Sequence[torch.Tensor], waited: int = 0
+    ) -> list[Measurement] | None:
+        """None where some did not come."""
+        group = engine._groups(tensors)[-1]
+        room = ctypes.create_string_buffer(engine.MEASURED.size * len(tensors))
+        if self.functions.device_read(first, len(tensors), waited, room) < len(tensors):
+            return None
+        rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
+        return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
+
+    def launches(self) -> tuple[int, int]:
+        counts = (ctypes.c_int * 2)()
+        self.functions.device_launches(counts)
+        return counts[0], counts[1]
+
+
+@pytest.fixture
+def device(emulation: ctypes.CDLL) -> Iterator[Device]:
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+    emulation.device_measure.argtypes = [pointer, pointer, number, number, number]
+    emulation.device_measure.restype = wide
+    emulation.device_read.argtypes = [wide, number, ctypes.c_int64, pointer]
+    yield Device(emulation)
+    emulation.device_break(0)
+    emulation.device_merge()
+
+
+PATIENCE = 10**6  # nanoseconds: Gpu::patience
+
+
+def test_what_may_wait_is_measured_with_the_next(device: Device) -> None:
+    before = device.launches()
+    first, second = [torch.randn(300)], [torch.randn(40, 40), torch.tensor(3)]
+    expected = engine.measure(first), engine.measure(second)
+    rows = device.measure(first, TOGETHER), device.measure(second, SOON)
+    # Whoever comes later does not change what is known of these.
+    first[0].fill_(0)
+    device.functions.device_merge()
+    found = device.read(rows[0], first), device.read(rows[1], second)
+    for mine, right in zip(found, expected, strict=True):
+        assert mine is not None
+        list(map(check_close, mine, right))
+    assert device.launches() == (before[0] + 1, before[1])
+
+
+def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:
+    some = [torch.randn(5000)]
+    before = device.launches()
+    first = device.measure(some, TOGETHER)
+    assert device.read(first, some) is None
+    assert device.launches() == before
+    assert device.read(first, some, PATIENCE) is None  # which has it measured
+    assert device.launches() == (before[0] + 1, before[1])
+    device.functions.device_merge()
+    assert device.read(first, some) is not None
+
+
+@pytest.mark.parametrize("when", [AT_ONCE, SOON])
+def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> None:
+    waits, other = [torch.randn(500)], [torch.randn(40, 50).t()]
+    before = device.launches()
+    first = device.measure(waits, TOGETHER, stream=1)
+    device.measure(other, when, stream=2)
+    device.functions.device_merge()
+    assert device.read(first, waits) is not None
+    assert device.launches()[0] == before[0] + 1
+
+
+def test_more_than_a_launch_takes_are_several(device: Device) -> None:
+    many = [torch.randn(60 + i) for i in range(30)]
+    many[17] = torch.randn(60, 70).t()
+    many[20] = torch.tensor([1, 2])
+    before = device.launches()
+    first = device.measure(many, SOON)
+    device.functions.device_merge()
+    found = device.read(first, many)
+    assert found is not None
+    for mine, right in zip(found, engine.measure(many), strict=True):
+        assert mine == right or check_close(mine, right) is None
+    # Twelve at a time, of which the second dozen has one that the quick kernel does not take.
+    assert device.launches() == (before[0] + 2, before[1] + 1)
+
+
+def test_a_launch_that_fails_takes_no_other_row(device: Device) -> None:
+    lost, after = [torch.randn(500)], [torch.randn(700)]
+    first = device.measure(lost, TOGETHER)
+    device.functions.device_break(1)
+    assert not device.measure([torch.randn(100)], SOON)
+    device.functions.device_break(0)
+    second = device.measure(after, SOON)
+    device.functions.device_merge()
+    assert device.read(first, lost) is None
+    assert device.read(second, after) is not None
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0, 1, 30, 3000, 17_000]), min_size=1, max_size=14),
+            st.sampled_from([SOON, TOGETHER, TOGETHER]),
+            st.integers(0, 2),
+        ),
+        max_size=12,
+    )
+)
+def test_all_that_is_measured_comes(
+    emulation: ctypes.CDLL, steps: list[tuple[list[int], int, int]]
+) -> None:
+    pointer, number, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+    emulation.device_measure.argtypes = [pointer, pointer, number, number, number]
+    emulation.device_measure.restype = wide
+    emulation.device_read.argtypes = [wide, number, ctypes.c_int64, pointer]
+    device = Device(emulation)
+    issued = []
+    for sizes, when, stream in steps:
+        tensors = [torch.randn(size) for size in sizes]
+        issued.append((device.measure(tensors, when, stream), tensors))
+    emulation.device_merge()
+    for first, tensors in issued:
+        found = device.read(first, tensors)
+        assert found is not None
+        list(map(check_close, found, engine.measure(tensors)))

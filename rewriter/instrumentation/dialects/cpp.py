@@ -128,7 +128,7 @@ def _memory_line(row: Json) -> str:
     return f"{row['event']} {row['buffer']}{' held' if row.get('held') else ''}"
 
 
-def _row(row: Json) -> Iterator[str | int | None]:
+def _row(row: Json) -> Iterator[str | bool | int | None]:
     """In the order of `Row` in rewriter/runtime/cpp/interface.h."""
     for key in ("launch", "kernel", "kind", "scope", "line"):
         yield row[key]
@@ -139,6 +139,8 @@ def _row(row: Json) -> Iterator[str | int | None]:
     for phase in ("before", "after"):
         yield "; ".join(" ".join(label) for label in row[phase]) if phase in row else None
     yield "; ".join(" ".join(label) for label in row.get("reads", ())) or None
+    if row.get("together"):
+        yield True
 
 
 def _literal(value: str | bool | int | None) -> str:

@@ -43,6 +43,7 @@ class CppLaunch:
     scope: str
     insertion_point: InsertionPoint
     repeats: bool
+    conditional: bool
     inside: tuple[ClassifiedCall, ...]
     local: frozenset[str]
     outputs: dict[str, str]
@@ -74,6 +75,7 @@ class CppLaunchFinder:
         self._last_line = 0  # of the statement above
         self._scope = body.name
         self._loops = 0  # how many the walk is in
+        self._branches = 0
         self._comments: list[bytes] = []  # since the last launch
         self._calls = self._sorted_calls(body.node)
         self._call_starts = [call.node.start_byte for call in self._calls]
@@ -214,10 +216,12 @@ class CppLaunchFinder:
         alternative = flow.branch()
         consequence = statement.child_by_field_name("consequence")
         otherwise = statement.child_by_field_name("alternative")
+        self._branches += 1
         if consequence is not None:
             yield from self._nested(consequence, flow)
         if otherwise is not None:
             yield from self._nested(otherwise, alternative)
+        self._branches -= 1
         flow.join(alternative)
 
     def _loop(self, statement: tree_sitter.Node, flow: Flow) -> Iterator[tuple[CppLaunch, Flow]]:
@@ -314,6 +318,7 @@ class CppLaunchFinder:
                 scope=self._scope,
                 insertion_point=self._insertion_point(statement, end, obstacle),
                 repeats=self._loops > 0,
+                conditional=self._loops > 0 or self._branches > 0,
                 inside=inside,
                 local=frozenset(local),
                 outputs=outputs,

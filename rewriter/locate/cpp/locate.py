@@ -170,6 +170,7 @@ class _Builder:
             source_nodes=nodes,
             insertion_point=candidate.insertion_point,
             repeats=candidate.repeats,
+            conditional=candidate.conditional,
             stream=candidate.stream,
         )
 

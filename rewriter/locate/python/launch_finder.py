@@ -56,6 +56,7 @@ class PythonLaunch:
     offset: int
     insertion_point: InsertionPoint
     repeats: bool
+    conditional: bool
     kept: bool
     targets: tuple[str, ...]
     comments: tuple[bytes, ...]
@@ -378,6 +379,7 @@ class PythonLaunchFinder:
             offset=self._source.position(call.lineno, call.col_offset),
             insertion_point=self._insertion_point(statement, obstacle),
             repeats=self._loops > 0 or not _runs_once(self._scope),
+            conditional=self._branches > 0,
             kept=not (isinstance(statement, ast.Expr) and statement.value is call),
             targets=_targets(statement),
             comments=self._comments(statement),

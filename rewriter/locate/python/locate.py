@@ -174,6 +174,7 @@ class _Builder:
             source_nodes=self._texts.setdefault(nodes, nodes),
             insertion_point=found.insertion_point,
             repeats=found.repeats,
+            conditional=found.conditional,
             stream=found.stream,
         )
         if is_complete:

@@ -52,11 +52,10 @@ class GpuRows {
     }
   }
 
-  // Issue the measuring of tensors; their rows are those from `first` on, which `at_once` are there
-  // when that is over. False where it cannot be.
+  // Issue the measuring of tensors; their rows are those from `first` on. False where it cannot be.
   bool issue(
       const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
-      bool at_once, uint64_t& first) {
+      Gpu::When when, uint64_t& first) {
     const int count = static_cast<int>(layouts.size());
     std::lock_guard<std::mutex> guard(issuing_);
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
@@ -65,7 +64,7 @@ class GpuRows {
       last_ = first + static_cast<uint64_t>(count) - 1;
       open_.push_back(first);
     }
-    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, at_once)) return true;
+    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) return true;
     close(first);
     return false;
   }

@@ -51,7 +51,8 @@ struct Options {
 
 // One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
 // injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name;
-// `reads` are labels of what the launch is given and no line hands over.
+// `reads` are labels of what the launch is given and no line hands over. `together`: nobody writes or
+// frees what the line behind it hands over before the line behind the next launch.
 struct Row {
   int launch;
   const char* kernel;
@@ -65,6 +66,7 @@ struct Row {
   const char* before;
   const char* after;
   const char* reads;
+  bool together = false;
 };
 
 // A wrapper's table. Initialised by the compiler; the first call makes what it needs at run time.

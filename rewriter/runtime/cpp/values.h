@@ -164,12 +164,21 @@ class Reading : public Values {
     GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
     if (!problem.empty()) recorder.warn(job.event.about(), problem);
     if (!gpu || !current_stream(&job.stream, job.plan->gpu)) return false;
-    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, recorder.prompt, job.first_row)) {
+    const Gpu::When when = recorder.prompt ? Gpu::When::at_once
+        : is_together(job)                 ? Gpu::When::together
+                                           : Gpu::When::soon;
+    if (!gpu->issue(job.gpu_layouts, job.gpu_data, job.stream, when, job.first_row)) {
       recorder.warn(job.event.about(), gpu->problem_of_last());
       return false;
     }
     job.gpu = gpu;
     return true;
+  }
+
+  // Whether nobody writes or frees what is read before the next launch's values are.
+  static bool is_together(const ReadJob& job) {
+    const ProbedLaunch* launch = job.event.launch;
+    return launch && launch->row->together && job.moment->phase[0] == 'a';
   }
 
   static void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {

@@ -2,9 +2,11 @@
 // once per machine, and launches them. Nothing is linked. Apart from `start`, nothing waits for the
 // device or takes memory from it.
 //
-// The quick kernel leaves parts of rows, which are merged where there is no more room for others, and
-// on demand (`merge`). Where nothing comes for a while, whoever waits for a row has it merged (`find`)
-// by a launch on the default stream, into rows that nothing else uses.
+// Tensors whose memory stays as it is for now are not measured by a launch of their own, but by that
+// of what comes next. The quick kernel leaves parts of rows, which are merged where there is no more
+// room for others. Both happen on demand, too (`merge`). Where nothing comes for a while, whoever
+// waits for a row has it measured, and merged by a launch on the default stream, into rows that
+// nothing else uses (`find`).
 #pragma once
 
 #include <dlfcn.h>
@@ -217,22 +219,38 @@ class Gpu {
 
   Ring ring;
 
+  // When rows come: with the launch; with the next one, or when they are asked for by `find`; or so
+  // that the launch itself may wait for the next `measure`, since nobody writes or frees the memory
+  // before that.
+  enum class When { at_once, soon, together };
+
   // Issues the measuring of `count` tensors on a stream that is not capturing, into the rows from
-  // `first_row` on, which were reserved. `at_once`: the rows come with it; otherwise with the next
-  // one, or when they are asked for by `find`. False: nothing was issued.
+  // `first_row` on, which were reserved. False: nothing was issued.
   bool measure(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
-      uint64_t first_row, bool at_once = false) {
+      uint64_t first_row, When when = When::soon) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!at_once && issue_quickly(layouts, data, count, stream, first_row)) return true;
-    return issue(layouts, data, count, stream, false, first_row);
+    if (when == When::at_once) {
+      launch_gathered();
+      return issue(layouts, data, count, stream, false, first_row);
+    }
+    // All or nothing: whether each can be read is known before the first launch.
+    if (count > gpu::quick_tasks && !can_read(layouts, data, count)) return false;
+    for (int done = 0; done < count; done += gpu::quick_tasks) {
+      const int some = count - done < gpu::quick_tasks ? count - done : gpu::quick_tasks;
+      const uint64_t first = first_row + static_cast<uint64_t>(done);
+      if (gather(layouts + done, data + done, some, stream, first)) continue;
+      if (!issue(layouts + done, data + done, some, stream, false, first)) return false;
+    }
+    return when == When::together || launch_gathered();
   }
 
   static constexpr int64_t patience = 1000000;  // nanoseconds
 
-  // Has merged, on their streams, what waits to be merged.
+  // Has measured and merged, on their streams, what waits for that.
   void merge() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    launch_gathered();
     for (int i = 0; i < used_; ++i) merge(regions_[i]);
   }
 
@@ -242,6 +260,11 @@ class Gpu {
     if (ring.read(sequence, to)) return true;
     if (waited < patience) return false;
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (gathers(sequence)) {
+      const Current current(driver_, context_);
+      launch_gathered();
+      return false;
+    }
     for (int i = 0; i < used_; ++i) {
       Region& region = regions_[i];
       for (uint32_t place = 0; place < region.parted; ++place) {
@@ -264,6 +287,7 @@ class Gpu {
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       uint64_t& first) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    launch_gathered();
     if (captured_ + static_cast<uint64_t>(count) > captured_rows) {
       problem_of_last_ = "more tensors were captured than there are rows for";
       return false;
@@ -395,6 +419,25 @@ class Gpu {
     std::chrono::microseconds pause{};
   };
   static constexpr uint32_t quick_parts = gpu::most_parted * gpu::few;
+
+  // Makes a context the current one of this thread for a while.
+  class Current {
+   public:
+    Current(const gpu::Driver& driver, void* context) : driver_(driver), context_(context) {
+      driver_.get_context(&before_);
+      if (before_ != context_) driver_.set_context(context_);
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+    ~Current() {
+      if (before_ && before_ != context_) driver_.set_context(before_);
+    }
+
+   private:
+    const gpu::Driver& driver_;
+    void* const context_;
+    void* before_ = nullptr;
+  };
 
   std::string prepare(const char* source, const std::string& torch, const std::string& cache) {
     std::string problem = driver_.find();
@@ -601,43 +644,76 @@ class Gpu {
     return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(row) + to_device_);
   }
 
-  // False for what the quick kernel does not take: nothing was issued.
-  bool issue_quickly(
+  // Adds tensors to what the next launch of the quick kernel measures. False for what that kernel does
+  // not take: then none of these is added.
+  bool gather(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       uint64_t first) {
     if (!is_started() || count > gpu::quick_tasks) return false;
     gpu::QuickJob& job = quick_job_;
-    for (int i = 0; i < count; ++i) {
-      if (!gpu::make_quick_task(*layouts[i], data[i], job.tasks[i], job.rows[i])) return false;
-    }
-    Region* region = find_region(stream, false);
+    Region* const region = find_region(stream, false);
     if (!region) return false;
-    uint32_t blocks = 0;
-    for (int i = 0; i < count; ++i) blocks += job.tasks[i].blocks;
-    if (blocks > quick_parts) return false;
-    if ((region->parted + static_cast<uint32_t>(count) > gpu::most_parted ||
-         region->used_parts + blocks > quick_parts) &&
-        !merge(*region)) {
+    if ((region != gathering_ || job.count + static_cast<uint32_t>(count) > gpu::quick_tasks) &&
+        !launch_gathered()) {
       return false;
     }
-    blocks = 0;
+    uint32_t blocks = 0, parted = 0;
     for (int i = 0; i < count; ++i) {
-      gpu::QuickTask& task = job.tasks[i];
+      const uint32_t place = job.count + static_cast<uint32_t>(i);
+      gpu::QuickTask& task = job.tasks[place];
+      if (!gpu::make_quick_task(*layouts[i], data[i], task, job.rows[place])) return false;
+      if (task.split == gpu::carried) continue;
+      blocks += task.blocks;
+      ++parted;
+    }
+    if (blocks > quick_parts) return false;
+    if (region->parted + parted > gpu::most_parted || region->used_parts + blocks > quick_parts) {
+      // What is to be merged has to be measured before.
+      const uint32_t before = job.count;
+      if (!launch_gathered() || !merge(*region)) return false;
+      for (int i = 0; i < count; ++i) {
+        job.tasks[i] = job.tasks[before + static_cast<uint32_t>(i)];
+        job.rows[i] = job.rows[before + static_cast<uint32_t>(i)];
+      }
+    }
+    if (!job.count) {
+      gathering_ = region;
+      gathered_from_ = region->parted;
+    }
+    for (int i = 0; i < count; ++i) {
+      gpu::QuickTask& task = job.tasks[job.count++];
       task.sequence = first + static_cast<uint64_t>(i);
       task.row = device_row(ring.row(task.sequence));
-      task.parts = region->quick_parts + (region->used_parts + blocks) * gpu::quick_vectors;
-      task.first_block = blocks;
-      blocks += task.blocks;
+      task.first_block = gathered_blocks_;
+      gathered_blocks_ += task.blocks;
+      if (task.split == gpu::carried) continue;
+      task.parts = region->quick_parts + region->used_parts * gpu::quick_vectors;
+      region->used_parts += task.blocks;
+      region->tasks[region->parted++] = task;
     }
-    job.count = static_cast<uint32_t>(count);
-    if (launch(quick_kernel_, &job, blocks, stream, true)) return false;
-    std::memcpy(
-        region->tasks + region->parted, job.tasks, sizeof *job.tasks * static_cast<std::size_t>(count));
-    region->parted += job.count;
-    region->used_parts += blocks;
     region->pause = std::chrono::microseconds(50);
     region->next_try = {};
     return true;
+  }
+
+  // Whether this row is one of those that the next launch of the quick kernel writes.
+  bool gathers(uint64_t sequence) const {
+    for (uint32_t i = 0; i < quick_job_.count; ++i) {
+      if (quick_job_.tasks[i].sequence == sequence) return true;
+    }
+    return false;
+  }
+
+  // Has measured what was gathered.
+  bool launch_gathered() {
+    if (!quick_job_.count) return true;
+    const bool done =
+        !launch(quick_kernel_, &quick_job_, gathered_blocks_, gathering_->stream, true);
+    quick_job_.count = gathered_blocks_ = 0;
+    if (done) return true;
+    // There are no parts to merge.
+    for (uint32_t i = gathered_from_; i < gathering_->parted; ++i) gathering_->found |= 1u << i;
+    return false;
   }
 
   // Has the parts of a region merged, on its stream: afterwards there is room for others.
@@ -667,11 +743,8 @@ class Gpu {
       job.tasks[i] = region.tasks[i];
       job.tasks[i].row = device_row(region.late_rows + i * gpu::row_words);
     }
-    void* before = nullptr;
-    driver_.get_context(&before);
-    if (before != context_) driver_.set_context(context_);
+    const Current current(driver_, context_);
     launch(merging_kernel_, &job, job.count, nullptr, false);
-    if (before && before != context_) driver_.set_context(before);
   }
 
   // `early`: the start of this launch overlaps with the end of the one before (programmatic dependent
@@ -696,6 +769,15 @@ class Gpu {
         kernel, blocks, 1, 1, gpu::threads, 1, 1, 0, stream, arguments, nullptr);
   }
 
+  bool can_read(const Layout* const* layouts, const void* const* data, int count) {
+    for (int i = 0; i < count; ++i) {
+      if (gpu::make_task(*layouts[i], data[i], processors_, job_.tasks[0])) continue;
+      problem_of_last_ = "more dimensions than the kernel reads";
+      return false;
+    }
+    return true;
+  }
+
   bool issue(
       const Layout* const* layouts, const void* const* data, int count, void* stream,
       bool captured, uint64_t first) {
@@ -706,12 +788,7 @@ class Gpu {
       return false;
     }
     // All or nothing: whether each can be read is known before the first launch.
-    for (int i = 0; i < count; ++i) {
-      if (!gpu::make_task(*layouts[i], data[i], processors_, job_.tasks[0])) {
-        problem_of_last_ = "more dimensions than the kernel reads";
-        return false;
-      }
-    }
+    if (!can_read(layouts, data, count)) return false;
     for (int done = 0; done < count; done += gpu::most_tasks) {
       const int some = count - done < gpu::most_tasks ? count - done : gpu::most_tasks;
       uint32_t blocks = 0;
@@ -761,7 +838,9 @@ class Gpu {
   Damage* damage_there_ = nullptr;
   BandJob band_job_;
   gpu::Job job_;
-  gpu::QuickJob quick_job_;
+  gpu::QuickJob quick_job_{};      // what was gathered
+  uint32_t gathered_blocks_ = 0, gathered_from_ = 0;  // of the region's tasks
+  Region* gathering_ = nullptr;                       // of its stream
   gpu::MergeJob merge_job_;
 };
 

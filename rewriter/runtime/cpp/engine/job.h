@@ -67,9 +67,13 @@ struct alignas(16) Vector {
 // blocks leave parts, and a launch for many of them merges these later: the model waits for no
 // merging. `parts` are for each block five vectors of three words of 32 bits and one that tells for
 // which row they are, first those of all blocks that come first.
-constexpr int quick_tasks = 6;
+// Few elements, of whatever dtype, are not measured there: their bytes go into the row itself, and the
+// host measures them.
+constexpr int quick_tasks = 12;
 constexpr int quick_vectors = 5;
 constexpr int most_parted = 24;  // tensors whose parts wait to be merged
+constexpr int most_carried_words = 12;  // of a row, for the bytes of few elements
+constexpr uint32_t carried = 16;        // the `split` of these
 
 struct QuickTask {
   const char* data;
@@ -102,6 +106,7 @@ struct QuickJob {
   QuickTask tasks[quick_tasks];
   QuickRows rows[quick_tasks];
 };
+static_assert(sizeof(QuickJob) <= 4096, "what a launch takes by value");
 
 // If it `checks`, parts may not have come so far, or later ones be in their places: then there is no
 // row.
@@ -114,9 +119,10 @@ INDUCTOR_REWRITER_SHARED constexpr uint32_t part_mark(uint64_t sequence) {
   return static_cast<uint32_t>(sequence) | 0x80000000u;  // memory is zeros at first
 }
 
-// A row: what Sum has, then the number of elements, the dtype, the sequence number, and what says
-// that the row is whole: the sum of this over its other words.
+// A row: what Sum has, or the elements themselves, then the number of elements, the dtype, the
+// sequence number, and what says that the row is whole: the sum of this over its other words.
 constexpr int numel_word = 12, dtype_word = 13, sequence_word = 14, checksum_word = 15;
+constexpr uint64_t has_elements = uint64_t{1} << 32;  // beside the dtype
 
 INDUCTOR_REWRITER_SHARED constexpr uint64_t checked(uint64_t word, int place) {
   return (word ^ word >> 32 ^ fingerprint::golden) * (fingerprint::golden * (2 * place + 1));

@@ -1071,6 +1071,22 @@ INDUCTOR_REWRITER_DEVICE void write_row(const AnyTask& task, uint64_t sequence, 
   if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
 }
 
+// The row of few elements: their bytes, by one warp.
+INDUCTOR_REWRITER_DEVICE void carry_elements(const QuickTask& task) {
+  const int lane = static_cast<int>(threadIdx.x), bytes = static_cast<int>(task.whole);
+  uint64_t word = 0;
+#pragma unroll 1
+  for (int i = 8 * lane; i < 8 * lane + 8 && i < bytes; ++i) {
+    word |= static_cast<uint64_t>(static_cast<unsigned char>(task.data[i])) << i % 8 * 8;
+  }
+  if (lane == numel_word) word = static_cast<uint64_t>(task.numel);
+  if (lane == dtype_word) word = static_cast<uint64_t>(task.dtype) | has_elements;
+  if (lane == sequence_word) word = task.sequence;
+  const uint64_t whole = sum_of(lane < checksum_word ? checked(word, lane) : 0);
+  if (lane == checksum_word) word = whole;
+  if (lane < row_words) reinterpret_cast<volatile uint64_t*>(task.row)[lane] = word;
+}
+
 // What all threads of a block know of their share of a tensor: units `first`, and each `task.blocks`th
 // from there on.
 struct Share {
@@ -1643,6 +1659,10 @@ inductor_rewriter_measure_quickly(
   const QuickTask& task = job.tasks[place];
   const uint32_t block = blockIdx.x - task.first_block;
   const QuickRows& rows = job.rows[place];
+  if (task.split == carried) {
+    if (threadIdx.x < 32) carry_elements(task);
+    return;
+  }
   if (rows.any) measure_quickly<true>(task, rows, block, shared, quick_shared);
   else measure_quickly<false>(task, rows, block, shared, quick_shared);
 }

@@ -72,7 +72,8 @@ EXPORTED uint64_t inductor_rewriter_gpu_issue(
   Gpu& one = gpu(device);
   if (!one.is_started()) return 0;
   const uint64_t first = one.ring.reserve(static_cast<uint64_t>(count));
-  if (one.measure(layouts, data, count, stream, first, at_once != 0)) return first;
+  const Gpu::When when = at_once ? Gpu::When::at_once : Gpu::When::soon;
+  if (one.measure(layouts, data, count, stream, first, when)) return first;
   one.ring.release(first + static_cast<uint64_t>(count) - 1);
   return 0;
 }
@@ -150,6 +151,9 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   EventCall& call = *reinterpret_cast<EventCall*>(packed[0]);
   const auto& plan = *reinterpret_cast<inductor_rewriter::SharedPlan*>(packed[1]);
   const bool at_once = call.is_prompt;
+  const Gpu::When when = at_once ? Gpu::When::at_once
+      : plan->has(inductor_rewriter::Plan::together) ? Gpu::When::together
+                                                     : Gpu::When::soon;
   void* stream = reinterpret_cast<void*>(packed[3]);
   const int64_t* addresses = packed + 4;
   Gpu* const device = plan->device < 0 ? nullptr : &gpu(plan->device);
@@ -168,7 +172,7 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
       const uint64_t first = device->ring.reserve(count);
       issued = device->measure(
           plan->gpu_layouts.data(), reinterpret_cast<const void* const*>(addresses),
-          static_cast<int>(count), stream, first, at_once);
+          static_cast<int>(count), stream, first, when);
       job->await(*device, first, stream, issued, plan->gpu_places);
       events.writer.put(job.release());
     }
@@ -199,7 +203,7 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
     const std::lock_guard<std::mutex> guard(events.issuing);
     const uint64_t first = device->ring.reserve(places.size());
     issued = device->measure(
-        layouts.data(), given.data(), static_cast<int>(given.size()), stream, first, at_once);
+        layouts.data(), given.data(), static_cast<int>(given.size()), stream, first, when);
     job->own_places.swap(places);
     job->await(*device, first, stream, issued, job->own_places);
     events.writer.put(job.release());

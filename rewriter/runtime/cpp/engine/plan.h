@@ -29,7 +29,7 @@ struct PlannedValue {
 struct Plan {
   static constexpr uint32_t before = 1, after = 2;  // phases
   static constexpr uint32_t prints = 1, prints_tensors = 2, fingerprints = 4, repeats = 8,
-                            health = 16, stops = 32;
+                            health = 16, stops = 32, together = 64;
 
   int32_t launch = -1;
   uint32_t phase = 0, flags = 0;

@@ -16,8 +16,18 @@
 namespace {
 namespace inductor_rewriter {
 
+// What a row says that has the elements themselves.
+inline Measured measure_carried(const uint64_t* words) {
+  const int64_t numel = static_cast<int64_t>(words[gpu::numel_word]), stride = 1;
+  const int32_t dtype = static_cast<int32_t>(words[gpu::dtype_word] & 0xffffffffu);
+  Measured measured{};
+  measure_on_cpu({dtype, 1, numel, &numel, &stride, -1}, words, 1, measured);
+  return measured;
+}
+
 // What a row says, with what is left to do for it: the kernel only sums.
 inline Measured finish_row(const uint64_t* words) {
+  if (words[gpu::dtype_word] & gpu::has_elements) return measure_carried(words);
   gpu::Sum sums;
   std::memcpy(&sums, words, sizeof sums);
   const int64_t numel = static_cast<int64_t>(words[gpu::numel_word]);

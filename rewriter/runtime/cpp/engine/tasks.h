@@ -76,10 +76,6 @@ inline bool make_quick_rows(const Layout& layout, QuickRows& rows) {
 // The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
 inline bool make_quick_task(
     const Layout& layout, const void* data, QuickTask& task, QuickRows& rows) {
-  switch (layout.dtype) {
-    case dtypes::float32: case dtypes::bfloat16: case dtypes::float16: break;
-    default: return false;
-  }
   int64_t step = 1;
   bool is_contiguous = true;
   for (int i = layout.dim; i-- > 0;) {
@@ -87,8 +83,23 @@ inline bool make_quick_task(
     step *= layout.shape[i];
   }
   rows.any = 0;
-  const int64_t bytes = layout.numel * elements::size(layout.dtype);
-  if (!bytes || bytes > large_bytes || reinterpret_cast<uintptr_t>(data) % 16) return false;
+  const int size = elements::size(layout.dtype);
+  const int64_t bytes = layout.numel * size;
+  if (size && (!bytes || (is_contiguous && bytes > 0 && bytes <= most_carried_words * 8))) {
+    task.data = static_cast<const char*>(data);
+    task.numel = layout.numel;
+    task.whole = bytes;
+    task.dtype = layout.dtype;
+    task.split = carried;
+    task.units = 0;  // of which there are parts
+    task.blocks = 1;
+    return true;
+  }
+  switch (layout.dtype) {
+    case dtypes::float32: case dtypes::bfloat16: case dtypes::float16: break;
+    default: return false;
+  }
+  if (bytes <= 0 || bytes > large_bytes || reinterpret_cast<uintptr_t>(data) % 16) return false;
   if (!is_contiguous && !make_quick_rows(layout, rows)) return false;
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
   task.data = static_cast<const char*>(data);

@@ -1,0 +1,121 @@
+"""Which values can wait for those of the next launch, to be measured with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+import rewriter
+from rewriter.instrumentation.together import together
+
+_HEAD = """\
+from torch._inductor.async_compile import AsyncCompile
+import torch
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+async_compile = AsyncCompile()
+write = async_compile.cpp_pybinding(['const float*', 'float*'], '''
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0) { out_ptr0[0] = in_ptr0[0]; }
+''')
+update = async_compile.cpp_pybinding(['float*'], '''
+extern "C" void kernel(float* in_out_ptr0) { in_out_ptr0[0] = in_out_ptr0[0] + 1; }
+''')
+def call(args):
+    arg0_1, = args
+    args.clear()
+"""
+
+
+def _allocate(*names: str) -> str:
+    return "".join(f"{x} = empty_strided_cpu((4, ), (1, ), torch.float32)\n" for x in names)
+
+
+def _write(source: str, target: str) -> str:
+    return f"write({source}, {target})\n"
+
+
+CHAIN = _allocate("buf0", "buf1") + _write("arg0_1", "buf0") + _write("buf0", "buf1")
+CASES = {
+    # Must not wait.
+    "alone": (_allocate("buf0") + _write("arg0_1", "buf0"), set()),
+    "updated in place": (
+        _allocate("buf0") + _write("arg0_1", "buf0") + "update(buf0)\n",
+        set(),
+    ),
+    "its memory taken over": (
+        _allocate("buf0", "buf1")
+        + _write("arg0_1", "buf0")
+        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\n"
+        + _write("arg0_1", "buf2"),
+        set(),
+    ),
+    "freed before the next launch": (
+        _allocate("buf0", "buf1")
+        + _write("arg0_1", "buf0")
+        + "del buf0\n"
+        + _write("arg0_1", "buf1"),
+        set(),
+    ),
+    "an input that is written": (
+        "update(arg0_1)\n" + _allocate("buf0") + _write("arg0_1", "buf0"),
+        set(),
+    ),
+    "in a branch": (
+        _allocate("buf0", "buf1")
+        + _write("arg0_1", "buf0")
+        + f"if arg0_1 is not None:\n    {_write('buf0', 'buf1')}",
+        set(),
+    ),
+    "in a loop": (
+        _allocate("buf0", "buf1")
+        + f"while True:\n    {_write('arg0_1', 'buf0')}    {_write('buf0', 'buf1')}",
+        set(),
+    ),
+    "parts of a pool": (
+        "pool1 = empty_strided_cpu((64, ), (1, ), torch.uint8)\n"
+        "buf0 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
+        "buf1 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
+        + _write("arg0_1", "buf0")
+        + _write("arg0_1", "buf1"),
+        set(),
+    ),
+    "before a call that nobody knows": (CHAIN + "mystery(buf1)\n", set()),
+    # Must wait.
+    "read by the next launch": (CHAIN, {0}),
+    "freed behind the next launch": (CHAIN + "del buf0\n", {0}),
+    "three in a row": (CHAIN + _allocate("buf2") + _write("buf1", "buf2"), {0, 1}),
+    "the first of three freed": (
+        CHAIN + "del buf0\n" + _allocate("buf2") + _write("buf1", "buf2"),
+        {0},
+    ),
+    "freed by the name that took it over": (
+        CHAIN
+        + "buf2 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0); del buf0  # reuse\ndel buf2\n"
+        + _allocate("buf3")
+        + _write("buf1", "buf3"),
+        {0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_can_wait(name: str, tmp_path: Path) -> None:
+    body, expected = CASES[name]
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(dedent(body), "    ") + "    return (buf0, )\n")
+    located = rewriter.open(path).only.located
+    handed = {
+        launch.index: [x for x in launch.args if x.type == "tensor" and x.role != "in"]
+        for launch in located.launches
+    }
+    assert together(located, handed) == expected
+
+
+def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(CHAIN, "    ") + "    return (buf1, )\n")
+    located = rewriter.open(path).only.located
+    assert together(located, {0: located.launches[0].args[1:]}) == set()
+    assert together(located, {1: located.launches[1].args[1:]}) == set()

@@ -12,7 +12,7 @@ from rewriter.core import text as words
 from rewriter.core.dtypes import LARGEST
 from rewriter.dump.infinities import NOTHING_ALLOWED
 from rewriter.dump.rows import NonFinite, TensorRow
-from rewriter.report.types import Finding, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.report.types import CallOverview, Finding, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.runtime.allowed import Allowed
 from rewriter.runtime.text import short_dtype
 
@@ -71,12 +71,14 @@ def merged(per_run: Iterable[Sequence[Finding]]) -> tuple[Finding, ...]:
     return tuple(sorted(first.values(), key=lambda finding: finding.severity != "finding"))
 
 
-def verdict(findings: Sequence[Finding], runs: Sequence[ReportedRun]) -> str:
-    """One sentence for the top of the page."""
-    total = sum(run.count for run in runs)
+def verdict(
+    findings: Sequence[Finding], runs: Sequence[ReportedRun], calls: Sequence[CallOverview] = ()
+) -> str:
+    """One sentence for the top of the page; `calls` are all of the dump, where `runs` are not."""
+    total = sum(call.launches for call in calls) or sum(run.count for run in runs)
     what = counted(total, "launch", "launches")
-    if len(runs) > 1:
-        what += f" in {len(runs):,} runs"
+    if len(runs) > 1 or calls:
+        what += f" in {len(calls) or len(runs):,} runs"
     if faults := [finding for finding in findings if finding.severity == "finding"]:
         first = faults[0]
         nan = next((finding for finding in faults if finding.kind == "nan"), None)

@@ -13,7 +13,7 @@ from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
-from rewriter.report import findings, verdicts
+from rewriter.report import findings, overview, verdicts
 from rewriter.report.types import (
     Bins,
     Finding,
@@ -48,21 +48,26 @@ def report(
             hint=f"Its runs: {_listed(known)}.",
         )
     called = [known[name] for name in (runs or known)]
-    chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in called)
+    choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
+    chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in choice.runs)
+    called = list(choice.runs)
     merged = findings.merged([run.findings for run in chosen])
+    if choice.calls:
+        merged = (*merged, Finding("sampled", "note", choice.text))
     judged = verdicts.of_dump(dump, called, merged, where, follow)
     crash = next((one for one, _ in judged if one.ended is not None), None)
     if crash is not None and read_conclusion(dump.path) is None:
         crash = None  # nobody knows how it ended: what the record says is more
-    text = sentence(crash.headline) if crash else findings.verdict(merged, chosen)
+    text = sentence(crash.headline) if crash else findings.verdict(merged, chosen, choice.calls)
     return Report(
         title=dump.path.absolute().name,
         path=str(dump.path),
         verdict=f"{text} {dump.caveat}".rstrip(),
-        facts=facts(dump.manifest, called),
+        facts=facts(dump.manifest, [known[name] for name in (runs or known)]),
         findings=merged,
         runs=chosen,
         verdicts=judged,
+        calls=choice.calls,
     )
 
 

@@ -30,7 +30,7 @@ from rewriter.dump.rows import known
 from rewriter.report import compared, findings, page_data, plot, ranked, sources
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
-from rewriter.report.types import Report, ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
 from rewriter.version import __version__
 
 if TYPE_CHECKING:
@@ -163,14 +163,15 @@ def _runs(dump: Path) -> dict[str, RunDump]:
 def _summary(report: Report) -> str:
     """What and how much, in one line."""
     facts = dict(report.facts)
-    count = sum(run.count for run in report.runs)
-    called = {run.artifact for run in report.runs if run.artifact}
+    count = sum(x.launches for x in report.calls) or sum(run.count for run in report.runs)
+    called = {run.artifact for run in (report.calls or report.runs) if run.artifact}
+    runs = len(report.calls or report.runs)
     parts = [
         facts.get("Artifact", "") if len(called) < 2 else f"{len(called):,} wrappers",
         f"torch {facts['torch']}" if "torch" in facts else "",
         facts.get("Device", ""),
         findings.counted(count, "launch", "launches"),
-        findings.counted(len(report.runs), "run", "runs") if len(report.runs) > 1 else "",
+        findings.counted(runs, "run", "runs") if runs > 1 else "",
     ]
     return " · ".join(filter(None, parts))
 
@@ -188,18 +189,34 @@ def _drawn(runs: Sequence[ReportedRun], first: int) -> set[int]:
 
 def _calls(report: Report) -> list[Json]:
     """Plots over the calls of a wrapper, where there are many."""
+    if report.compares:
+        return []
+    calls = report.calls or [_overview(run) for run in report.runs]
     by_wrapper: dict[str, list[int]] = {}
-    for number, run in enumerate(report.runs):
-        by_wrapper.setdefault(run.artifact, []).append(number)
+    for number, call in enumerate(calls):
+        by_wrapper.setdefault(call.artifact, []).append(number)
     often = sorted(by_wrapper.items(), key=lambda item: -len(item[1]))[:_WRAPPERS]
     found = []
     for at, (name, numbers) in enumerate(often):
-        if report.compares or len(numbers) < _MANY:
+        if len(numbers) < _MANY:
             continue
-        runs = [report.runs[number] for number in numbers]
-        if (made := plot.of_calls(runs, numbers, name or "the wrapper")) is not None:
+        chosen = [calls[number] for number in numbers]
+        linked = () if report.calls else numbers
+        if (made := plot.of_calls(chosen, linked, name or "the wrapper")) is not None:
             found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
     return found
+
+
+def _overview(run: ReportedRun) -> CallOverview:
+    results = [one for launch in run.launches if launch.is_launch for one in launch.results]
+    return CallOverview(
+        run.name,
+        run.artifact,
+        launches=run.count,
+        magnitude=findings.magnitude(findings.floating(results)),
+        nan=findings.total(results, "nan"),
+        inf=findings.total(results, "inf"),
+    )
 
 
 def _run(run: ReportedRun, number: int, *, drawn: bool) -> Json:

@@ -15,7 +15,7 @@ from statistics import median
 from rewriter.dump.rows import NonFinite, finite
 from rewriter.report import findings
 from rewriter.report.tensor_error import worst_error
-from rewriter.report.types import ReportedLaunch, ReportedRun, ReportedValue
+from rewriter.report.types import CallOverview, ReportedLaunch, ReportedRun, ReportedValue
 
 WIDTH, _LEFT, _RIGHT, _HEIGHT, _BELOW = 960, 64, 16, 200, 40
 _LEGEND, _LANE, _ZERO = 26, 18, 22  # heights of the rows above and below the scale
@@ -65,11 +65,11 @@ class Plot:
     marks: tuple[PlotMark, ...]
     labels: tuple[str, ...]
     runs: tuple[int, ...] = ()
+    of: str = "launches"
 
     @property
     def axis(self) -> str:
-        what = "calls" if self.runs else "launches"
-        return f"{what}, in the order in which they ran"
+        return f"{self.of}, in the order in which they ran"
 
 
 def of_run(run: ReportedRun) -> Plot | None:
@@ -81,26 +81,28 @@ def of_run(run: ReportedRun) -> Plot | None:
     return plot if drawn or any(lane.positions for lane in plot.lanes) else None
 
 
-def of_calls(runs: Sequence[ReportedRun], numbers: Sequence[int], name: str) -> Plot | None:
+def of_calls(calls: Sequence[CallOverview], numbers: Sequence[int], name: str) -> Plot | None:
     """How the calls of one wrapper went on: the largest magnitude of what each wrote. `numbers` are
-    those of the runs in the report; `None` where there is no number to show."""
-    written = [
-        [value for step in run.launches if step.is_launch for value in step.results] for run in runs
-    ]
-    largest = [findings.magnitude(findings.floating(values)) for values in written]
-    lanes = _not_finite(written)
+    those of the runs in the report, empty where it has not all of them; `None` where there is no
+    number to show."""
+    largest = [call.magnitude for call in calls]
+    lanes = (
+        Lane("NaN", "cross", [at for at, call in enumerate(calls) if call.nan]),
+        Lane("Inf", "triangle", [at for at, call in enumerate(calls) if call.inf]),
+    )
     known = [value for value in largest if value is not None]
     if not known and not any(lane.positions for lane in lanes):
         return None
     size = f"max |x| from {min(known):.3g} to {max(known):.3g}" if known else "no values"
     return Plot(
         f"Magnitude over the calls of {name}",
-        f"{findings.counted(len(runs), 'call', 'calls')}: {size}; {_with(lanes)}.",
+        f"{findings.counted(len(calls), 'call', 'calls')}: {size}; {_with(lanes)}.",
         (Series("max |x| of what a call wrote", "main", largest),),
         tuple(lane for lane in lanes if lane.positions),
         (),
-        tuple(run.name for run in runs),
+        tuple(call.run for call in calls),
         tuple(numbers),
+        "calls",
     )
 
 

@@ -170,11 +170,26 @@ class ReportedRun:
 
 
 @dataclass(frozen=True)
+class CallOverview:
+    """A call at a glance: how many launches, the largest magnitude of what they wrote, and how many
+    elements of it, or of the inputs, are NaN or infinite. An odd one is not as calls should be."""
+
+    run: str
+    artifact: str
+    rows: int = 0
+    launches: int = 0
+    magnitude: float | None = None
+    nan: int = 0
+    inf: int = 0
+    is_odd: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
 
     `compares` tells a comparison. `verdicts` come with the command that would tell more, empty for
-    none.
+    none. `calls` are all of the dump, where that has more than `runs`.
     """
 
     title: str
@@ -185,6 +200,7 @@ class Report:
     runs: tuple[ReportedRun, ...]
     compares: bool = False
     verdicts: tuple[tuple[Verdict, str], ...] = ()
+    calls: tuple[CallOverview, ...] = ()
 
     @property
     def found(self) -> bool:

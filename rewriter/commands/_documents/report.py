@@ -17,7 +17,7 @@ from rewriter.report.types import Severity
 # Of a dump; a comparison, which has other kinds, has a page and no such document.
 FindingKind = Literal[
     "fault", "unexpected", "unfinished", "cut", "nan", "nan-again", "inf", "inf-again",
-    "near-overflow", "jump", "unmeasured", "file",
+    "near-overflow", "jump", "unmeasured", "file", "sampled",
 ]  # fmt: skip
 # As the dump has them: a number that is not finite is a string, null is one of too few elements.
 Statistic = int | Number | None

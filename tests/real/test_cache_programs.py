@@ -74,8 +74,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, warm_executable: str) -> T
     program = folder / "train.py"
     program.write_text(TRAIN)
     directory = folder / "cache"
-    words = ["--", warm_executable, program]
-    done = cache("run", "--dir", directory, "-d", folder / "dump", *words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.executable", warm_executable)
+        words = ["--", sys.executable, program]
+        done = cache("run", "--dir", directory, "-d", folder / "dump", *words)
     assert done.returncode == 0, done.stderr
     return Trained(program, directory, folder / "dump", done)
 

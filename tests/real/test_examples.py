@@ -32,11 +32,11 @@ def compiled(demo: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(tmp_path_factory: pytest.TempPathFactory, warm_executable: str) -> Path:
     """What the demo leaves, and with it a wrapper and inputs for the examples."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [sys.executable, "-m", "rewriter", "demo", "-d", str(folder)],
+        [warm_executable, "-m", "rewriter", "demo", "-d", str(folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -49,6 +49,9 @@ _NOT_READ = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS",
     "TORCHINDUCTOR_VEC_ISA_OK",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE",
+    "TORCH_TRACE",
     "PYTHONPATH",
 )
 _IMPORTED = (
@@ -269,11 +272,7 @@ def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Pro
         sys.argv[:] = arguments[1:]
         return lambda _: runpy.run_module("rewriter", run_name="__main__", alter_sys=True)
     sys.path[0] = "" if arguments[0] == "-c" else str(Path(arguments[0]).resolve().parent)
-    config: Any = sys.modules["torch._inductor.config"]
-    config.cpp_cache_precompile_headers = (
-        environment.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "1") == "1"
-    )
-    config.cpp.vec_isa_ok = config.get_tristate_env("TORCHINDUCTOR_VEC_ISA_OK")
+    _read_again(environment)
     if own:
         # As `site` does, which the server has done for its own path.
         with contextlib.suppress(ImportError):
@@ -283,6 +282,22 @@ def _begin(client: socket.socket, request: bytes, descriptors: list[int]) -> Pro
         return lambda names: exec(compile(arguments[1], "<string>", "exec"), names)
     sys.argv[:] = arguments
     return functools.partial(_run_file, os.path.abspath(arguments[0]))
+
+
+def _read_again(environment: Mapping[str, str]) -> None:
+    """Have torch read what it read when it was imported, of what may be another one now."""
+    config: Any = sys.modules["torch._inductor.config"]
+    functions: Any = sys.modules["torch._functorch.config"]
+    config.cpp_cache_precompile_headers = (
+        environment.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "1") == "1"
+    )
+    config.cpp.vec_isa_ok = config.get_tristate_env("TORCHINDUCTOR_VEC_ISA_OK")
+    config.fx_graph_remote_cache = config.fx_graph_remote_cache_default()
+    functions.enable_remote_autograd_cache = functions.remote_autograd_cache_default()
+    if environment.get("TORCH_TRACE"):
+        logs: Any = sys.modules["torch._logging._internal"]
+        logs.LOG_TRACE_HANDLER = None  # the next one writes to the directory of this environment
+        logs._init_logs()
 
 
 def _folders(environment: Mapping[str, str]) -> list[str]:

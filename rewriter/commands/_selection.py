@@ -59,7 +59,7 @@ def selection(
         dormant=is_dormant,
     )
     if is_dormant:
-        fixed = set(result.probes) - {*probes.SWITCHED, "inputs"}
+        fixed = set(result.probes) - {*probes.SWITCHED, "inputs", "record"}
         refuse_idle({f"--probe {x}": x for x in sorted(fixed)}, "it cannot be dormant")
         given = {"--calls, --first or --every": result.calls, "--keep": result.last}
         refuse_idle(given, "`rewriter control` says which calls dormant probes record")

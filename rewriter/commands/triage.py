@@ -14,25 +14,30 @@ from rewriter.commands._parser import Parser, behind_dashes, only_artifact
 
 
 def add(parser: Parser) -> None:
-    parser.takes = "ARTIFACT | -- COMMAND ..."
+    parser.takes = "ARTIFACT | DUMP | -- COMMAND ..."
     parser.add_argument(
         "artifact",
         metavar="ARTIFACT",
         nargs="+",
-        help="a wrapper or a package, or after -- a program that calls torch.compile",
+        help="a wrapper or a package, what a program left, or after -- a program that calls "
+        "torch.compile",
     )
     add_run_options(parser)
     parser.add_examples(
         ("a program that crashes", "rewriter triage -- python train.py"),
         ("one that hangs", "rewriter triage --timeout 60 -- python train.py"),
+        ("what the probe record left of a process", "rewriter triage flight.dump"),
         ("a package and the inputs that crash it", "rewriter triage model.pt2 --args bad.pt"),
     )
     parser.set_defaults(act=act)
 
 
 def act(arguments: argparse.Namespace) -> int:
-    from rewriter.commands import _triage_artifact, _triage_program
+    from rewriter.commands import _triage_artifact, _triage_dump, _triage_program
 
     if (command := behind_dashes(arguments)) is not None:
         return _triage_program.act(arguments, command)
-    return _triage_artifact.act(arguments, only_artifact(arguments, "triage"))
+    path = only_artifact(arguments, "triage")
+    if _triage_dump.is_dump(path):
+        return _triage_dump.act(arguments, path)
+    return _triage_artifact.act(arguments, path)

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from rewriter.core import json_text, limits
 from rewriter.core.errors import RewriterError
-from rewriter.dump import event_lines, processes
+from rewriter.dump import event_lines, processes, recorded
 from rewriter.dump import names as dumped
 from rewriter.dump.being_read import Reading, hold
 from rewriter.dump.document_files import MANIFEST, RunTables, corrupt, read_manifest
@@ -325,7 +325,7 @@ def read_stopped(dump: Path) -> StoppedFile | None:
 
 def is_recorded(dump: Path) -> bool:
     """Whether a dump has an event: a program may end before it leaves one."""
-    return next(dump.glob(f"rank*/run*/{EVENTS}"), None) is not None
+    return next(recorded.settled(dump).glob(f"rank*/run*/{EVENTS}"), None) is not None
 
 
 def open_dump(path: str | Path) -> Dump:
@@ -343,7 +343,7 @@ def open_dump(path: str | Path) -> Dump:
         )
     reading = hold(path)
     tables = RunTables()
-    opened = (_open_run(events, tables) for events in _run_files(path))
+    opened = (_open_run(events, tables) for events in _run_files(recorded.settled(path)))
     runs = sorted(filter(None, opened), key=lambda run: (run.rank, run.number))
     if not runs:
         raise RewriterError(

@@ -269,7 +269,7 @@ def _kernel() -> str:
 
 def _factory(name: str) -> str:
     probe = registry()[name]
-    names = ("spans", "of_results", "measures", "saves")
+    names = ("spans", "of_results", "measures", "saves", "marks")
     flags = {name: getattr(probe, name) for name in names}
     lines = [
         f"probe = std::make_unique<{name.title().replace('_', '')}>();",

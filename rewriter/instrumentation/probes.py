@@ -16,7 +16,7 @@ from rewriter.core.errors import FAILED, RewriterError
 from rewriter.core.types import Phase, Which
 from rewriter.instrumentation.types import Selection
 from rewriter.runtime import probes as package
-from rewriter.runtime.probes import Probe
+from rewriter.runtime.probes import Mark, Probe
 
 # As AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER counts.
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -93,7 +93,8 @@ def which(selection: Selection) -> Which:
 
 def reads_inputs(selection: Selection) -> bool:
     """Whether a selected probe reads the inputs of a call: before all launches, each once."""
-    if which(selection) == "written" and any(probe.of_results for probe in _classes(selection)):
+    written = which(selection) == "written"
+    if any(probe.marks or (written and probe.of_results) for probe in _classes(selection)):
         return True
     return phases(selection).get("before", False)
 
@@ -108,7 +109,10 @@ def _acting(selection: Selection) -> Iterator[tuple[type[Probe], Phase]]:
         if probe.when in ("inputs", "memory"):
             continue
         own = "after" if written and probe.of_results else probe.when
-        when = probe.when if probe.spans else selection.when or own
+        is_fixed = probe.spans or probe.marks
+        when = probe.when if is_fixed else selection.when or own
+        if probe.marks:
+            yield Mark, "before"
         both: tuple[Phase, ...] = ("before", "after")
         yield from ((probe, phase) for phase in both if when in (phase, "both"))
 

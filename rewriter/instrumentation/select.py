@@ -56,6 +56,8 @@ def select(
     names = probes.check([*wanted, "nan"] if wanted and (allow or stop) else wanted)
     if not names:
         raise no_probes()
+    if "record" in names:
+        _check_record(names, last)
     return Selection(
         names,
         None if kernels is None else tuple(_listed(kernels)),
@@ -76,6 +78,27 @@ def select(
         stop,
         dormant,
     )
+
+
+# What a ring has no room for, or has a file of its own beside the rows of a call.
+_NOT_RECORDED = ("save", "bounds", "poison", "stale")
+
+
+def _check_record(names: Iterable[str], last: int) -> None:
+    """What the probe `record` cannot be together with is an error."""
+    if others := [name for name in names if name in _NOT_RECORDED]:
+        raise RewriterError(
+            "not-with-record",
+            f"the probe record keeps the last launches in memory, and cannot keep what "
+            f"{', '.join(others)} {'write' if len(others) > 1 else 'writes'}",
+            hint="Leave out one or the other.",
+        )
+    if last:
+        raise RewriterError(
+            "not-with-record",
+            "the probe record keeps as many calls as have room, not the last N",
+            hint="Leave out --last; REWRITER_RECORD_BYTES says how much room there is.",
+        )
 
 
 def check_allowed(patterns: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from .direct_names import announce
 from .event import Label, ProbedLaunch
 from .event_queue import COLLECTS, EventQueue, drain_queue, start_queue
 from .findings import Findings
+from .flight_dump import RecordedCall
+from .flight_marks import leave_marks
 from .plans import Plans
 from .printer import Printer
 from .probe_set import ProbeSet
@@ -67,6 +69,12 @@ class FastPaths:
 
     def at(self, phase: str, otherwise: Act) -> Act:
         """What to call before or after a launch, with its index and values."""
+        if self._probes.marks:
+            act = self._unmarked(phase, otherwise)
+            return leave_marks(phase, self._calls, act, alone=self._probes.has_marks_alone(phase))
+        return self._unmarked(phase, otherwise)
+
+    def _unmarked(self, phase: str, otherwise: Act) -> Act:
         if phase in self._plans:
             return self._measured(phase, otherwise)
         if self._probes.has_names_alone(phase):
@@ -108,8 +116,11 @@ class FastPaths:
             lines = COLLECTS if call.stdout is None else call.stdout.descriptor
             call.collects = call.stdout is None
             call.is_prompt = self._is_prompt or call.collects
-            rows = -1 if call.directory is None else call.directory.duplicate()
+            into = call.directory
+            rows = -1 if into is None or isinstance(into, RecordedCall) else into.duplicate()
             call.queued = self._queue.open(lines, rows, call.is_prompt, call.start)
+            if isinstance(into, RecordedCall):
+                into.queue_into(call.queued)
             call.measure = self._queue.launch
             call.is_quick = not call.collects
 
@@ -120,7 +131,11 @@ class FastPaths:
             return
         if (module := native_calls.module()) is not None:
             for phase, make in quicker.items():
-                self._exchange(phase, make(module))
+                act = make(module)
+                if self._probes.marks:
+                    alone = self._probes.has_marks_alone(phase)
+                    act = leave_marks(phase, self._calls, act, alone=alone)
+                self._exchange(phase, act)
 
     def close(self, call: RunningCall) -> None:
         """A call is over."""

@@ -225,8 +225,8 @@ def _fits(value: Any, form: _Form) -> bool:
 class Plans:
     """The plans of one phase of all launches of a wrapper, or of its inputs.
 
-    `probes` are the names of those that act there, of `print`, `hash` and `nan`; `findings` says
-    what `nan` makes of a value.
+    `probes` are the names of those that act there, of `print`, `hash`, `nan` and `record`;
+    `findings` says what `nan` makes of a value.
     """
 
     def __init__(
@@ -241,8 +241,9 @@ class Plans:
     ) -> None:
         self._phase = phase
         self._style = style
-        self._flags = _PRINTS * ("print" in probes) | _FINGERPRINTS * ("hash" in probes)
-        if self._flags == _FINGERPRINTS:
+        self._flags = _PRINTS * ("print" in probes)
+        self._flags |= _FINGERPRINTS * bool({"hash", "record"} & {*probes})
+        if "hash" in probes and "print" not in probes:
             self._flags |= _PRINTS_TENSORS
         if "nan" in probes:
             self._flags |= _HEALTH | _STOPS * findings.stops

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from .event import Event
-from .probes import Probe, ProbeRecorder
+from .probes import Mark, Probe, ProbeRecorder
 from .probes.names import NamesProbe
 from .running_call import RunningCall
 
@@ -31,15 +31,17 @@ class ProbeSet:
             probe: Probe = import_module(f".probes.{name}", __package__).PROBE()
             if probe.when == "memory":
                 continue  # `Memory` does what it wants
-            is_fixed = probe.spans or probe.when == "inputs"
+            is_fixed = probe.spans or probe.marks or probe.when == "inputs"
             own = "after" if written and probe.of_results else probe.when
             when = probe.when if is_fixed else options["when"] or own
             phases = ("before", "after") if when == "both" else (when,)
             for phase in phases:
                 self._acting[phase].append(probe)
             # The inputs of a call come before everything.
-            if "before" in phases or (written and probe.of_results):
+            if "before" in phases or (written and probe.of_results) or probe.marks:
                 self._acting["given"].append(probe)
+            if probe.marks:
+                self._acting["before"].append(Mark())
         # Most probes have none of these, and launches are many.
         self.starts = _own(self._acting["before"], "start")
         self.stops = _own(self._acting["after"], "stop")[::-1]
@@ -61,9 +63,17 @@ class ProbeSet:
 
     def has_names_alone(self, phase: str) -> bool:
         """Whether at this phase of a launch `names` acts and no other probe."""
-        return [type(x) for x in self._acting[phase]] == [NamesProbe] and not (
-            self.starts if phase == "before" else self.stops
-        )
+        acting = [type(x) for x in self._acting[phase] if type(x) is not Mark]
+        return acting == [NamesProbe] and not (self.starts if phase == "before" else self.stops)
+
+    @property
+    def marks(self) -> bool:
+        """Whether launches leave marks."""
+        return any(type(probe) is Mark for probe in self._acting["before"])
+
+    def has_marks_alone(self, phase: str) -> bool:
+        """Whether at this phase of a launch a mark is left, and nothing else is done."""
+        return bool(self._acting[phase]) and all(type(x) is Mark for x in self._acting[phase])
 
     def readers_at(self, phase: str) -> list[str]:
         """The names of those that are handed values at a phase of a launch, or the inputs."""
@@ -76,7 +86,7 @@ class ProbeSet:
         phases = ("inputs", "before", "after")
         readers = {name for phase in phases for name in self.readers_at(phase)}
         return (
-            readers <= {"print", "hash", "nan"}
+            readers <= {"print", "hash", "nan", "record"}
             and not any(
                 {_name(probe) for probe in self._acting[phase]} & {"names"}
                 for phase in ("before", "after")

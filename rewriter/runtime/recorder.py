@@ -29,6 +29,7 @@ from .event_queue import drain_queue
 from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
+from .flight_dump import RecordedCall, RecordWriter
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .memory.patterns import PROBES as MEMORY_PROBES
@@ -77,7 +78,8 @@ class Recorder:
         root = options.get("directory") or os.environ.get("REWRITER_DUMP", "")
         self._dumping = bool(root) or self._probes.saves
         self._root = Path(root or DEFAULT).absolute()
-        self._dump = DumpWriter(self._root, self.rank, options, launches)
+        make = RecordWriter if "record" in self.probes else DumpWriter
+        self._dump = make(self._root, self.rank, options, launches)
         kinds = {launch.kind for launch in self._launches.values()}
         self._on_cpu = "cpp" in kinds and not kinds & GPU_KINDS
         self._calls: dict[int, RunningCall] = {}
@@ -325,6 +327,8 @@ class Recorder:
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
+                if isinstance(call.directory, RecordedCall):
+                    call.slot, call.memory = call.directory.enter(), call.directory.ring.memory
                 if call.directory is None:
                     self.warn("dump", self._dump.full)
             except Exception as error:

@@ -28,7 +28,8 @@ class RunningCall:
     whether a CUDA graph may be captured meanwhile. `queued` is the call's number in the
     `EventQueue`, if it uses that, and `measure` its `launch`; `is_prompt` is whether launches wait
     until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
-    launch needs nothing else. `slow` is the launch before which values went another way.
+    launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
+    where in `memory` marks are left, 0 for nowhere, `marked` how often each launch began.
     """
 
     number: int
@@ -49,6 +50,9 @@ class RunningCall:
     is_quick: bool = False
     measure: Callable[[bytes], int] = lambda _: 0
     slow: int = -1
+    slot: int = 0
+    memory: Any = None
+    marked: dict[int, int] = field(default_factory=dict)
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
 

@@ -349,7 +349,8 @@ def _run(program: Program) -> int:
         traceback.print_exc()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:
+    except BaseException as error:
+        sys.last_value = error  # as Python does
         traceback.print_exc()
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]

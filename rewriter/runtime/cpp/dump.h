@@ -178,9 +178,25 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
   json.close('}');
 }
 
+// Where the rows of a call go that have no directory; the call is over when it is destroyed. What
+// makes these for a wrapper: flight_calls.h, which only the probe `record` includes.
+struct RecordedCall {
+  virtual ~RecordedCall() = default;
+  virtual void rows(const char* data, std::size_t size) = 0;
+  // Its thread begins a launch, or is through with it.
+  virtual void began(int launch, int iteration) = 0;
+  virtual void ended(int launch, int iteration) = 0;
+};
+struct RecordedCalls {
+  virtual ~RecordedCalls() = default;
+  virtual std::unique_ptr<RecordedCall> start(int64_t call) = 0;
+};
+
 // The directory of one call. What is written is collected until `flush`.
 class CallDirectory {
  public:
+  CallDirectory(const std::string& path, std::unique_ptr<RecordedCall> instead)
+      : path(path), recorded(std::move(instead)) {}
   explicit CallDirectory(const std::string& path) : path(path) {
     std::string name = path + "/events.jsonl";
     events_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -188,7 +204,9 @@ class CallDirectory {
   }
   CallDirectory(const CallDirectory&) = delete;
   CallDirectory& operator=(const CallDirectory&) = delete;
-  ~CallDirectory() { ::close(events_); }
+  ~CallDirectory() {
+    if (events_ >= 0) ::close(events_);
+  }
 
   void write(const std::string& lines) {
     rows_ += lines;
@@ -197,6 +215,11 @@ class CallDirectory {
 
   // All rows, or none of those that came since the last time.
   void flush() {
+    if (recorded) {
+      recorded->rows(rows_.data(), rows_.size());
+      rows_.clear();
+      return;
+    }
     std::size_t done = 0;
     while (done < rows_.size()) {
       ssize_t some = ::write(events_, rows_.data() + done, rows_.size() - done);
@@ -215,11 +238,12 @@ class CallDirectory {
   }
 
   const std::string path;
+  const std::unique_ptr<RecordedCall> recorded;  // takes the rows in place of a file
 
  private:
   static constexpr std::size_t most = 1 << 16;
 
-  int events_;
+  int events_ = -1;
   std::string rows_;
   off_t size_ = 0;  // of what is written whole
 };
@@ -239,14 +263,25 @@ class DumpWriter {
     if (!kept_.has_room()) return nullptr;
     make_directories(root_);
     write_manifest();
+    if (make_recorded_) {
+      {
+        const std::lock_guard<std::mutex> guard(writing_);
+        if (!recorded_) {
+          Json run(true);
+          open_run(run);
+          const std::string table = "{\"run\": " + run.close('}').text + ", \"table\": " + about_ + "}\n";
+          recorded_ = make_recorded_(root_, rank_, table);
+        }
+      }
+      const std::string name = root_ + "/rank" + std::to_string(rank_) + "/run" + std::to_string(call);
+      return std::make_unique<CallDirectory>(name, recorded_->start(call));
+    }
     std::string path = make_directory(call);
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     Json json(true);
-    json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
-    json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
-    json.key("label").string(options_.label).key("host").string(host_name()).key("call").number(call);
-    json.key("pid").number(static_cast<int64_t>(getpid()));
+    open_run(json);
+    json.key("call").number(call).key("pid").number(static_cast<int64_t>(getpid()));
     json.key("thread").number(static_cast<int64_t>(reinterpret_cast<uintptr_t>(pthread_self())));
     json.key("started").number(static_cast<double>(now.tv_sec) + 1e-9 * double(now.tv_nsec));
     json.close('}');
@@ -254,6 +289,11 @@ class DumpWriter {
     write_whole(path + "/run.json", json.text + "\n");
     return std::make_unique<CallDirectory>(path);
   }
+
+  // Have calls go to what `make` returns, of the root, the rank and the text of a table.
+  using MakeRecorded = std::unique_ptr<RecordedCalls> (*)(
+      const std::string&, int, const std::string&);
+  void record(MakeRecorded make) { make_recorded_ = make; }
 
   // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
   // process that is killed leaves those, and what it was in.
@@ -266,6 +306,13 @@ class DumpWriter {
   KeptCalls& kept() { return kept_; }
 
  private:
+  // What every run.json begins with.
+  void open_run(Json& json) const {
+    json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
+    json.key("artifact").string(options_.artifact).key("sha256").string(options_.sha256);
+    json.key("label").string(options_.label).key("host").string(host_name());
+  }
+
   static std::string absolute(std::string path) {
     if (path[0] == '/') return path;
     std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
@@ -325,6 +372,8 @@ class DumpWriter {
   }
 
   const Options& options_;
+  MakeRecorded make_recorded_ = nullptr;
+  std::unique_ptr<RecordedCalls> recorded_;
   const std::string root_;
   const int rank_;
   const std::string about_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dump.h"
 #include "event.h"
 #include "json.h"
 #include "engine/writer.h"
@@ -85,7 +86,12 @@ class Probe {
   const Values* values = nullptr;  // how it reads them, if it does
   bool measures = false;
   bool saves = false;
+  bool marks = false;
   std::unique_ptr<MemoryWatch> (*watch)(const Options&, Recorder&) = nullptr;  // of "memory"
+
+  // Of what `marks`: what stands before launches for it, and where its calls go.
+  std::unique_ptr<Probe> (*make_mark)() = nullptr;
+  DumpWriter::MakeRecorded make_recorded = nullptr;
 
   virtual ~Probe() = default;
   virtual void at(Event&, RunningCall&, Recorder&) {}

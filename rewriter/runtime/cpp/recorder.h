@@ -44,7 +44,9 @@ class Recorder : public Printer, private Output {
   // `directory` is where it dumps to; null is what the environment says.
   explicit Recorder(const Wrapper& wrapper, const char* directory = nullptr, bool be_quiet = false)
       : Printer(wrapper.options, be_quiet), heads(wrapper.options.values),
-        fingerprints(holds(wrapper.options.probes, "hash")), options_(wrapper.options),
+        fingerprints(
+            holds(wrapper.options.probes, "hash") || holds(wrapper.options.probes, "record")),
+        options_(wrapper.options),
         inputs_(read_labels(wrapper.inputs)), launches_(wrapper.size),
         moments_(2 * wrapper.size + 1), wanted_(wanted_calls(wrapper.options)), writer_(*this) {
     bool on_device = false;
@@ -72,6 +74,9 @@ class Recorder : public Printer, private Output {
     if (dumping) {
       const char* root = wanted && *wanted ? wanted : "rewriter_dump";
       dump_ = std::make_unique<DumpWriter>(options_, root, rank, launches_);
+      for (auto& probe : probes_) {
+        if (probe->marks) dump_->record(probe->make_recorded);
+      }
     }
     Writers::add(writer_);
     // Where a crash is hunted all that is known is out before the launch runs.
@@ -227,8 +232,8 @@ class Recorder : public Printer, private Output {
   };
   static Sides sides_of(const Options& options) {
     Sides sides;
-    for_each_probe(options, [&](std::unique_ptr<Probe>, const std::string&, const std::string& when) {
-      sides.before = sides.before || when == "before" || when == "both";
+    for_each_probe(options, [&](std::unique_ptr<Probe> probe, const std::string&, const std::string& when) {
+      sides.before = sides.before || when == "before" || when == "both" || probe->marks;
       sides.after = sides.after || when == "after" || when == "both";
     });
     return sides;
@@ -289,7 +294,8 @@ class Recorder : public Printer, private Output {
     for (std::size_t i = before ? 0 : probes.size(); i-- > 0;) {
       act(event, [&] { probes[i]->stop(event, call, *this); });
     }
-    EventJob* job = report(call, event, moment, contents);
+    const bool is_mark = before && marks_alone_;
+    EventJob* job = is_mark ? nullptr : report(call, event, moment, contents);
     if (job) put(job);
     if (has_finding_) end_program(call);
     if (!before || !event.error.empty()) return;
@@ -533,7 +539,7 @@ class Recorder : public Printer, private Output {
       std::string name = names.substr(start, end - start);
       if (auto probe = make_probe(name)) {
         const bool checks = !std::strcmp(probe->when, "inputs");
-        const bool fixed = checks || probe->spans || wanted.empty();
+        const bool fixed = checks || probe->spans || probe->marks || wanted.empty();
         const bool after =
             probe->of_results && options.args && !std::strcmp(options.args, "written");
         const std::string when = !fixed ? wanted : after && wanted.empty() ? "after" : probe->when;
@@ -557,9 +563,13 @@ class Recorder : public Printer, private Output {
           if (when == "after" || when == "both") after_.push_back(probe.get());
           if (probe->values && !checks) readers_.push_back(probe.get());
           if (probe->values) reader_ = probe->values;
+          if (probe->marks) marker_ = probe->make_mark();
           observes_ = observes_ || name != "names";
           probes_.push_back(std::move(probe));
         });
+    if (!marker_) return;
+    marks_alone_ = before_.empty();
+    before_.push_back(marker_.get());  // the last thing before a launch
   }
 
   static Calls wanted_calls(const Options& options) {
@@ -580,6 +590,8 @@ class Recorder : public Printer, private Output {
   std::vector<int> places_;  // of launches, by index
   std::vector<std::unique_ptr<Probe>> probes_;
   Probes before_, after_, readers_, checkers_;
+  std::unique_ptr<Probe> marker_;  // that a launch begins
+  bool marks_alone_ = false;     // whether nothing else is done before launches
   const Values* reader_ = nullptr;
   std::unique_ptr<MemoryWatch> memory_;  // where a probe acts on memory
   bool observes_ = false;  // whether a probe may want to know what was measured

@@ -81,7 +81,8 @@ class Probe:
     One that is `idle` does nothing at a launch of which the user wants no values. `saves` makes a
     dump directory a must; without it one is written only where `REWRITER_DUMP` says so. `prompt`
     keeps statistics from waiting for those of the other side of the launch. What `copies` values to
-    the host in `at` has to be left out where a CUDA graph is captured.
+    the host in `at` has to be left out where a CUDA graph is captured. What `marks` acts after
+    launches, whatever the user chose, and leaves a mark before and after each.
     """
 
     summary: ClassVar[str]
@@ -95,6 +96,7 @@ class Probe:
     saves: ClassVar[bool] = False
     prompt: ClassVar[bool] = False
     copies: ClassVar[bool] = False
+    marks: ClassVar[bool] = False
 
     def given(
         self, event: Event, values: Sequence[Any], call: RunningCall, recorder: ProbeRecorder
@@ -115,3 +117,11 @@ class Probe:
 
     def stop(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         """Act first after the launch was issued."""
+
+
+class Mark(Probe):
+    """Stands before launches for a probe that `marks`: a line has to be there, without values. The
+    mark itself is left on the way to the probes (`FastPaths`)."""
+
+    summary = "mark that a launch begins"
+    when = "before"

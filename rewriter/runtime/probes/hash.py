@@ -19,20 +19,27 @@ class HashProbe(Probe):
     copies = True
 
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
-        from ..engine import measure
-
-        for value in event.tensors:
-            try:
-                (measurement,) = measure([value.content])
-                value.fingerprint = measurement.fingerprint
-                value.statistics = measurement.statistics  # of the same pass
-            except Exception as error:
-                about = f"{event.about} {value.label.name}"
-                recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")
+        fingerprint(event, recorder)
         # The lines of print have the fingerprints at their ends.
         if "print" not in recorder.probes:
             values = event.tensors if recorder.is_upstream else call.fresh(event, event.tensors)
             recorder.write([recorder.style.digest(event, value) for value in values])
+
+
+def fingerprint(event: Event, recorder: ProbeRecorder) -> None:
+    """Measure the tensors of an event, with their fingerprints, and wait for that."""
+    from ..engine import measure
+
+    for value in event.tensors:
+        if value.fingerprint:
+            continue
+        try:
+            (measurement,) = measure([value.content])
+            value.fingerprint = measurement.fingerprint
+            value.statistics = measurement.statistics  # of the same pass
+        except Exception as error:
+            about = f"{event.about} {value.label.name}"
+            recorder.warn(about, f"cannot be hashed: {type(error).__name__}: {error}")
 
 
 PROBE = HashProbe

@@ -31,7 +31,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 4; }
+EXPORTED int32_t inductor_rewriter_interface() { return 5; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -120,6 +120,12 @@ EXPORTED int32_t inductor_rewriter_compare(
 
 using inductor_rewriter::EventCall;
 using inductor_rewriter::Events;
+using inductor_rewriter::FlightCall;
+using inductor_rewriter::FlightRing;
+
+namespace {
+thread_local std::string flight_problem;
+}  // namespace
 
 // A call of a wrapper starts, or goes on: `lines` is the descriptor of standard output, -1 where
 // nothing is printed, -2 where Python takes the lines itself; `rows` is the file of its rows or -1.
@@ -130,6 +136,45 @@ EXPORTED void* inductor_rewriter_open(
   call->threads = threads;
   call->is_prompt = prompt;
   return call;
+}
+
+// The ring of this process in the folder of a dump (flight.h); null if there can be none.
+EXPORTED FlightRing* inductor_rewriter_flight(const char* root, int32_t rank) {
+  return FlightRing::of(root, rank, flight_problem);
+}
+
+// Why there is none.
+EXPORTED const char* inductor_rewriter_flight_problem() { return flight_problem.c_str(); }
+
+EXPORTED const char* inductor_rewriter_flight_path(FlightRing* ring) { return ring->path().c_str(); }
+
+// A call of a wrapper begins in this thread.
+EXPORTED void inductor_rewriter_flight_start(
+    FlightRing* ring, uint64_t number, uint64_t table, FlightCall* to) {
+  *to = ring->start(number, table);
+}
+
+// Where in the file the marks of its thread are.
+EXPORTED uint64_t inductor_rewriter_flight_enter(FlightRing* ring, const FlightCall* call) {
+  return ring->offset_of(ring->enter(*call));
+}
+
+EXPORTED void inductor_rewriter_flight_rows(
+    FlightRing* ring, const FlightCall* call, const char* data, int64_t size) {
+  ring->append_rows(*call, data, static_cast<std::size_t>(size));
+}
+
+EXPORTED void inductor_rewriter_flight_end(FlightRing* ring, const FlightCall* call) {
+  ring->append(*call, FlightRing::end, nullptr, 0);
+}
+
+EXPORTED void inductor_rewriter_flight_finish(FlightRing* ring, const char* exception) {
+  ring->finish(exception);
+}
+
+// The rows of a call go into the ring.
+EXPORTED void inductor_rewriter_record(EventCall* call, FlightRing* ring, const FlightCall* as) {
+  call->rows.record(*ring, *as);
 }
 
 // Nothing follows of this call.

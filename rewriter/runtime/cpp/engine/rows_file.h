@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <string>
 
+#include "flight.h"
+
 namespace {
 namespace inductor_rewriter {
 
@@ -34,10 +36,21 @@ class RowsFile {
 
   std::string text;  // not yet written
 
-  bool is_open() const { return descriptor_ >= 0; }
+  bool is_open() const { return descriptor_ >= 0 || ring_; }
+
+  // They go into a ring instead.
+  void record(FlightRing& ring, const FlightCall& call) {
+    ring_ = &ring;
+    call_ = call;
+  }
 
   // 0, or what went wrong. Whole rows stay: what was written of another one is taken back.
   int flush() {
+    if (ring_) {
+      ring_->append_rows(call_, text.data(), text.size());
+      text.clear();
+      return 0;
+    }
     std::size_t done;
     const int problem = is_open() ? write_all(descriptor_, text.data(), text.size(), done) : 0;
     if (problem) {
@@ -53,12 +66,15 @@ class RowsFile {
   }
 
   void close() {
-    if (is_open()) ::close(descriptor_);
+    if (descriptor_ >= 0) ::close(descriptor_);
     descriptor_ = -1;
+    ring_ = nullptr;
   }
 
  private:
   int descriptor_;
+  FlightRing* ring_ = nullptr;
+  FlightCall call_;
 };
 
 }  // namespace inductor_rewriter

@@ -1,0 +1,58 @@
+"""`rewriter triage DUMP`: where a program ended that left a dump, whoever ran it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rewriter.commands._documents.triage import ArtifactTriageDocument
+from rewriter.commands._output import emit, verdict_lines
+from rewriter.commands._selection import refuse_idle
+from rewriter.core.errors import DIFFERS, OK
+from rewriter.core.exit_status import ExitStatus
+from rewriter.core.terminal import say
+from rewriter.diagnosis import triage
+from rewriter.diagnosis.conclusion import Conclusion, next_command, read_conclusion
+from rewriter.diagnosis.documents import verdict_entry
+from rewriter.dump.document_files import MANIFEST
+from rewriter.dump.reading import open_dump
+
+_UNKNOWN = Conclusion(ExitStatus(None, message="how it ended is not in the dump"))
+
+
+def is_dump(path: str) -> bool:
+    """Whether a path is a dump."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def act(arguments: argparse.Namespace, path: str) -> int:
+    given = {
+        "--args": arguments.args,
+        "--dump": arguments.dump,
+        "--timeout": arguments.timeout,
+        "--overwrite": arguments.overwrite,
+    }
+    refuse_idle(given, "a dump is only read")
+    opened = open_dump(path)
+    conclusion = read_conclusion(opened.path) or _UNKNOWN
+    verdicts = triage.of_dump(opened, conclusion.ended, blocking=conclusion.blocking)
+    following = [next_command(conclusion.again, verdict) for verdict in verdicts]
+    if arguments.json:
+        entries = tuple(map(verdict_entry, verdicts))
+        emit(
+            ArtifactTriageDocument(
+                artifact=path,
+                steps=(),
+                verdict=entries[0] if entries else None,
+                verdicts=entries,
+                next=following[0] if following else "",
+                unexpected=(),
+                dump=path,
+            )
+        )
+    else:
+        for verdict, command in zip(verdicts, following, strict=True):
+            say(*verdict_lines(verdict, command))
+        if not verdicts:
+            say("verdict: the dump names no launch")
+    return DIFFERS if verdicts else OK

@@ -1,0 +1,336 @@
+"""Makes runs of a dump of what the probe `record` left in its rings.
+
+Of a process that is gone they take the place of its ring. One that still runs keeps its ring: then
+they are put into a directory of their own, with links to the rest of the dump, which goes with the
+reader. What processes write is in `rewriter/runtime/flight.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rewriter.core import json_text
+from rewriter.core.types import Json
+from rewriter.runtime import flight
+from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
+
+_EVENTS, _RUN, _LAUNCHES = "events.jsonl", "run.json", "launches.json"
+_ENDED = "ended.json"
+_LOCK, _STAGED, _DONE = ".lock", "runs", "done"
+_KILLED, _LEFT = "it did not end by itself", "an exception left the launch"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a thread was in a call: the launch that began last, with its iteration, and the one
+    that ended last; `None` where none did."""
+
+    began: tuple[int, int] | None
+    ended: tuple[int, int] | None
+
+
+@dataclass
+class RecordedCall:
+    """A call as a ring has it. `is_whole` tells whether its beginning is there. Times are those of
+    the clock on the wall, in nanoseconds."""
+
+    number: int
+    thread: int
+    table: int
+    started: int
+    last: int
+    is_whole: bool = False
+    rows: list[bytes] = field(default_factory=list)
+    mark: Mark | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its thread began a launch and was never through with it."""
+        return self.mark is not None and self.mark.began != self.mark.ended
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is in a ring. `message` is the text of the exception that ended the process."""
+
+    pid: int
+    rank: int
+    has_ended: bool
+    message: str
+    calls: tuple[RecordedCall, ...]
+
+
+def settled(path: Path) -> Path:
+    """A directory with all runs of the dump at `path`: mostly this itself."""
+    root = next((x for x in (path, *path.absolute().parents[:2]) if _rings(x)), None)
+    if root is None:
+        return path
+    if root == path.absolute() or root == path:
+        return _settled(path)
+    _settled(root)  # a part of a dump: what is made of rings that are still written is not in it
+    return path
+
+
+def _rings(root: Path) -> list[Path]:
+    return sorted((root / flight.FOLDER).glob(f"*/{flight.RING}"))
+
+
+def _settled(root: Path) -> Path:
+    living: list[Path] = []
+    try:
+        with (root / flight.FOLDER / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for ring in _rings(root):
+                if _is_written(ring):
+                    living.append(ring)
+                else:
+                    _take(root, ring)
+    except OSError:
+        living = _rings(root)  # it cannot be written to
+    return _view(root, living) if living else root
+
+
+def _is_written(ring: Path) -> bool:
+    """Whether the process lives: it has a lock on its ring."""
+    with ring.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _take(root: Path, ring: Path) -> None:
+    """Make runs of a ring in its place: all of them, also where this was interrupted before."""
+    staged, done = ring.with_name(_STAGED), ring.with_name(_DONE)
+    if not done.exists():
+        shutil.rmtree(staged, ignore_errors=True)
+        recording = read_ring(ring)
+        if recording is not None:
+            _write_runs(recording, _tables(root), root, staged)
+            _write_ended(recording, root)
+        done.touch()
+    for run in sorted(staged.glob("rank*/run*")):
+        place = root / run.parent.name / run.name
+        place.parent.mkdir(exist_ok=True)
+        run.rename(place)
+    shutil.rmtree(ring.parent)
+
+
+def _view(root: Path, rings: Sequence[Path]) -> Path:
+    """The dump with what is in rings that are still written, as it is now."""
+    view = Path(tempfile.mkdtemp(prefix="rewriter-recorded-"))
+    atexit.register(shutil.rmtree, view, ignore_errors=True)
+    for entry in root.iterdir():
+        if entry.name.startswith("rank") and entry.is_dir():
+            (view / entry.name).mkdir()
+            for run in entry.iterdir():
+                (view / entry.name / run.name).symlink_to(run.absolute())
+        elif entry.name != flight.FOLDER:
+            (view / entry.name).symlink_to(entry.absolute())
+    tables = _tables(root)
+    for ring in rings:
+        if (recording := read_ring(ring)) is not None:
+            _write_runs(recording, tables, view, view)
+    return view
+
+
+def read_ring(path: Path) -> Recording | None:
+    """What is in a ring; `None` where it is none, or was not begun. A process may go on to write it
+    meanwhile."""
+    with path.open("rb") as file:
+        head = _header(file.read(HEADER.size))
+        if head is None:
+            return None
+        file.seek(0)
+        data = file.read(DATA_AT + head.capacity)
+        file.seek(0)
+        after = _header(file.read(HEADER.size))
+    if after is None or len(data) < DATA_AT + head.capacity:
+        return None
+    calls: dict[int, RecordedCall] = {}
+    for call, found in _records(data, head.capacity, after.tail, head.head):
+        to_wall = head.wall - head.clock
+        time = found.time + to_wall
+        one = calls.setdefault(
+            call, RecordedCall(found.number, found.thread, found.table, time, time)
+        )
+        one.last = max(one.last, time)
+        one.is_whole = one.is_whole or found.kind == BEGIN
+        if found.kind == ROWS:
+            one.rows += found.rows.splitlines(keepends=True)
+    for slot in range(min(head.slots, flight.SLOTS)):
+        _add_mark(calls, data, slot, head.wall - head.clock)
+    message = data[flight.MESSAGE_AT : flight.HEADER_BYTES].partition(b"\0")[0]
+    kept = [calls[call] for call in sorted(calls)]
+    if any(call.is_whole for call in kept):
+        kept = [call for call in kept if call.is_whole or call.mark is not None]
+    text = message.decode("utf-8", "replace")
+    return Recording(head.pid, head.rank, head.state == flight.ENDED, text, tuple(kept))
+
+
+@dataclass(frozen=True)
+class _Header:
+    capacity: int
+    head: int
+    tail: int
+    state: int
+    pid: int
+    rank: int
+    slots: int
+    wall: int
+    clock: int
+
+
+def _header(data: bytes) -> _Header | None:
+    if len(data) < HEADER.size:
+        return None
+    (magic, version, capacity, head, tail, _, state, _, pid, _, rank, slots, wall, clock) = (
+        HEADER.unpack(data)
+    )
+    if magic != flight.MAGIC or version != flight.VERSION or not 0 < capacity <= flight.MOST:
+        return None
+    return _Header(capacity, head, tail, state, pid, rank, slots, wall, clock)
+
+
+@dataclass(frozen=True)
+class _Record:
+    kind: int
+    number: int
+    thread: int
+    time: int
+    table: int
+    rows: bytes
+
+
+def _records(data: bytes, capacity: int, tail: int, head: int) -> Iterator[tuple[int, _Record]]:
+    """The records from the oldest on, with their calls; up to one that is none."""
+
+    def at(place: int, size: int) -> bytes:
+        start = DATA_AT + place % capacity
+        first = data[start : min(start + size, DATA_AT + capacity)]
+        return first + data[DATA_AT : DATA_AT + size - len(first)]
+
+    while 0 <= head - tail <= capacity and head - tail >= RECORD.size:
+        size, kind, padding, call, number, thread, time, table = RECORD.unpack(
+            at(tail, RECORD.size)
+        )
+        if size % 8 or not RECORD.size + padding <= size <= head - tail:
+            return
+        rows = at(tail + RECORD.size, size - RECORD.size - padding)
+        yield call, _Record(kind, number, thread, time, table, rows)
+        tail += size
+
+
+def _add_mark(calls: dict[int, RecordedCall], data: bytes, number: int, to_wall: int) -> None:
+    """Add the marks of a thread to its call, which may have no record any more."""
+    at = flight.HEADER_BYTES + number * SLOT.size
+    thread, call, began, began_again, began_at, ended, ended_again, ended_at, own, table = (
+        SLOT.unpack_from(data, at)
+    )
+    if not call:
+        return
+    last = max(began_at, ended_at) + to_wall
+    one = calls.setdefault(call, RecordedCall(own, thread, table, last, last))
+    one.last = max(one.last, last)
+    one.mark = Mark(
+        (began - 1, began_again) if began > 0 else None,
+        (ended - 1, ended_again) if ended > 0 else None,
+    )
+
+
+def _tables(root: Path) -> Mapping[int, Json]:
+    tables: dict[int, Json] = {}
+    for path in sorted((root / flight.FOLDER / flight.TABLES).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, json_text.JsonError):
+            tables[int(path.stem, 16)] = json_text.parse_object(path.read_bytes())
+    return tables
+
+
+def _write_runs(recording: Recording, tables: Mapping[int, Json], taken: Path, into: Path) -> None:
+    """Write the calls as runs; they are numbered as the calls are, or on from there where `taken`
+    has those numbers."""
+    rank = f"rank{recording.rank}"
+    folder = into / rank
+    folder.mkdir(parents=True, exist_ok=True)
+    following: dict[int, int] = {}
+    written: dict[int, Path] = {}
+    for call in recording.calls:
+        known = tables.get(call.table, {})
+        table = known.get("table", {})
+        number = max(call.number, following.get(call.table, 0))
+        while (folder / f"run{number}").exists() or (taken / rank / f"run{number}").exists():
+            number += 1
+        following[call.table] = number + 1
+        run = folder / f"run{number}"
+        run.mkdir()
+        own = {"call": call.number, "pid": recording.pid, "thread": call.thread}
+        facts = {**known.get("run", {}), **own, "started": call.started / 1e9}
+        _write_table(run / _LAUNCHES, table, written, call.table)
+        (run / _RUN).write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
+        events = run / _EVENTS
+        is_over = recording.has_ended and not recording.message
+        rows = _with_mark(call, table, is_over=is_over)
+        events.write_bytes(b"".join(rows))
+        os.utime(events, ns=(call.last, call.last))
+
+
+def _write_table(path: Path, table: Json, written: dict[int, Path], number: int) -> None:
+    """The table of launches is the same in all calls: each has a name of one file, if it can."""
+    if number in written:
+        with contextlib.suppress(OSError):
+            os.link(written[number], path)
+            return
+    path.write_text(json_text.encode(table, indent=1) + "\n", encoding="utf-8")
+    written[number] = path
+
+
+def _with_mark(call: RecordedCall, table: Json, *, is_over: bool) -> list[bytes]:
+    """The rows of a call, with those that say how far its thread came, where that tells something:
+    a process that `is_over` by itself was in no launch."""
+    mark, rows = call.mark, call.rows
+    if mark is None or mark.began is None or (is_over and mark.began == mark.ended):
+        return rows
+    before = _row(mark.began, "before", table)
+    if call.is_left:
+        return [*rows, before]
+    of_last = len(rows)
+    start = _row(mark.began, "after", table)[:-2]
+    while of_last and rows[of_last - 1].startswith(start):
+        of_last -= 1
+    if of_last < len(rows):
+        return [*rows[:of_last], before, *rows[of_last:]]
+    # What it wrote was not fetched from the device any more.
+    return [*rows, before, start + b"}\n"]
+
+
+def _row(which: tuple[int, int], phase: str, table: Json) -> bytes:
+    launch, iteration = which
+    of_table: Json = next((x for x in table.get("launches", ()) if x.get("launch") == launch), {})
+    row: Json = {"launch": launch, "phase": phase, "kernel": of_table.get("kernel", "")}
+    if iteration or of_table.get("repeats"):
+        row["iteration"] = iteration
+    return (json_text.encode(row) + "\n").encode()
+
+
+def _write_ended(recording: Recording, root: Path) -> None:
+    """Say how the process ended, where nobody else knows it."""
+    message = recording.message
+    if not recording.has_ended:
+        message = _KILLED
+    elif not message and recording.calls and recording.calls[-1].is_left:
+        message = _LEFT
+    if not message:
+        return
+    ended = {"code": 1 if recording.message else None, "message": message}
+    facts = {"format": "rewriter.ended", "version": 1, "ended": ended}
+    with contextlib.suppress(FileExistsError), (root / _ENDED).open("x", encoding="utf-8") as file:
+        file.write(json_text.encode(facts, indent=1) + "\n")

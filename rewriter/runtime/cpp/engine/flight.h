@@ -1,0 +1,378 @@
+// The ring of the probe `record`: the last rows and marks of a process in a file that is mapped into
+// memory, so that it outlives the process, whatever ends that. rewriter/runtime/flight.py has the
+// same layout.
+//
+//     header   4096 bytes: magic, version, capacity, head, tail, and what process it is of
+//     slots    255 of 64 bytes: a thread, its call, the launch that began last, and that ended last
+//     data     records of whole words, one behind the other, around the end to the beginning
+//
+// `head` and `tail` count all bytes that ever were: what is between them is whole at every
+// moment. A record is 48 bytes (size, kind, padding, call, its number in the wrapper, thread, time,
+// table) and its rows.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../sizes.h"
+
+namespace {
+namespace inductor_rewriter {
+
+struct FlightHeader {
+  char magic[8];
+  uint64_t version, capacity;
+  std::atomic<uint64_t> head, tail;
+  std::atomic<uint32_t> lock, state;
+  std::atomic<uint64_t> calls;
+  int64_t pid;
+  uint64_t start;
+  uint32_t rank;
+  std::atomic<uint32_t> slots;
+  uint64_t wall_ns, clock_ns;  // one moment by two clocks
+};
+
+struct FlightSlot {
+  uint64_t thread, call;
+  int32_t began, began_again;  // the launch plus 1, and its iteration
+  uint64_t began_ns;
+  int32_t ended, ended_again;
+  uint64_t ended_ns;
+  uint64_t number, table;  // of the call
+};
+static_assert(sizeof(FlightSlot) == 64, "Python has it as 64 bytes");
+
+struct FlightRecord {
+  uint32_t size;  // with this and the padding, a multiple of 8
+  uint16_t kind, padding;
+  uint64_t call, number, thread, time, table;
+};
+static_assert(sizeof(FlightRecord) == 48, "Python has it as 48 bytes");
+
+// A call as its records name it.
+struct FlightCall {
+  uint64_t call = 0, number = 0, thread = 0, table = 0;
+};
+
+class FlightRing {
+ public:
+  static constexpr char magic[9] = "rwflight";
+  static constexpr uint64_t version = 1;  // of the layout
+  static constexpr uint64_t header_bytes = 4096, message_at = 1024, most_slots = 255;
+  static constexpr uint64_t data_at = header_bytes + most_slots * sizeof(FlightSlot);
+  static constexpr uint64_t usual = 32 << 20, most = 64 << 20, least = 64 << 10;
+  enum Kind : uint16_t { begin = 1, rows = 2, end = 3 };
+  enum State : uint32_t { running = 1, ended = 2 };
+
+  // That of this process in the folder of a dump, shared by all copies of the runtime in it; null
+  // where there can be none, and `problem` says why. Never freed.
+  static FlightRing* of(const std::string& root, int rank, std::string& problem) {
+    static std::mutex mutex;
+    static std::vector<Known>* all = new std::vector<Known>;
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (const Known& known : *all) {
+      if (known.root == root && known.pid == getpid()) return known.ring;
+    }
+    FlightRing* ring = new FlightRing;
+    if (!ring->open_or_make(root, rank, problem)) {
+      delete ring;
+      return nullptr;
+    }
+    all->push_back({root, getpid(), ring});
+    static Finisher finisher;
+    finisher.all = all;
+    return ring;
+  }
+
+  static uint64_t now() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
+  }
+
+  // A call of a wrapper begins in this thread.
+  FlightCall start(uint64_t number, uint64_t table) {
+    FlightCall call;
+    call.call = header_->calls.fetch_add(1) + 1;
+    call.number = number;
+    call.thread = static_cast<uint64_t>(pthread_self());
+    call.table = table;
+    header_->state.store(running, std::memory_order_relaxed);
+    append(call, begin, nullptr, 0);
+    return call;
+  }
+
+  // The marks of a thread that begins a call.
+  FlightSlot& enter(const FlightCall& call) {
+    FlightSlot& slot = slot_of(call.thread);
+    slot.began = slot.ended = slot.began_again = slot.ended_again = 0;
+    slot.call = call.call;
+    slot.number = call.number;
+    slot.table = call.table;
+    slot.began_ns = now();
+    return slot;
+  }
+
+  static void mark_begin(FlightSlot& slot, int32_t launch, int32_t iteration) {
+    slot.began = launch + 1;
+    slot.began_again = iteration;
+    slot.began_ns = now();
+  }
+
+  static void mark_end(FlightSlot& slot, int32_t launch, int32_t iteration) {
+    slot.ended_again = iteration;
+    slot.ended = launch + 1;
+    slot.ended_ns = now();
+  }
+
+  // Adds a record in the place of the oldest ones. Rows that are longer than a quarter of the ring
+  // are left out.
+  void append(const FlightCall& of, Kind kind, const char* data, std::size_t size) {
+    const uint64_t whole = (sizeof(FlightRecord) + size + 7) & ~uint64_t{7};
+    if (whole > capacity_ / 4) return;
+    FlightRecord record{static_cast<uint32_t>(whole), kind,
+                        static_cast<uint16_t>(whole - sizeof(FlightRecord) - size),
+                        of.call, of.number, of.thread, now(), of.table};
+    take();
+    const uint64_t head = header_->head.load(std::memory_order_relaxed);
+    uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+    if (head + whole - tail > capacity_) {
+      while (head + whole - tail > capacity_) {
+        uint32_t oldest;
+        std::memcpy(&oldest, data_ + tail % capacity_, sizeof oldest);
+        tail += oldest;
+      }
+      header_->tail.store(tail, std::memory_order_release);
+    }
+    put(head, &record, sizeof record);
+    put(head + sizeof record, data, size);
+    header_->head.store(head + whole, std::memory_order_release);
+    header_->lock.store(0, std::memory_order_release);
+  }
+
+  // Adds rows, whole ones in each record.
+  void append_rows(const FlightCall& of, const char* data, std::size_t size) {
+    constexpr std::size_t usual_record = 16 << 10;
+    while (size) {
+      std::size_t part = size;
+      if (size > usual_record) {
+        const void* last = memrchr(data, '\n', usual_record);
+        if (!last) last = std::memchr(data, '\n', size);
+        if (last) part = static_cast<std::size_t>(static_cast<const char*>(last) - data) + 1;
+      }
+      append(of, rows, data, part);
+      data += part;
+      size -= part;
+    }
+  }
+
+  // The process ends by itself, by the exception of this text, if it has one.
+  void finish(const char* exception = "") {
+    char* const room = reinterpret_cast<char*>(header_) + message_at;
+    std::strncpy(room, exception, header_bytes - message_at - 1);
+    header_->state = ended;
+  }
+
+  const std::string& path() const { return path_; }
+  uint64_t offset_of(const FlightSlot& slot) const {
+    return static_cast<uint64_t>(reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(header_));
+  }
+
+  // When a process started, in ticks since the machine did: with its number, this tells it from others.
+  static uint64_t start_of(pid_t pid) {
+    char text[1024];
+    snprintf(text, sizeof text, "/proc/%d/stat", static_cast<int>(pid));
+    const int file = ::open(text, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    const ssize_t size = ::read(file, text, sizeof text - 1);
+    ::close(file);
+    if (size <= 0) return 0;
+    text[size] = 0;
+    const char* at = std::strrchr(text, ')');
+    for (int field = 2; at && field < 22; ++field) at = std::strchr(at + 1, ' ');
+    return at ? std::strtoull(at, nullptr, 10) : 0;
+  }
+
+ private:
+  struct Known {
+    std::string root;
+    pid_t pid;
+    FlightRing* ring;
+  };
+
+  // Destroyed where the process ends by itself, or what holds this is unloaded.
+  struct Finisher {
+    std::vector<Known>* all = nullptr;
+    ~Finisher() {
+      for (const Known& known : *all) {
+        if (known.pid == getpid()) known.ring->header_->state = ended;
+      }
+    }
+  };
+
+  void take() {
+    for (int turn = 0;; ++turn) {
+      uint32_t free = 0;
+      if (header_->lock.compare_exchange_weak(free, 1, std::memory_order_acquire)) return;
+      if (turn > 64) sched_yield();
+    }
+  }
+
+  void put(uint64_t at, const void* data, std::size_t size) {
+    const uint64_t place = at % capacity_;
+    const std::size_t first = size < capacity_ - place ? size : capacity_ - place;
+    if (first) std::memcpy(data_ + place, data, first);
+    if (size > first) std::memcpy(data_, static_cast<const char*>(data) + first, size - first);
+  }
+
+  FlightSlot& slot_of(uint64_t thread) {
+    take();
+    const uint32_t used = header_->slots.load();
+    const uint32_t kept = used < most_slots ? used : most_slots;
+    FlightSlot* found = nullptr;
+    for (uint32_t i = 0; i < kept && !found; ++i) {
+      if (slots_[i].thread == thread) found = &slots_[i];
+    }
+    if (!found) {
+      found = &slots_[used % most_slots];
+      header_->slots.store(used + 1);
+      *found = FlightSlot{};
+      found->thread = thread;
+    }
+    header_->lock.store(0, std::memory_order_release);
+    return *found;
+  }
+
+  static bool make_folder(const std::string& path) {
+    return !mkdir(path.c_str(), 0777) || errno == EEXIST;
+  }
+
+  static uint64_t wanted_capacity() {
+    const char* text = std::getenv("REWRITER_RECORD_BYTES");
+    uint64_t bytes = usual;
+    try {
+      if (text && *text) bytes = parse_bytes(text);
+    } catch (const std::exception&) {
+      bytes = usual;
+    }
+    bytes = bytes < least ? least : bytes > most ? most : bytes;
+    return bytes & ~uint64_t{4095};
+  }
+
+  bool open_or_make(const std::string& root, int rank, std::string& problem) {
+    char host[256] = "host";
+    gethostname(host, sizeof host - 1);
+    for (char* letter = host; *letter; ++letter) *letter = *letter == '/' ? '_' : *letter;
+    const std::string folder = root + "/record";
+    if (!make_folder(root) || !make_folder(folder)) return fail("cannot make " + folder, problem);
+    const std::string stem = folder + "/" + host + "." + std::to_string(getpid());
+    for (int turn = 0; turn < 1000; ++turn) {
+      const std::string own = turn ? stem + "." + std::to_string(turn) : stem;
+      if (!make_folder(own)) return fail("cannot make " + own, problem);
+      path_ = own + "/ring";
+      if (open_existing()) return true;
+      if (errno != ENOENT) continue;  // another process's
+      const int made = make(own, rank, problem);
+      if (made < 0) return false;
+      if (made) return true;
+      if (open_existing()) return true;
+    }
+    return fail("there are too many in " + folder, problem);
+  }
+
+  static bool fail(const std::string& what, std::string& problem) {
+    problem = what + ": " + std::strerror(errno);
+    return false;
+  }
+
+  bool open_existing() {
+    const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return false;
+    struct stat about;
+    if (!fstat(file, &about) && map(file, static_cast<uint64_t>(about.st_size))) {
+      if (!std::memcmp(header_->magic, magic, 8) && header_->version == version &&
+          header_->pid == getpid() && header_->start == start_of(getpid())) {
+        return true;
+      }
+      munmap(header_, data_at + capacity_);
+    }
+    ::close(file);
+    errno = EEXIST;
+    return false;
+  }
+
+  bool map(int file, uint64_t size) {
+    if (size < data_at + least) return false;
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) return false;
+    header_ = static_cast<FlightHeader*>(memory);
+    slots_ = reinterpret_cast<FlightSlot*>(static_cast<char*>(memory) + header_bytes);
+    data_ = static_cast<char*>(memory) + data_at;
+    capacity_ = size - data_at;
+    // Held for as long as the process lives: readers know by it.
+    flock(file, LOCK_SH | LOCK_NB);
+    return true;
+  }
+
+  // 1: made; 0: another copy of the runtime was first; -1: it cannot be.
+  int make(const std::string& own, int rank, std::string& problem) {
+    const std::string temporary =
+        own + "/.ring." + std::to_string(reinterpret_cast<uintptr_t>(this)) + "." + std::to_string(getpid());
+    const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) return fail("cannot make " + temporary, problem), -1;
+    const uint64_t size = data_at + wanted_capacity();
+    // All of it, since a disk that is full later would end the program.
+    const int full = posix_fallocate(file, 0, static_cast<off_t>(size));
+    if (full || !map(file, size)) {
+      if (full) errno = full;
+      fail("no room for " + own + "/ring", problem);
+      ::close(file);
+      unlink(temporary.c_str());
+      return -1;
+    }
+    std::memcpy(header_->magic, magic, 8);
+    header_->version = version;
+    header_->capacity = capacity_;
+    header_->state = running;
+    header_->pid = getpid();
+    header_->start = start_of(getpid());
+    header_->rank = static_cast<uint32_t>(rank);
+    timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    header_->clock_ns = now();
+    header_->wall_ns =
+        static_cast<uint64_t>(wall.tv_sec) * 1000000000 + static_cast<uint64_t>(wall.tv_nsec);
+    const bool is_first = !link(temporary.c_str(), path_.c_str());
+    unlink(temporary.c_str());
+    if (is_first) return 1;
+    munmap(header_, data_at + capacity_);
+    ::close(file);
+    return 0;
+  }
+
+  std::string path_;
+  FlightHeader* header_ = nullptr;
+  FlightSlot* slots_ = nullptr;
+  char* data_ = nullptr;
+  uint64_t capacity_ = 0;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,39 @@
+// Keeps the last launches in a ring that outlives the process: rewriter/runtime/probes/record.py.
+#pragma once
+
+#include <memory>
+
+#include "../flight_calls.h"
+#include "../recorder.h"
+#include "../values.h"
+
+namespace {
+namespace inductor_rewriter {
+
+class Record : public Probe {
+ public:
+  Record() {
+    make_mark = &Mark::make;
+    make_recorded = &FlightCalls::make;
+  }
+  void stop(Event& event, RunningCall& call, Recorder&) override {
+    if (RecordedCall* of = recorded(event, call)) of->ended(event.launch->row->launch, event.iteration);
+  }
+
+ private:
+  struct Mark : public Probe {
+    void start(Event& event, RunningCall& call, Recorder&) override {
+      if (RecordedCall* of = recorded(event, call)) {
+        of->began(event.launch->row->launch, event.iteration);
+      }
+    }
+    static std::unique_ptr<Probe> make() { return std::make_unique<Mark>(); }
+  };
+
+  static RecordedCall* recorded(const Event& event, const RunningCall& call) {
+    return event.launch && call.directory ? call.directory->recorded.get() : nullptr;
+  }
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

@@ -1,0 +1,237 @@
+"""The ring of the probe `record`: the last rows and marks of a process, in a file that is mapped
+into memory, so that it outlives the process, whatever ends that.
+
+The layout is that of `cpp/engine/flight.h`, which all copies of the runtime in a process share.
+Where the engine cannot be built, `PythonRing` writes the same into a file of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from .engine_library import EngineUnavailable, declared, load
+from .sizes import parse_bytes
+
+FOLDER, RING, TABLES = "record", "ring", "tables"
+MAGIC, VERSION = b"rwflight", 1
+HEADER = struct.Struct("<8sQQQQIIQqQIIQQ")
+"""Magic, version, capacity, head, tail, lock, state, calls, pid, start, rank, slots, and one moment
+by the clock on the wall and by the monotonic one."""
+SLOT = struct.Struct("<QQiiQiiQQQ")
+"""Thread and call; the launch that began last plus 1, its iteration and when; the same of the one
+that ended last; the number of the call in its wrapper, and the table."""
+RECORD = struct.Struct("<IHHQQQQQ")
+"""Size, kind, padding, call, its number in its wrapper, thread, time, table."""
+CALL = struct.Struct("<QQQQ")
+"""Call, number, thread, table."""
+HEADER_BYTES, MESSAGE_AT, SLOTS = 4096, 1024, 255
+DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
+BEGIN, ROWS, END = 1, 2, 3
+RUNNING, ENDED = 1, 2
+BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
+BEGAN_AT, FINISHED_AT = 16, 32  # in a slot
+USUAL, MOST, LEAST = 32 << 20, 64 << 20, 64 << 10  # bytes
+_HEAD_AT, _TAIL_AT, _STATE_AT, _CALLS_AT, _SLOTS_AT = 24, 32, 44, 48, 76
+_USUAL_RECORD = 16 << 10
+_WORD, _HALF = struct.Struct("<Q"), struct.Struct("<I")
+
+
+class Ring(Protocol):
+    """What takes the rows of calls. `memory` is the file, for marks."""
+
+    path: str
+    memory: mmap.mmap
+
+    def start(self, number: int, table: int) -> bytes:
+        """A call of a wrapper begins in this thread: the call, as it is packed in records."""
+
+    def enter(self, call: bytes) -> int:
+        """Where the marks of its thread are from now on."""
+
+    def rows(self, call: bytes, data: bytes) -> None:
+        """Add rows in the place of the oldest."""
+
+    def end(self, call: bytes) -> None:
+        """The call is over."""
+
+    def finish(self, exception: bytes) -> None:
+        """The process ends by itself, by the exception of this text, if it has one."""
+
+
+class NativeRing:
+    """That of the engine, which writers in C++ and in Python share; `address` is its own."""
+
+    def __init__(self, root: str, rank: int, library: ctypes.CDLL) -> None:
+        function = partial(declared, library)
+        handle, text = ctypes.c_void_p, ctypes.c_char_p
+        large, size = ctypes.c_uint64, ctypes.c_int64
+        opened = function("flight", handle, text, ctypes.c_int32)(os.fsencode(root), rank)
+        if not opened:
+            raise OSError(os.fsdecode(function("flight_problem", text)()))
+        self.address: int = opened
+        self.path = os.fsdecode(function("flight_path", text, handle)(opened))
+        self._start = function("flight_start", None, handle, large, large, text)
+        self._enter = function("flight_enter", large, handle, text)
+        self._rows = function("flight_rows", None, handle, text, text, size)
+        self._end = function("flight_end", None, handle, text)
+        self._finish = function("flight_finish", None, handle, text)
+        self.record: Any = function("record", None, handle, handle, text)
+        with open(self.path, "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), DATA_AT)
+
+    def start(self, number: int, table: int) -> bytes:
+        call = ctypes.create_string_buffer(CALL.size)
+        self._start(self.address, number, table, call)
+        return call.raw
+
+    def enter(self, call: bytes) -> int:
+        return int(self._enter(self.address, call))
+
+    def rows(self, call: bytes, data: bytes) -> None:
+        self._rows(self.address, call, data, len(data))
+
+    def end(self, call: bytes) -> None:
+        self._end(self.address, call)
+
+    def finish(self, exception: bytes) -> None:
+        self._finish(self.address, exception)
+
+
+class PythonRing:
+    """The same without the engine, in a file that nobody else writes."""
+
+    def __init__(self, root: str, rank: int) -> None:
+        self._lock = threading.Lock()
+        self.path, self._descriptor = _new_file(root)
+        self._capacity = wanted_bytes()
+        size = DATA_AT + self._capacity
+        # All of it, since a disk that is full later would end the program.
+        os.posix_fallocate(self._descriptor, 0, size)
+        # Held for as long as the process lives: readers know by it.
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        self.memory = mmap.mmap(self._descriptor, size)
+        start = process_start(os.getpid())
+        HEADER.pack_into(
+            self.memory, 0, b"", VERSION, self._capacity, 0, 0, 0, RUNNING, 0, os.getpid(), start,
+            rank, 0, time.time_ns(), time.monotonic_ns(),
+        )  # fmt: skip
+        self.memory[: len(MAGIC)] = MAGIC
+
+    def start(self, number: int, table: int) -> bytes:
+        with self._lock:
+            serial = self._number(_CALLS_AT) + 1
+            _WORD.pack_into(self.memory, _CALLS_AT, serial)
+            _HALF.pack_into(self.memory, _STATE_AT, RUNNING)
+        call = CALL.pack(serial, number, threading.get_ident(), table)
+        self._append(call, BEGIN, b"")
+        return call
+
+    def enter(self, call: bytes) -> int:
+        serial, number, thread, table = CALL.unpack(call)
+        with self._lock:
+            (used,) = _HALF.unpack_from(self.memory, _SLOTS_AT)
+            offsets = [HEADER_BYTES + place * SLOT.size for place in range(min(used, SLOTS))]
+            known = (x for x in offsets if _WORD.unpack_from(self.memory, x)[0] == thread)
+            offset = next(known, -1)
+            if offset < 0:
+                offset = HEADER_BYTES + used % SLOTS * SLOT.size
+                _HALF.pack_into(self.memory, _SLOTS_AT, used + 1)
+        now = time.monotonic_ns()
+        SLOT.pack_into(self.memory, offset, thread, serial, 0, 0, now, 0, 0, 0, number, table)
+        return offset
+
+    def rows(self, call: bytes, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            end = len(data)
+            if end - at > _USUAL_RECORD:
+                last = data.rfind(b"\n", at, at + _USUAL_RECORD)
+                last = data.find(b"\n", at) if last < 0 else last
+                end = end if last < 0 else last + 1
+            self._append(call, ROWS, data[at:end])
+            at = end
+
+    def end(self, call: bytes) -> None:
+        self._append(call, END, b"")
+
+    def finish(self, exception: bytes) -> None:
+        room = HEADER_BYTES - MESSAGE_AT - 1
+        self.memory[MESSAGE_AT : MESSAGE_AT + room] = exception[:room].ljust(room, b"\0")
+        _HALF.pack_into(self.memory, _STATE_AT, ENDED)
+
+    def _number(self, at: int) -> int:
+        number: int = _WORD.unpack_from(self.memory, at)[0]
+        return number
+
+    def _append(self, call: bytes, kind: int, data: bytes) -> None:
+        serial, number, thread, table = CALL.unpack(call)
+        whole = (RECORD.size + len(data) + 7) & ~7
+        if whole > self._capacity // 4:
+            return
+        padding = whole - RECORD.size - len(data)
+        now = time.monotonic_ns()
+        record = RECORD.pack(whole, kind, padding, serial, number, thread, now, table) + data
+        capacity, memory = self._capacity, self.memory
+        with self._lock:
+            head, tail = self._number(_HEAD_AT), self._number(_TAIL_AT)
+            while head + whole - tail > capacity:
+                tail += _HALF.unpack_from(memory, DATA_AT + tail % capacity)[0]
+            _WORD.pack_into(memory, _TAIL_AT, tail)
+            place = head % capacity
+            first = min(len(record), capacity - place)
+            memory[DATA_AT + place : DATA_AT + place + first] = record[:first]
+            memory[DATA_AT : DATA_AT + len(record) - first] = record[first:]
+            _WORD.pack_into(memory, _HEAD_AT, head + whole)
+
+
+def open_ring(root: str, rank: int) -> NativeRing | PythonRing:
+    """That of this process in the folder of a dump. Raises `OSError` where there can be none."""
+    library = load()
+    if isinstance(library, EngineUnavailable):
+        return PythonRing(root, rank)
+    return NativeRing(root, rank, library.functions)
+
+
+def wanted_bytes() -> int:
+    """How large the ring is, without its header."""
+    text = os.environ.get("REWRITER_RECORD_BYTES", "")
+    try:
+        bytes_ = parse_bytes(text) if text else USUAL
+    except ValueError:
+        bytes_ = USUAL
+    return max(LEAST, min(bytes_, MOST)) & ~4095
+
+
+def process_start(pid: int) -> int:
+    """When a process started, in ticks since the machine did, 0 if there is none: with its number,
+    this tells it from others."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _new_file(root: str) -> tuple[str, int]:
+    """A ring of this process that nobody else has."""
+    stem = f"{root}/{FOLDER}/{socket.gethostname().replace('/', '_')}.{os.getpid()}"
+    for number in range(1000):
+        folder = f"{stem}.{number}" if number else stem
+        os.makedirs(folder, exist_ok=True)
+        path = f"{folder}/{RING}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return path, os.open(path, flags, 0o666)
+        except FileExistsError:
+            continue
+    raise OSError(f"there are too many in {root}/{FOLDER}")

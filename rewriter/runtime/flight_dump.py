@@ -1,0 +1,129 @@
+"""What the probe `record` has in place of directories: calls whose rows go into a ring.
+
+    DUMP/manifest.json
+    DUMP/record/HOST.PID/ring
+    DUMP/record/tables/0123456789abcdef.json
+
+A table has the `run.json` of calls, without what differs from one to the other, and their
+`launches.json`. Who reads the dump makes runs of the
+ring: `rewriter/dump/recorded.py`. What a ring is: `flight.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import flight
+from .dump import CallDirectory, DumpWriter
+from .event_queue import drain_queue
+from .flight import NativeRing, PythonRing
+from .rows import event_rows, note_row
+
+if TYPE_CHECKING:
+    from .event import Event, Value
+
+_rings: dict[tuple[str, int], NativeRing | PythonRing] = {}
+
+
+class RecordWriter(DumpWriter):
+    """The calls of one wrapper in the ring of its process."""
+
+    def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
+        super().__init__(root, rank, options, table)
+        self._ring: NativeRing | PythonRing | None = None
+        self._number = 0
+        self._rank = rank
+
+    def start(self, call: int) -> CallDirectory:
+        """A new call of the wrapper. Raises `OSError` where there can be no ring."""
+        if self._ring is None:
+            self._write_manifest()
+            ring = _ring_of(self._root, self._rank)
+            self._number = self._write_table()
+            self._ring = ring
+        packed = self._ring.start(call, self._number)
+        return RecordedCall(f"{self._ranked_name}/run{call}", self._ring, packed)
+
+    def finish(self, run: CallDirectory) -> None:
+        """The call is over."""
+        run.close()
+
+    def _write_table(self) -> int:
+        """The number of the table, whose file is there from now on."""
+        run, table = self._constant_members(), self._table_bytes()
+        data = b'{"run": %s "call": 0}, "table": %s}\n' % (run, table)
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        folder = self._root / flight.FOLDER / flight.TABLES
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{digest}.json"
+        if not path.exists():
+            temporary = folder / f".{digest}.{os.getpid()}"
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+        return int(digest, 16)
+
+
+class RecordedCall(CallDirectory):
+    """One call in a ring."""
+
+    def __init__(self, name: str, ring: NativeRing | PythonRing, packed: bytes) -> None:
+        self.name = name
+        self.ring = ring
+        self._packed = packed
+        self._is_closed = False
+        self.append = self._append
+
+    def enter(self) -> int:
+        """Where in `ring.memory` this thread leaves marks from now on."""
+        return self.ring.enter(self._packed)
+
+    def queue_into(self, call: int) -> None:
+        """Have the rows that are queued for a call go into the ring."""
+        if isinstance(self.ring, NativeRing):
+            self.ring.record(call, self.ring.address, self._packed)
+
+    def _append(self, rows: bytes) -> None:
+        self.ring.rows(self._packed, rows)
+
+    def write(self, event: Event) -> None:
+        """Append an event."""
+        drain_queue()
+        self._append(event_rows(event).encode())
+
+    def note(self, event: Event, facts: dict[str, Any]) -> None:
+        """Append a row of its own about an event."""
+        drain_queue()
+        self._append(note_row(event, facts).encode())
+
+    def save(self, event: Event, value: Value) -> str:
+        """Tensors are not saved."""
+        return ""
+
+    def close(self) -> None:
+        """The call is over."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.ring.end(self._packed)
+
+
+def _ring_of(root: Path, rank: int) -> NativeRing | PythonRing:
+    key = (str(root), os.getpid())
+    if key not in _rings:
+        root.mkdir(parents=True, exist_ok=True)
+        _rings[key] = ring = flight.open_ring(str(root), rank)
+        atexit.register(_finish, key, ring)
+    return _rings[key]
+
+
+def _finish(key: tuple[str, int], ring: NativeRing | PythonRing) -> None:
+    if key[1] == os.getpid():  # not a fork
+        drain_queue()
+        # Set by who prints the traceback of what nobody handled.
+        error = getattr(sys, "last_value", None)
+        text = "" if error is None else f"{type(error).__name__}: {error}"
+        ring.finish(text.encode("utf-8", "replace"))

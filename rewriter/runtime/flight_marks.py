@@ -1,0 +1,53 @@
+"""Marks of launches in the ring of the probe `record`: which one a thread began last, and which one
+it was through with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from .flight import BEGAN, BEGAN_AT, FINISHED, FINISHED_AT
+
+if TYPE_CHECKING:
+    from .running_call import RunningCall
+
+Act = Callable[..., None]
+
+
+def leave_marks(phase: str, calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
+    """What to call at a phase of launches, which leaves a mark and then does what `act` does.
+
+    Where marks are `alone`, `act` is needed in a thread of which no call is known, and begins one.
+    """
+    return _before(calls, act, alone=alone) if phase == "before" else _after(calls, act)
+
+
+def _before(calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
+    get_call, pack, at = calls.get, BEGAN.pack_into, BEGAN_AT
+
+    def before(launch: int, *values: Any) -> None:
+        call = get_call(get_ident())
+        if call is None or not alone:
+            act(launch, *values)
+            call = call or get_call(get_ident())
+        if call is not None and (slot := call.slot):
+            marked = call.marked
+            iteration = marked.get(launch, 0)
+            marked[launch] = iteration + 1
+            pack(call.memory, slot + at, launch + 1, iteration, monotonic_ns())
+
+    return before
+
+
+def _after(calls: Mapping[int, RunningCall], act: Act) -> Act:
+    get_call, pack, at = calls.get, FINISHED.pack_into, FINISHED_AT
+
+    def after(launch: int, *values: Any) -> None:
+        call = get_call(get_ident())
+        if call is not None and (slot := call.slot):
+            pack(call.memory, slot + at, launch + 1, call.marked.get(launch, 1) - 1, monotonic_ns())
+        act(launch, *values)
+
+    return after

@@ -1,0 +1,34 @@
+"""Keeps the last launches in a ring that outlives the process: what was computed, and how far it
+came.
+
+Nothing is printed. The rows are those of `hash`, and go where `flight_dump.py` says; the marks are
+left by `FastPaths`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import Probe, ProbeRecorder
+from .hash import fingerprint
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..running_call import RunningCall
+
+
+class RecordProbe(Probe):
+    summary = "keep the last launches with statistics and fingerprints for when the program dies"
+    when = "after"
+    of_results = True
+    reads_values = True
+    measures = True
+    saves = True
+    copies = True
+    marks = True
+
+    def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        fingerprint(event, recorder)
+
+
+PROBE = RecordProbe

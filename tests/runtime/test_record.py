@@ -1,0 +1,301 @@
+"""The probe `record`: what a process leaves that dies, in the same bytes from both languages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rewriter import cli
+from rewriter.core.errors import RewriterError
+from rewriter.core.exit_status import ExitStatus
+from rewriter.diagnosis import triage
+from rewriter.diagnosis.conclusion import read_conclusion
+from rewriter.dump import recorded
+from rewriter.dump.reading import open_dump
+from rewriter.dump.rows import TensorRow
+from rewriter.instrumentation.select import select
+from rewriter.runtime import attach, flight
+from rewriter.runtime.engine_library import EngineUnavailable, load
+from rewriter.runtime.flight import NativeRing, PythonRing
+
+TABLE = [
+    {
+        "launch": index,
+        "kernel": kernel,
+        "kind": "cpp",
+        "scope": "call",
+        "line": 10 + index,
+        "source_nodes": [],
+        "origins": [],
+        "repeats": False,
+        "before": [],
+        "after": [["out", "x"]],
+    }
+    for index, kernel in enumerate(("addmm", "cpp_fused_softmax", "mm"))
+]
+OPTIONS: dict[str, Any] = {
+    "artifact": "w.py",
+    "sha256": "",
+    "version": "0",
+    "probes": ["record"],
+    "when": None,
+    "format": "text",
+    "values": False,
+    "label": "",
+    "args": "written",
+}
+
+
+def call(probed: Any, *, fail: Callable[[], object] = lambda: None, has_marks: bool = True) -> None:
+    """As the injected lines do; `fail` is the second launch."""
+    probed.begin()
+    probed.inputs(torch.ones(2))
+    for launch in range(3):
+        if has_marks:
+            probed.before(launch)
+        if launch == 1:
+            fail()
+        probed.after(launch, torch.full((2,), float(launch)))
+
+
+def _raise() -> None:
+    raise ValueError("of the kernel")
+
+
+def _exhaust() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    bytearray(1 << 40)
+
+
+DEATHS: dict[str, Callable[[], object]] = {
+    "exception": _raise,
+    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "SIGABRT": os.abort,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda: os._exit(3),
+    "memory": _exhaust,
+}
+
+
+def main(how: str) -> None:
+    """A program that dies in the second launch of its third call."""
+    probed = attach(OPTIONS, TABLE, ["given"])
+    call(probed)
+    call(probed)
+    call(probed, fail=DEATHS[how])
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("how", DEATHS)
+def test_what_dies_leaves_its_last_launches(how: str, tmp_path: Path) -> None:
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    program += f"import test_record; test_record.main({how!r})"
+    dump = tmp_path / "dump"
+    environment = {**os.environ, "REWRITER_DUMP": str(dump), "REWRITER_RECORD_BYTES": "64Ki"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        check=False,
+        capture_output=True,
+    )
+    ended = ExitStatus.of(ran.returncode)
+    if how.startswith("SIG"):
+        assert ended.signal == signal.Signals[how]
+    else:
+        assert ended.code == (3 if how == "exit" else 1), ran.stderr
+    opened = open_dump(dump)
+    assert [run.facts.call for run in opened.runs] == [0, 1, 2]
+    assert [str(step) for step in opened.runs[1].steps] == ["inputs", "#0", "#1", "#2"]
+    (row,) = (x for x in opened.runs[1].rows(opened.runs[1].steps[3]) if isinstance(x, TensorRow))
+    assert (row.arg, row.min, row.max, len(row.fingerprint or "")) == ("x", 2.0, 2.0, 32)
+    assert [str(step) for step in opened.runs[2].steps] == ["inputs", "#0", "#1"]
+    (verdict,) = triage.of_dump(opened, ended)
+    assert (verdict.launch, verdict.kernel, verdict.state) == (1, "cpp_fused_softmax", "running")
+    assert verdict.run == "rank0/run2"
+    conclusion = read_conclusion(dump)
+    assert conclusion is not None
+    if how == "exception":
+        assert conclusion.ended.message == "ValueError: of the kernel"
+    elif how == "memory":
+        assert conclusion.ended.message.startswith("MemoryError")
+    else:
+        assert conclusion.ended.message == "it did not end by itself"
+    assert not list(dump.glob("record/*/ring"))  # its runs are in its place
+
+
+def test_a_process_that_ends_leaves_what_hash_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {}
+    for probe in ("record", "hash"):
+        monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / probe))
+        probed: Any = attach({**OPTIONS, "probes": [probe], "quiet": True}, TABLE, ["given"])
+        for _ in range(3):
+            call(probed, has_marks=probe == "record")
+        probed.close()
+        rows[probe] = [
+            (run.path / "events.jsonl").read_bytes() for run in open_dump(tmp_path / probe).runs
+        ]
+    last = rows["record"].pop()  # says that the process, which lives, is in no launch
+    before = b'{"launch": 2, "phase": "before", "kernel": "mm"}\n'
+    assert last.replace(before, b"") == rows["hash"].pop()
+    assert rows["record"] == rows["hash"]
+    assert list((tmp_path / "record").glob("record/*/ring"))
+
+
+def rings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[NativeRing, PythonRing]:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    library = load()
+    assert not isinstance(library, EngineUnavailable)
+    return NativeRing(str(folder), 3, library.functions), _python(folder / "python", 3)
+
+
+def _python(folder: Path, rank: int) -> PythonRing:
+    folder.mkdir()
+    return PythonRing(str(folder), rank)
+
+
+def test_both_languages_write_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole files, around the end of the ring several times, less what clocks say."""
+    files = []
+    for ring in rings(tmp_path, monkeypatch):
+        monkeypatch.setattr(flight.time, "monotonic_ns", lambda: 0)
+        for number in range(40):
+            packed = ring.start(number, 77)
+            slot = ring.enter(packed)
+            flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 5, number, 0)
+            for size in (0, 1, 7, 8, 333, 5000, 40_000):
+                ring.rows(packed, b"".join(b"%0*d\n" % (99, x) for x in range(size // 100)))
+                ring.rows(packed, b"x" * (size % 100) + b"\n")
+            ring.end(packed)
+        ring.finish(b"Error: no")
+        files.append(without_times(bytearray(Path(ring.path).read_bytes())))
+    assert files[0] == files[1]
+
+
+def without_times(data: bytearray) -> bytes:
+    fields = list(flight.HEADER.unpack_from(data))
+    capacity, head, tail = fields[2:5]
+    assert head > 3 * capacity >= 3 * (head - tail)
+    flight.HEADER.pack_into(data, 0, *fields[:-2], 0, 0)
+    slot = list(flight.SLOT.unpack_from(data, flight.HEADER_BYTES))
+    slot[4] = slot[7] = 0
+    flight.SLOT.pack_into(data, flight.HEADER_BYTES, *slot)
+    at = flight.DATA_AT
+    while tail < head:
+        (size,) = flight._HALF.unpack_from(data, at + tail % capacity)
+        for byte in range(32, 40):
+            data[at + (tail + byte) % capacity] = 0
+        tail += size
+    # What is older is half overwritten.
+    live = [data[at + place % capacity] for place in range(fields[4], head)]
+    return bytes(data[:at]) + bytes(live)
+
+
+def test_the_ring_stays_within_its_bounds_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """110,000 records by two threads, in both languages: the file stays as long, the latest rows
+    are there, and a reader meanwhile gets whole rows of each call in order."""
+    for ring in rings(tmp_path, monkeypatch):
+        path = Path(ring.path)
+        size, count = path.stat().st_size, 50_000 if isinstance(ring, NativeRing) else 5_000
+
+        def write(ring: NativeRing | PythonRing = ring, count: int = count) -> None:
+            packed = ring.start(threading.get_native_id(), 1)
+            for number in range(count):
+                ring.rows(packed, b'{"n": %d}\n' % number)
+
+        threads = [threading.Thread(target=write) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        readings = 0
+        while any(thread.is_alive() for thread in threads) or not readings:
+            check(path)
+            readings += 1
+        for thread in threads:
+            thread.join()
+        last = check(path)
+        assert max(numbers[-1] for numbers in last) == count - 1
+        assert path.stat().st_size == size == flight.DATA_AT + (64 << 10)
+
+
+def check(path: Path) -> list[list[int]]:
+    recording = recorded.read_ring(path)
+    assert recording is not None
+    result = []
+    for one in recording.calls:
+        numbers = [int(row[6:-2]) for row in one.rows]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+        result += [numbers] if numbers else []
+    return result
+
+
+def test_a_damaged_ring_is_read_as_far_as_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = rings(tmp_path, monkeypatch)[1]
+    packed = ring.start(0, 1)
+    ring.rows(packed, b"{}\n")
+    data = bytearray(Path(ring.path).read_bytes())
+    for change in (
+        lambda d: d[:100],
+        lambda d: b"",
+        lambda d: d[:-1],
+        lambda d: b"nothing!" + d[8:],
+        lambda d: d[:16] + b"\xff" * 8 + d[24:],
+    ):
+        (tmp_path / "damaged").write_bytes(change(data))
+        assert recorded.read_ring(tmp_path / "damaged") is None
+    for at in range(24, 40):  # head, tail
+        (tmp_path / "damaged").write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+        recorded.read_ring(tmp_path / "damaged")
+    wrong = data[: flight.DATA_AT + 48] + b"\xff\xff\xff\xff" + data[flight.DATA_AT + 52 :]
+    (tmp_path / "damaged").write_bytes(wrong)
+    found = recorded.read_ring(tmp_path / "damaged")
+    assert found is not None
+    assert [one.rows for one in found.calls] == [[]]
+
+
+def test_the_oldest_call_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    for _ in range(200):
+        call(probed)
+    runs = open_dump(tmp_path).runs
+    assert 5 < len(runs) < 150
+    assert [run.facts.call for run in runs] == [*range(200 - len(runs), 200)]
+    assert {len(run.steps) for run in runs} == {4}
+    probed.close()
+
+
+def test_what_cannot_be_recorded_is_refused() -> None:
+    for others, last in ((["save"], 0), (["poison", "print"], 0), ([], 5)):
+        with pytest.raises(RewriterError) as caught:
+            select(["record", *others], last=last)
+        assert caught.value.slug == "not-with-record"
+
+
+def test_a_wrapper_with_marks(mlp_wrapper: Path, tmp_path: Path) -> None:
+    """A line before each launch, without values, and one behind it, with what it wrote."""
+    out = tmp_path / "probed.py"
+    code = cli.main(["instrument", str(mlp_wrapper), "--probe", "record", "-o", str(out)])
+    assert code == 0
+    text = out.read_text()
+    assert ".before(0)" in text
+    assert ".after(0, buf0)" in text

@@ -57,7 +57,7 @@ def select(
     if not names:
         raise no_probes()
     if "record" in names:
-        _check_record(names, last)
+        _check_record(names, last, max_bytes)
     return Selection(
         names,
         None if kernels is None else tuple(_listed(kernels)),
@@ -84,7 +84,7 @@ def select(
 _NOT_RECORDED = ("save", "bounds", "poison", "stale")
 
 
-def _check_record(names: Iterable[str], last: int) -> None:
+def _check_record(names: Iterable[str], last: int, max_bytes: str) -> None:
     """What the probe `record` cannot be together with is an error."""
     if others := [name for name in names if name in _NOT_RECORDED]:
         raise RewriterError(
@@ -93,11 +93,12 @@ def _check_record(names: Iterable[str], last: int) -> None:
             f"{', '.join(others)} {'write' if len(others) > 1 else 'writes'}",
             hint="Leave out one or the other.",
         )
-    if last:
+    if last or max_bytes:
         raise RewriterError(
             "not-with-record",
-            "the probe record keeps as many calls as have room, not the last N",
-            hint="Leave out --last; REWRITER_RECORD_BYTES says how much room there is.",
+            "the probe record keeps as many calls as have room: --keep and --max-bytes are of dumps "
+            "that grow",
+            hint="Leave them out; REWRITER_RECORD_BYTES says how much room there is.",
         )
 
 

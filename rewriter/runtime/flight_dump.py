@@ -44,7 +44,7 @@ class RecordWriter(DumpWriter):
         if self._ring is None:
             self._write_manifest()
             ring = _ring_of(self._root, self._rank)
-            self._number = self._write_table()
+            self._number = self._keep_table()
             self._ring = ring
         packed = self._ring.start(call, self._number)
         return RecordedCall(f"{self._ranked_name}/run{call}", self._ring, packed)
@@ -53,7 +53,7 @@ class RecordWriter(DumpWriter):
         """The call is over."""
         run.close()
 
-    def _write_table(self) -> int:
+    def _keep_table(self) -> int:
         """The number of the table, whose file is there from now on."""
         run, table = self._constant_members(), self._table_bytes()
         data = b'{"run": %s "call": 0}, "table": %s}\n' % (run, table)

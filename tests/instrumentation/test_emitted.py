@@ -20,7 +20,8 @@ NAMES = ["cpu-torch2.13/mlp", "cpu-torch2.13/mlp aoti", "cpu-torch2.13/mlp cpp_w
 def probed(name: str, *, standalone: bool = False) -> tuple[OpenWrapper, set[int]]:
     """A wrapper with every probe around every launch, and the launches that have them."""
     wrapper = rewriter.open(get(name).path).only
-    selection = rewriter.select(sorted(registry()), when="both")
+    # What record writes has the same forms, and cannot be beside save.
+    selection = rewriter.select(sorted({*registry()} - {"record"}), when="both")
     result = instrument_wrapper(wrapper, selection, standalone=standalone)
     with_probes = replace(wrapper, wrapper=replace(wrapper.wrapper, source=result.source))
     return with_probes, {launch.index for launch in result.plan.probed}

@@ -34,6 +34,7 @@ from exact_statistics import contents, decode, is_near_limit
 from fingerprints import fingerprint
 from harness import settle
 from pages import ROOT, page
+from rewriter.dump import recorded
 from rewriter.dump.reading import open_dump
 from rewriter.instrumentation.bundle import SOURCES, apart, text
 from rewriter.instrumentation.probes import registry
@@ -76,8 +77,8 @@ DTYPES = [getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name
 ONLY_FOR_PYTHON = {"events.h", "plan.h", "rows_file.h", "saving.h"}
 FOR_DORMANT = {"control.h", "dormant.h"}
 PROBES = (
-    *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "save", "stale", "sync"),
-    "time",
+    *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "record", "save", "stale"),
+    *("sync", "time"),
 )
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
@@ -2144,6 +2145,33 @@ def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
     wanted = set(re.findall(r"::Call::(~?\w+)\(", shown))
     assert wanted == {"Call", "~Call", "checked", "keep", "released", "replace", "reused", "send"}
     assert " fopen" not in shown
+
+
+def test_a_recording_is_the_same_in_both_languages(both: Callable[..., Both]) -> None:
+    """The rows, and how far the call came: it began the launch a second time."""
+    pair = both("record", rows=[row_of(before=[])], args="written")
+
+    def act(runtime: Any) -> None:
+        for value in (1.0, math.nan):
+            runtime.before(12)
+            runtime.after(12, torch.full((5,), value))
+        runtime.before(12)
+
+    pair.each(act)
+    found = []
+    for dump in pair.dumps:
+        (ring,) = dump.glob("record/*/ring")
+        recording = recorded.read_ring(ring)
+        assert recording is not None
+        assert (recording.pid, recording.rank) == (os.getpid(), 0)
+        (one,) = recording.calls
+        assert one.thread == threading.get_ident()
+        found.append((one.number, one.is_whole, one.rows, one.mark))
+    assert found[0] == found[1]
+    assert found[0][3] == recorded.Mark((12, 2), (12, 1))
+    assert len(found[0][2]) == 2
+    assert b'"nan": 5' in found[0][2][1]
+    pair.finish()
 
 
 def test_every_probe_has_a_file_in_both_languages() -> None:

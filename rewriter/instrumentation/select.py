@@ -89,15 +89,15 @@ def _check_record(names: Iterable[str], last: int, max_bytes: str) -> None:
     if others := [name for name in names if name in _NOT_RECORDED]:
         raise RewriterError(
             "not-with-record",
-            f"the probe record keeps the last launches in memory, and cannot keep what "
+            "the probe record keeps the last launches in memory, and cannot keep what "
             f"{', '.join(others)} {'write' if len(others) > 1 else 'writes'}",
             hint="Leave out one or the other.",
         )
     if last or max_bytes:
         raise RewriterError(
             "not-with-record",
-            "the probe record keeps as many calls as have room: --keep and --max-bytes are of dumps "
-            "that grow",
+            "the probe record keeps as many calls as have room: --keep and --max-bytes are of "
+            "dumps that grow",
             hint="Leave them out; REWRITER_RECORD_BYTES says how much room there is.",
         )
 

@@ -88,6 +88,11 @@ class ReadBefore(PointerKind):
     cpp, triton, shift = (_LOAD,), (_TRITON_LOAD,), "- 1"
 
 
+class ReadFurther(PointerKind):
+    name = "reads two elements behind its buffer"
+    cpp, triton, shift = (_LOAD,), (_TRITON_LOAD,), "+ 2"
+
+
 class SmallerBuffer(Kind):
     """A buffer is allocated one row smaller than the kernel that writes it takes it for."""
 
@@ -190,7 +195,8 @@ class LastNotStored(Kind):
 
 
 def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Iterator[Change]:
-    """The change, where a later launch reads that buffer, or the wrapper returns it."""
+    """The change, where a later launch reads that buffer, or the wrapper returns it: then it is the
+    launch itself that is at fault."""
     source, launch = target.source, target.launch
     if argument.role != "out" or not _is_whole(source, argument):
         return
@@ -198,9 +204,12 @@ def _unwritten(target: Target, argument: Argument, edit: Edit, what: str) -> Ite
     for one in source.launches[launch.index + 1 :]:
         given = [x for x in one.args if x.buffer == argument.buffer]
         if any(x.role in ("in", "inout") for x in given):
-            readers.append(one.index)
-        if any(x.role != "in" for x in given):
+            readers.append(one.index)  # what is updated in a part is carried along besides
+        if any(x.role == "out" for x in given):
             break
+    else:
+        if not readers and argument.name in source.returned:
+            readers.append(launch.index)
     if readers:
         yield Change(what, (edit,), tuple(readers), (argument.name,))
 
@@ -320,7 +329,7 @@ class Unlaunched(MissingLaunch):
 # By the check that is there for them.
 KINDS: dict[str, tuple[Kind, ...]] = {
     "bounds, stores": (StoreBehind(), StoreBefore(), SmallerBuffer()),
-    "bounds, reads": (ReadBehind(), ReadBefore()),
+    "bounds, reads": (ReadBehind(), ReadBefore(), ReadFurther()),
     "poison": (NotStored(), LastNotStored(), Unlaunched()),
     "stale": (DanglingRead(), Overwritten()),
     "corrupt": (WritesInput(),),

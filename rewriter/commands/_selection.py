@@ -166,3 +166,23 @@ def _indices(text: str) -> list[range]:
             )
         result.append(range(low, high + 1))
     return result
+
+
+def check_memory_variables(chosen: Selection | None) -> None:
+    """Refuse variables that the probes of memory could not use; in a program they only warn."""
+    from rewriter.runtime.memory.patterns import GUARD_VARIABLE, PROBES, VARIABLE, parse_fills
+
+    if chosen is None or not set(chosen.probes) & set(PROBES):
+        return
+    try:
+        parse_fills(os.environ.get(VARIABLE, ""))
+    except ValueError as error:
+        hint = "0 is NaN and rare integers, 1 is finite; without the variable it is 0."
+        raise RewriterError("bad-fill", str(error), hint=hint) from error
+    guard = os.environ.get(GUARD_VARIABLE, "")
+    if guard and not (guard.isascii() and guard.isdecimal() and len(guard) < 9):
+        raise RewriterError(
+            "bad-size",
+            f"{GUARD_VARIABLE} is {guard!r}: expected a number of bytes, at most 99999999",
+            hint="Bands have 4096 bytes without the variable, and none with 0.",
+        )

@@ -3,7 +3,8 @@
 A launch that was given the same and wrote something else read memory that nobody wrote. What a
 launch leaves unwritten keeps its filling, and that differs, too: so the launches where anything
 differs are run once more with their values, and an element that still holds the filling of its run
-was not written. Only an element that holds neither was computed from it.
+was not written. Only an element that holds neither was computed from it. Where the call returns
+what was not written, it is the caller who reads it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,19 @@ class Difference:
         step = self.steps[0]
         assert step.launch is not None
         return self.pair.first.name, step.launch, step.iteration
+
+
+@dataclass(frozen=True)
+class LeftUnwritten:
+    """A launch that wrote a result of the call last, and left `count` of its elements as they were;
+    `index` is the first of them."""
+
+    difference: Difference
+    name: str
+    filling: Filling
+    count: int
+    numel: int
+    index: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -115,14 +129,17 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     return FillComparison(tuple(differences), launches, calls, tuple(apart))
 
 
-def judge(differences: Sequence[Difference], first: Path, second: Path) -> list[UnwrittenRead]:
-    """Of launches that differ, those that computed from memory that nobody wrote, in their order.
+def judge(
+    differences: Sequence[Difference], first: Path, second: Path
+) -> list[UnwrittenRead | LeftUnwritten]:
+    """Of launches that differ, those that computed from memory that nobody wrote, and those that
+    left some in what the call returns, in their order.
 
     The dumps are of two further runs, which saved the values of these launches. A launch that was
     given what another one computed from such memory only passes that on.
     """
     runs = {pair.first.name: pair for pair in _paired(open_dump(first), open_dump(second))}
-    reads = []
+    found: list[UnwrittenRead | LeftUnwritten] = []
     for one in differences:
         run, launch, iteration = one.place
         if (pair := runs.get(run)) is None:
@@ -130,9 +147,45 @@ def judge(differences: Sequence[Difference], first: Path, second: Path) -> list[
         steps = [_step(side, launch, iteration) for side in pair]
         if steps[0] is None or steps[1] is None:
             continue
-        if (found := _judged(one, pair, steps[0], steps[1])) is not None:
-            reads.append(found)
-    return reads
+        if (read := _judged(one, pair, steps[0], steps[1])) is not None:
+            found.append(read)
+        else:
+            found += _left(one, pair, steps[0], steps[1])
+    return found
+
+
+def _left(
+    difference: Difference, pair: Pair, one: RunStep, other: RunStep
+) -> Iterator[LeftUnwritten]:
+    """What the launch left unwritten of results of the call that no later launch writes."""
+    returned = _written_last(difference)
+    rows = [_tensors(run.rows(step)) for run, step in zip(pair, (one, other), strict=True)]
+    for row in rows[0]:
+        match = [x for x in rows[1] if x.is_result and x.arg == row.arg]
+        if not match or row.role != "out" or row.phase == "before" or row.arg not in returned:
+            continue
+        compared = _compare(pair, row, match[0])
+        if compared is None or compared.left is None:
+            continue
+        filling, index = compared.left
+        yield LeftUnwritten(difference, row.arg, filling, compared.filled[filling], row.size, index)
+
+
+def _written_last(difference: Difference) -> set[str]:
+    """The results of the call that this launch is the last to write."""
+    run, step = difference.pair.first, difference.steps[0]
+    scopes = run.facts.outputs
+    facts = run.launch_row(step.launch)
+    names = {name for name in scopes.get(facts.scope, ()) if name}
+    buffers = {name: facts.buffers.get(name, name) for name in names}
+    for later in run.steps[run.steps.index(step) + 1 :]:
+        if later.launch is None or not names:
+            continue
+        roots = run.launch_row(later.launch).buffers
+        written = {x.arg for x in _tensors(run.rows(later)) if x.is_result}
+        written |= {roots.get(name, name) for name in written}
+        names = {name for name in names if not {name, buffers[name]} & written}
+    return names
 
 
 def _paired(a: Dump, b: Dump) -> Iterator[Pair]:
@@ -194,11 +247,13 @@ def _step(run: RunDump, launch: int, iteration: int) -> RunStep | None:
 
 class _Compared(NamedTuple):
     """A value in both runs: how many elements differ without being filling, the first of them, how
-    many elements hold a filling, and which."""
+    many elements hold a filling, and which; `left` is the filling of an element that was not
+    written, and where the first of these is."""
 
     computed: int
     element: Element | None
     filled: Mapping[Filling, int]
+    left: tuple[Filling, tuple[int, ...]] | None = None
 
 
 def _judged(
@@ -221,15 +276,18 @@ def _judged(
                 given[row.arg] = (filling, elements)
         else:
             count += compared.computed
-            numel += row.size
+            numel += max(row.size, compared.computed)
             element = element or compared.element
     return UnwrittenRead(difference, count, numel, element, given) if element is not None else None
 
 
 def _compare(pair: Pair, row: TensorRow, other: TensorRow) -> _Compared | None:
-    """`None` where it was not saved."""
+    """`None` where it was not saved. Of another shape in the other run, all of it was computed."""
+    if row.shape != other.shape:
+        shapes = [f"a shape of {list(one.shape)}" for one in (row, other)]
+        return _Compared(max(row.size, other.size), Element(row.arg, (), shapes[0], shapes[1]), {})
     loaded = [_load(run, one) for run, one in zip(pair, (row, other), strict=True)]
-    if loaded[0] is None or loaded[1] is None or loaded[0].shape != loaded[1].shape:
+    if loaded[0] is None or loaded[1] is None:
         return None
     return compare_values(row.arg, loaded[0], loaded[1])
 
@@ -244,26 +302,42 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     first, second = (x.contiguous().reshape(-1).view(torch.uint8).view(-1, size) for x in (a, b))
     filled: dict[Filling, int] = {}
     carried = torch.zeros(len(first), dtype=torch.bool)
+    left: tuple[Filling, tuple[int, ...]] | None = None
     # Of an argument that holds several, the last one is named.
     fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
+    seen: set[tuple[bytes, ...]] = set()
     for filling in fillings:
+        words = tuple((pattern(filling, fill, dtype) * 2)[:size] for fill in (0, 1))
+        if words in seen:
+            continue  # of bool all are the same: what was allocated and not written comes first
+        seen.add(words)
         is_filling = torch.ones(len(first), dtype=torch.bool)
-        for data, fill in ((first, 0), (second, 1)):
-            word = (pattern(filling, fill, dtype) * 2)[:size]
+        for data, word in zip((first, second), words, strict=True):
             bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
             is_filling &= (data == bits).all(1)
         if number := int(is_filling.sum()):
             filled[filling] = number
         if filling != "bounds":  # which no buffer has inside: it was read from beside one
             carried |= is_filling
+            if number:
+                left = filling, _index(int(is_filling.nonzero()[0]), a)
     computed = (first != second).any(1) & ~carried
     count = int(computed.sum())
     if not count:
-        return _Compared(0, None, filled)
+        return _Compared(0, None, filled, left)
     at = int(computed.nonzero()[0])
-    index = [int(x) for x in torch.unravel_index(torch.tensor(at), a.shape)] if a.dim() else []
     values = [str(x.contiguous().reshape(-1)[at].item()) for x in (a, b)]
-    return _Compared(count, Element(name, tuple(index), values[0], values[1]), filled)
+    element = Element(name, _index(at, a), values[0], values[1])
+    return _Compared(count, element, filled, left)
+
+
+def _index(place: int, tensor: torch.Tensor) -> tuple[int, ...]:
+    """The indices of an element by its place in the order of the dimensions."""
+    import torch
+
+    if not tensor.dim():
+        return ()
+    return tuple(int(x) for x in torch.unravel_index(torch.tensor(place), tensor.shape))
 
 
 def _load(run: RunDump, row: TensorRow) -> torch.Tensor | None:

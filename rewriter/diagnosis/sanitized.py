@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import counted
-from rewriter.diagnosis.fills import FillComparison, Filling, UnwrittenRead
+from rewriter.diagnosis.fills import FillComparison, Filling, LeftUnwritten, UnwrittenRead
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
@@ -29,6 +29,14 @@ _DONE = {
     "bounds": "buffers with guard bands",
     "poison": "buffers filled where they are allocated",
     "stale": "buffers filled where they are given back",
+}
+# Of one.
+_ONE = {
+    "buffers with guard bands": "buffer with guard bands",
+    "buffers filled where they are allocated": "buffer filled where it is allocated",
+    "buffers filled where they are given back": "buffer filled where it is given back",
+    "launches compared": "launch compared",
+    "values with a fingerprint": "value with a fingerprint",
 }
 # Launches that allocate their results themselves.
 _ALLOCATE = ("extern_alloc", "fallback", "custom_op")
@@ -66,17 +74,21 @@ def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
     return Examined(ruled_out=f"stores outside of buffers: no band beside one changed in {calls}")
 
 
-def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead]) -> Examined:
-    """The launches that read what nobody wrote."""
+def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead | LeftUnwritten]) -> Examined:
+    """The launches that read what nobody wrote, and those that left it in what the call returns."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
     if reads:
-        return Examined(tuple(map(_of_read, reads)), notes=notes)
+        findings = (
+            _of_read(one) if isinstance(one, UnwrittenRead) else _of_left(one) for one in reads
+        )
+        return Examined(tuple(findings), notes=notes)
     carried = len(compared.differences)
     leave = "leaves" if carried == 1 else "leave"
     also = f"; {counted(carried, 'launch')} {leave} some of it as it is" if carried else ""
+    verb = "computes" if compared.launches == 1 else "compute"
     ruled_out = (
         f"reads of memory that nobody wrote: {counted(compared.launches, 'launch')} of "
-        f"{counted(compared.calls, 'call')} compute the same whatever it holds{also}"
+        f"{counted(compared.calls, 'call')} {verb} the same whatever it holds{also}"
     )
     return Examined(ruled_out=ruled_out if compared.calls else "", notes=notes)
 
@@ -127,13 +139,17 @@ def of_outputs(plain: Path, probed: Sequence[Path]) -> Examined:
     if not changed:
         return Examined(
             notes=(
-                f"outputs unchanged: {counted(len(common), 'output')} of the calls are the same "
-                "in all runs, bit by bit, so nobody would have seen it",
+                f"outputs unchanged: {_same(len(common))} in all runs, bit by bit, so nobody would "
+                "have seen it",
             )
         )
     names = ", ".join(f"{name} of call {call}" for _, call, name in changed[:_NAMED])
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
     return Examined(notes=(f"outputs differ with what memory holds: {names}{more}",))
+
+
+def _same(count: int) -> str:
+    return "the output of the call is the same" if count == 1 else f"{count} outputs are the same"
 
 
 def coverage(dumps: Sequence[Dump], checks: set[Check]) -> tuple[Coverage, ...]:
@@ -165,7 +181,11 @@ def coverage_lines(known: Sequence[Coverage]) -> list[str]:
     """In words: a line for each check."""
     lines = []
     for one in known:
-        parts = [f"{number:,} {what}" for what, number in one.covered.items() if number]
+        parts = [
+            f"{number:,} {_ONE.get(what, what) if number == 1 else what}"
+            for what, number in one.covered.items()
+            if number
+        ]
         rest = [f"{why} ({number:,})" for why, number in one.left_out.items() if number]
         without = f"; not: {', '.join(rest)}" if rest else ""
         lines.append(f"{one.check}: {', '.join(parts) or 'nothing'}{without}")
@@ -226,6 +246,29 @@ def _of_read(read: UnwrittenRead) -> Finding:
     return Finding(
         kind,
         what,
+        "shown by two runs that differ in what such memory is filled with",
+        artifact=run.artifact,
+        run=run.name,
+        launch=step.launch,
+        iteration=step.iteration,
+        kernel=step.kernel,
+        line=facts.line,
+        lines=run.names.lines.get(step.launch or 0, ()),
+        text=tuple(text),
+    )
+
+
+def _of_left(left: LeftUnwritten) -> Finding:
+    run, step = left.difference.pair.first, left.difference.steps[0]
+    facts = run.launch_row(step.launch)
+    of_all = f"{left.count:,} of {counted(left.numel, 'element', grouped=True)}"
+    place = f"{left.name}[{', '.join(map(str, left.index))}]" if left.index else left.name
+    held = {"poison": "nobody wrote it", "stale": "it was given back"}[left.filling]
+    text = [f"{place} is the first: {held}", "the call returns it, and no launch writes it later"]
+    text += (f"{left.name}: {line}" for line in _life(_history(run), left.name, None))
+    return Finding(
+        "unwritten",
+        f"does not write {of_all} of {left.name}, which the call returns",
         "shown by two runs that differ in what such memory is filled with",
         artifact=run.artifact,
         run=run.name,

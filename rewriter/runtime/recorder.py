@@ -182,12 +182,12 @@ class Recorder:
     def reused(self, event: int, tensor: Any) -> None:
         """A buffer took over memory whose content nobody needs."""
         is_held = getrefcount(tensor) > _references()
-        self._guarded("memory", self._gone, event, tensor, is_held)
+        self._guarded("memory", self._gone, event, tensor, is_held, True)
 
     def released(self, event: int, tensor: Any) -> None:
         """The wrapper gives up a buffer next."""
         is_held = getrefcount(tensor) > _references()
-        self._guarded("memory", self._gone, event, tensor, is_held)
+        self._guarded("memory", self._gone, event, tensor, is_held, False)
 
     def checked(self, launch: int) -> None:
         """The launch was issued, and its values were handed over."""
@@ -197,9 +197,9 @@ class Recorder:
         if self._memory is not None and (call := self._wanted_call()) is not None:
             result[0] = self._memory.allocated(call, event, result[0])
 
-    def _gone(self, event: int, tensor: Any, is_held: bool) -> None:
+    def _gone(self, event: int, tensor: Any, is_held: bool, is_reused: bool) -> None:
         if self._memory is not None and (call := self._wanted_call()) is not None:
-            self._memory.gone(call, event, tensor, is_held=is_held)
+            self._memory.gone(call, event, tensor, is_held=is_held, is_reused=is_reused)
 
     def _check_memory(self, launch: int) -> None:
         if self._memory is not None and (call := self._wanted_call()) is not None:

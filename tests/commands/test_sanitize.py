@@ -30,6 +30,23 @@ def test_what_is_refused(words: list[str], error: str, capsys: pytest.CaptureFix
     assert f"error[{error}]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "error"),
+    [("REWRITER_FILL", "nan", "bad-fill"), ("REWRITER_GUARD", "4K", "bad-size")],
+)
+def test_run_refuses_variables_that_its_probes_cannot_use(
+    variable: str,
+    value: str,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, value)
+    for words in ([MLP], ["--", "python", "x.py"]):
+        assert main(["run", "--probe", "poison", *words]) == 2
+        assert f"error[{error}]: {variable} is '{value}'" in capsys.readouterr().err
+
+
 def test_races_need_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sanitize", STREAMS, "--only", "race"]) == 1
     text = capsys.readouterr().out

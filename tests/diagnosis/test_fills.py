@@ -28,23 +28,25 @@ def write(folder: Path, launches: list[tuple[str, Values, Values]], x: float = 1
     """A dump of launches that are given and write these values, with fingerprints and files."""
     rows = []
     for index, (kernel, given, written) in enumerate(launches):
-        reads = [_row(name, "in", value) for name, value in given.items()]
-        writes = [_row(name, "out", value) for name, value in written.items()]
+        reads = [_row(index, name, "in", value) for name, value in given.items()]
+        writes = [_row(index, name, "out", value) for name, value in written.items()]
         rows.append(dumps.launch(index, kernel, reads, writes))
     dump = dumps.write(folder, rows, inputs=[dumps.value("x", mean=x, fingerprint=f"{x}")])
     run = dump / "rank0/run0"
-    for _, given, written in launches:
+    for index, (_, given, written) in enumerate(launches):
         for name, value in (given | written).items():
-            torch.save(value, run / f"{name}.pt")
+            torch.save(value, run / f"{index}-{name}.pt")
     facts = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(facts | {"outputs": {"call": [[*written][-1]]}}))
+    (run / "run.json").write_text(
+        json.dumps(facts | {"outputs": {"Runner.call": [[*written][-1]]}})
+    )
     return dump
 
 
-def _row(name: str, role: str, value: torch.Tensor) -> dict[str, Any]:
+def _row(launch: int, name: str, role: str, value: torch.Tensor) -> dict[str, Any]:
     digest = value.contiguous().view(torch.int32).flatten().tolist()
     text = f"{hash(tuple(digest)) & (1 << 64) - 1:016x}"
-    return dumps.value(name, role, fingerprint=text, file=f"{name}.pt")
+    return dumps.value(name, role, fingerprint=text, file=f"{launch}-{name}.pt")
 
 
 def compare(tmp_path: Path, runs: list[Any], **more: Any) -> tuple[Any, list[Any]]:
@@ -75,6 +77,24 @@ def test_what_is_carried_along_is_no_finding(tmp_path: Path) -> None:
     assert "1 launch leaves some of it as it is" in sanitized.of_fills(compared, reads).ruled_out
 
 
+@pytest.mark.parametrize("later", [None, "buf1"])
+def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str | None) -> None:
+    """A launch that leaves the last row of a result unwritten, which no later one writes."""
+    runs = []
+    for fill in (0, 1):
+        part = torch.cat([ONES[:3], filled("poison", fill)[3:]])
+        launches = [("a", {}, {"buf1": part})]
+        runs.append([*launches, ("b", {}, {later: ONES})] if later else launches)
+    compared, found = compare(tmp_path, runs)
+    if later:
+        assert found == []
+        return
+    (finding,) = sanitized.of_fills(compared, found).findings
+    assert (finding.kind, finding.launch) == ("unwritten", 0)
+    assert finding.what == "does not write 8 of 32 elements of buf1, which the call returns"
+    assert finding.text[0] == "buf1[3, 0] is the first: nobody wrote it"
+
+
 @pytest.mark.parametrize(
     ("probe", "kind", "what"),
     [
@@ -98,6 +118,29 @@ def test_what_was_computed_from_it_names_the_launch(
     assert (finding.kind, finding.launch, finding.what) == (kind, 0, what)
     assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, 1234")
     assert finding.text[1] == "32 of 32 elements that it writes differ"
+
+
+def test_a_shape_that_depends_on_it_is_computed_from_it(tmp_path: Path) -> None:
+    """As that of `nonzero`, of a mask that nobody wrote: what bool is filled with is the same for
+    all probes."""
+    paths = []
+    for fill in (0, 1):
+        run = [("a", {"buf0": filled("poison", fill)}, {"buf1": ONES})]
+        paths.append(write(tmp_path / str(fill), run))
+        events = paths[-1] / "rank0/run0/events.jsonl"
+        rows = [json.loads(line) for line in events.read_text().splitlines()]
+        for row in rows:
+            if row.get("arg") == "buf1":
+                row |= {"shape": [32 * fill, 2], "fingerprint": f"{fill}"}
+        events.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    compared = fills.compare_fills(*paths)
+    (found,) = fills.judge(compared.differences, *paths)
+    assert isinstance(found, fills.UnwrittenRead)
+    assert str(found.element) == (
+        "buf1: a shape of [0, 2] with the first filling, a shape of [32, 2] with the other"
+    )
+    values = [torch.full((4, 8), bool(fill)) for fill in (0, 1)]
+    assert fills.compare_values("mask", *values).filled == {"poison": 32}
 
 
 @pytest.mark.parametrize("factor", [1, 2])
@@ -135,7 +178,7 @@ def test_outputs_that_nobody_would_have_seen_change(tmp_path: Path) -> None:
     run = [("a", {}, {"buf0": ONES})]
     same = [write(tmp_path / name, run) for name in ("plain", "0", "1")]
     (note,) = sanitized.of_outputs(same[0], same[1:]).notes
-    assert note.startswith("outputs unchanged: 1 output")
+    assert note.startswith("outputs unchanged: the output of the call is the same")
     other = write(tmp_path / "other", [("a", {}, {"buf0": ONES * 2})])
     (note,) = sanitized.of_outputs(same[0], [same[1], other]).notes
     assert note == "outputs differ with what memory holds: buf0 of call 0"

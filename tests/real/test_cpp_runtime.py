@@ -1934,6 +1934,35 @@ def test_memory_that_the_text_says_others_have_is_not_filled(both: Callable[...,
     ]
 
 
+def test_memory_that_was_given_back_is_kept_for_a_while(both: Callable[..., Both]) -> None:
+    pair = both("bounds", "stale", memory=MEMORY)
+    for runtime in (pair.python, pair.native):
+        tensor = runtime.allocated(7, torch.empty(16))
+        address = tensor.data_ptr()
+        runtime.released(8, tensor)
+        del tensor
+        others = [torch.zeros(size) for size in [16, 2064, 2128, 2192] for _ in range(20)]
+        stale = patterns.pattern("stale", 0, "float32") * 8
+        assert ctypes.string_at(address, 64) == stale
+        del others
+
+
+def test_a_band_of_no_bytes_is_none(
+    both: Callable[..., Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_GUARD", "0")
+    pair = both("bounds", memory=MEMORY)
+
+    def act(runtime: Any) -> None:
+        runtime.allocated(7, torch.empty(16))
+        runtime.checked(12)
+        runtime.begin()
+
+    pair.each(act)
+    (row,) = _memory_rows(pair)
+    assert (row["done"], row["why"]) == (0, {"REWRITER_GUARD is 0": 1})
+
+
 @pytest.mark.parametrize(
     ("fill", "guard"), [("", ""), ("bounds=1, poison=0", "1"), ("2", "x"), ("stale", "4097")]
 )

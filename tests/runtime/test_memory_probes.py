@@ -255,6 +255,36 @@ def test_what_somebody_else_has_is_not_given_up(run: Run, held: str) -> None:
     assert covered["stale"].skipped == bool(held)
 
 
+def test_what_was_given_back_is_nobodys_for_a_while(run: Run) -> None:
+    """Whoever allocates next gets other memory: a launch that still reads it reads the fill."""
+    body = """
+    buf0 = empty_strided_cpu((6, ), (1, ), torch.float32)
+    torch.ops.memtest.copy.default(buf0, arg0_1)
+    address = buf0.data_ptr()
+    del buf0
+    others = [torch.zeros(6) for _ in range(100)] + [torch.zeros(2566) for _ in range(10)]
+    memory = (__import__("ctypes").c_char * 24).from_address(address)
+    buf1 = torch.frombuffer(memory, dtype=torch.int32)
+    buf2 = torch.ops.aten.sort.default(buf1, -1, True)
+    buf3 = buf2[0]
+    return (buf3, )
+    """
+    for probes in ("bounds,stale", "stale"):
+        outcome, *_ = run(body, probes)
+        assert (
+            outcome
+            == run(body.replace("(buf3, )", "(torch.full((6, ), 0x7FC17FC3).int(), )"), "")[0]
+        )
+
+
+def test_a_band_of_no_bytes_is_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_GUARD", "0")
+    body = BEYOND.format(dtype="float32", which=1, start=6, count=1)
+    _, found, covered = run(body, "bounds,poison")
+    assert found == []
+    assert covered["bounds"].why == {"REWRITER_GUARD is 0": covered["poison"].done}
+
+
 def test_a_fill_that_is_none_is_a_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(CLEAN, "poison", "nan")[0] == run(CLEAN, "")[0]
     assert "REWRITER_FILL is 'nan'" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import struct
 PROBES = ("bounds", "poison", "stale")
 FILLS = (0, 1)
 VARIABLE = "REWRITER_FILL"
+GUARD_VARIABLE = "REWRITER_GUARD"
 
 _HALVES = {"float16", "complex32"}
 _SINGLES = {"float32", "complex64"}

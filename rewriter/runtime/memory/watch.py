@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import device
 from .bands import Bands, Damage, band, bands
 from .guarded import Guarded, fill, flat, guarded, is_shared
-from .patterns import PROBES, VARIABLE, parse_fills, pattern
+from .patterns import GUARD_VARIABLE, PROBES, VARIABLE, parse_fills, pattern
 from .rows import coverage_row, encoded, store_line, write_rows
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ..running_call import RunningCall
 
 GUARD = 4096  # bytes on each side
-GUARD_VARIABLE = "REWRITER_GUARD"
+KEPT = 16 << 20  # bytes of memory that was given back and filled, and nobody gets yet
 _ELSEWHERE = "on another device"
+_NO_BAND = f"{GUARD_VARIABLE} is 0"
 
 
 @dataclass(eq=False, slots=True)
@@ -42,7 +43,8 @@ class _Buffer:
 @dataclass(eq=False)
 class _Watched:
     """What is watched of one call. `tables` are the bands by device, None where they are to be made
-    again; `launches` are those after which bands were compared."""
+    again; `launches` are those after which bands were compared; `kept` has memory that was
+    given back, the oldest first."""
 
     buffers: list[_Buffer] = field(default_factory=list)
     tables: dict[int, bytes] | None = None
@@ -53,7 +55,17 @@ class _Watched:
         default_factory=lambda: {probe: Counter() for probe in PROBES}
     )
     reported: set[int] = field(default_factory=set)
+    by_address: dict[int, _Buffer] = field(default_factory=dict)
+    kept: deque[tuple[int, Tensor]] = field(default_factory=deque)
+    kept_bytes: int = 0
     is_captured: bool = False
+
+    def keep(self, memory: Tensor, nbytes: int) -> None:
+        """Keep memory from those who allocate next: a launch that still reads it reads its fill."""
+        self.kept.append((nbytes, memory))
+        self.kept_bytes += nbytes
+        while self.kept_bytes > KEPT:
+            self.kept_bytes -= self.kept.popleft()[0]
 
 
 class Memory:
@@ -80,7 +92,7 @@ class Memory:
         self._guard = GUARD
         text = os.environ.get(GUARD_VARIABLE, "")
         if text.isascii() and text.isdecimal() and 0 < len(text) < 9:
-            self._guard = max(-(-int(text) // 512), 1) * 512
+            self._guard = -(-int(text) // 512) * 512
         elif text and self.probes:
             warn("memory", f"{GUARD_VARIABLE} is {text!r}: expected a number of bytes")
 
@@ -93,13 +105,15 @@ class Memory:
                 watched.skipped[probe][reason] += 1
             return tensor
         dtype = str(tensor.dtype).removeprefix("torch.")
-        known = bands(tensor.get_device() if tensor.is_cuda else -1) if "bounds" in wanted else ""
-        places = known.take() if isinstance(known, Bands) else None
-        if "bounds" in wanted and places is None:
-            reason = known if isinstance(known, str) else "too many buffers at once"
-            watched.skipped["bounds"][reason] += 1
-        elif "bounds" not in wanted:
-            known = ""
+        places = None
+        if "bounds" in wanted:
+            known = (
+                bands(tensor.get_device() if tensor.is_cuda else -1) if self._guard else _NO_BAND
+            )
+            places = known.take() if isinstance(known, Bands) else None
+            if places is None:
+                reason = known if isinstance(known, str) else "too many buffers at once"
+                watched.skipped["bounds"][reason] += 1
         edge = pattern("bounds", self._fills["bounds"], dtype) if places else None
         inside = pattern("poison", self._fills["poison"], dtype) if "poison" in wanted else None
         result, memory = guarded(tensor, self._guard if places else 512, edge, inside)
@@ -109,13 +123,24 @@ class Memory:
         watched.done["bounds"] += 1
         rows = _table(memory, edge, places)
         name = self._rows[index]["buffer"]
-        watched.buffers.append(_Buffer(index, name, memory, places, rows))
+        buffer = _Buffer(index, name, memory, places, rows)
+        watched.buffers.append(buffer)
+        watched.by_address[memory.address] = buffer
         watched.tables = None
         return result
 
-    def gone(self, call: RunningCall, index: int, tensor: object, *, is_held: bool = False) -> None:
+    def gone(
+        self,
+        call: RunningCall,
+        index: int,
+        tensor: object,
+        *,
+        is_held: bool = False,
+        is_reused: bool = False,
+    ) -> None:
         """The wrapper is through with what is in the memory of a buffer; `is_held` says that not
-        only the variable has it that the wrapper gives up."""
+        only the variable has it that the wrapper gives up, `is_reused` that another one has it
+        now."""
         watched = self._watched(call)
         if not isinstance(tensor, Tensor):
             return
@@ -127,6 +152,11 @@ class Memory:
         dtype = str(tensor.dtype).removeprefix("torch.")
         fill(flat(tensor), pattern("stale", self._fills["stale"], dtype))
         watched.done["stale"] += 1
+        if not (is_reused or watched.is_captured):
+            buffer = watched.by_address.get(tensor.untyped_storage().data_ptr())
+            owner = buffer and buffer.memory.owner()
+            memory = owner.memory if owner else flat(tensor)
+            watched.keep(memory, memory.nbytes)
 
     def checked(self, call: RunningCall, launch: int) -> None:
         """A launch was issued: its bands are compared behind it."""

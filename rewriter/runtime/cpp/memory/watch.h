@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,7 +48,9 @@ class MemoryOfWrapper : public MemoryWatch {
     }
     Guarded guarded;
     Buffer buffer;
-    if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
+    if (has_[bounds_probe] && !guard_) {
+      skip(watched, bounds_probe, "REWRITER_GUARD is 0");
+    } else if (has_[bounds_probe] && !(places->take(buffer.places[0]) && places->take(buffer.places[1]))) {
       skip(watched, bounds_probe, "too many buffers at once");
       if (buffer.places[0]) places->give(buffer.places[0]);
     } else if (has_[bounds_probe]) {
@@ -94,6 +97,7 @@ class MemoryOfWrapper : public MemoryWatch {
       } else {
         const uint64_t pattern = memory_pattern(stale_probe, fills_[stale_probe], memory.dtype);
         fill(watched, stale_probe, *places, buffer ? buffer->memory : memory, pattern, stream);
+        if (!is_reused && !watched.is_captured) keep(watched, handle, buffer);
       }
     }
     if (buffer && !is_reused) let_go(watched, *buffer);
@@ -137,6 +141,7 @@ class MemoryOfWrapper : public MemoryWatch {
     report(call, *watched);
     write_coverage(call, *watched);
     for (Buffer& buffer : watched->buffers) buffer.whole.reset();
+    watched->kept.clear();
     if (watched->is_captured) {
       // What a graph compares it compares in each replay.
       std::lock_guard<std::mutex> guard(capturing_);
@@ -170,9 +175,17 @@ class MemoryOfWrapper : public MemoryWatch {
     std::vector<Band> bands;
     std::vector<void*> streams;  // on which they were compared
   };
-  // What is watched of one call; `launches` are those after which bands were compared.
+  static constexpr int64_t most_kept = int64_t{16} << 20;  // bytes in a call
+  struct Kept {
+    int64_t bytes = 0;
+    Owned whole;
+  };
+  // What is watched of one call; `launches` are those after which bands were compared, `kept` has
+  // memory that was given back, the oldest first.
   struct Watched {
     std::vector<Buffer> buffers;
+    std::deque<Kept> kept;
+    int64_t kept_bytes = 0;
     std::vector<Table> tables;
     bool has_tables = false, is_captured = false;
     std::vector<int> launches;
@@ -196,7 +209,7 @@ class MemoryOfWrapper : public MemoryWatch {
     const std::string guard = text ? text : "";
     if (!guard.empty() && guard.size() < 9 &&
         guard.find_first_not_of("0123456789") == std::string::npos) {
-      guard_ = std::max<int64_t>((std::atoll(guard.c_str()) + 511) / 512, 1) * 512;
+      guard_ = (std::atoll(guard.c_str()) + 511) / 512 * 512;
     } else if (!guard.empty()) {
       recorder.warn("memory", "REWRITER_GUARD is '" + guard + "': expected a number of bytes");
     }
@@ -257,6 +270,21 @@ class MemoryOfWrapper : public MemoryWatch {
       void* stream) const {
     if (places.fill(memory.address, memory.bytes, pattern, stream)) ++watched.done[probe];
     else skip(watched, probe, "it could not be filled");
+  }
+
+  // Keep memory that was given back from those who allocate next: a launch that still reads it reads
+  // its fill.
+  static void keep(Watched& watched, AtenTensorHandle handle, const Buffer* buffer) {
+    Kept kept;
+    AtenTensorHandle const whole = buffer ? buffer->whole.handle : handle;
+    check(aoti_torch_get_storage_size(whole, &kept.bytes), "get_storage_size");
+    check(aoti_torch_new_tensor_handle(whole, &kept.whole.handle), "new_tensor_handle");
+    watched.kept_bytes += kept.bytes;
+    watched.kept.push_back(std::move(kept));
+    while (watched.kept_bytes > most_kept) {
+      watched.kept_bytes -= watched.kept.front().bytes;
+      watched.kept.pop_front();
+    }
   }
 
   // The guarded buffer that a tensor has a part of, where its bands are compared.

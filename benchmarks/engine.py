@@ -21,6 +21,12 @@ from rows import Row, options, report
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "int8", "bool")
 DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2", "complex64")
+# Weights of linear layers, (K, N) with strides (1, K).
+TRANSPOSED = [
+    *(("bfloat16", k, n) for k, n in [(1024, 1024), (1024, 3072), (1024, 4096), (4096, 1024)]),
+    ("float16", 4096, 1024),
+    ("float32", 1024, 2048),
+]
 
 
 def main() -> int:
@@ -134,6 +140,19 @@ def on_gpu(size: int, facts: dict[str, object]) -> list[Row]:
         rows.append(
             Row(
                 f"bfloat16 of {kilobytes} KiB, device, against sum",
+                mine * 1e3,
+                other * 1e3,
+                None,
+                "us",
+            )
+        )
+    for dtype, k, n in TRANSPOSED:
+        matrix = make(dtype, k * n * getattr(torch, dtype).itemsize, "cuda")
+        mine = on_device(issuer([matrix.view(n, k).t()]), 300)
+        other = on_device(issuer([matrix]), 300)
+        rows.append(
+            Row(
+                f"{dtype} ({k}, {n}) transposed, device, against contiguous",
                 mine * 1e3,
                 other * 1e3,
                 None,

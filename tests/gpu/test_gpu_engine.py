@@ -5,6 +5,7 @@ pytest -m gpu tests/gpu/test_gpu_engine.py
 
 from __future__ import annotations
 
+import ctypes
 import math
 import time
 
@@ -81,6 +82,42 @@ def check_close(found: engine.Measurement, expected: engine.Measurement) -> None
     assert b.std is not None
     assert math.isclose(a.mean, b.mean, rel_tol=1e-12, abs_tol=1e-13 * b.std)
     assert math.isclose(a.std, b.std, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1024, 1024), (1024, 3072), (4096, 1024), (1000, 2200), (5, 40_000)]
+)
+def test_transposed_matrices_agree_with_the_cpu(
+    rows: int, columns: int, dtype: torch.dtype
+) -> None:
+    """Alone, in a batch, with what is not finite, and from an element on that is not aligned."""
+    stored = torch.randn(columns, rows).to(dtype) * 3 + 1
+    special = stored.clone()
+    special[:: columns // 7, rows // 2], special[columns // 3, 0] = math.nan, -math.inf
+    pair = torch.stack([stored, special])
+    shifted = torch.cat([torch.zeros(3, dtype=dtype), stored.view(-1)])[3:]
+    tensors = [stored.t(), special.t(), pair.mT, shifted.view(columns, rows).t()]
+    expected = engine.measure(tensors)
+    there = [to_device(tensor) for tensor in tensors]
+    alone = [one for tensor in there for one in measure_later([tensor])]
+    for found in (alone, measure_later(there), engine.measure(there)):
+        for one, other in zip(found, expected, strict=True):
+            check_close(one, other)
+
+
+def measure_later(there: list[torch.Tensor]) -> list[engine.Measurement]:
+    """As wrappers have it done: by the quick kernel for what it takes."""
+    ((device, group),) = engine._groups(there).items()
+    functions = engine._library().functions
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    count = len(there)
+    room = ctypes.create_string_buffer(engine.MEASURED.size * count)
+    first = functions.inductor_rewriter_gpu_issue(device, *group.pointers(), count, stream, False)
+    assert first
+    assert functions.inductor_rewriter_gpu_fetch(device, first, count, stream, room) is None
+    rows = zip(group.layouts, engine.MEASURED.iter_unpack(room.raw), strict=True)
+    return [engine.decode(row, layout.dtype, layout.numel) for layout, row in rows]
 
 
 def test_more_than_2_to_31_elements() -> None:

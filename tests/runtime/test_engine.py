@@ -341,10 +341,70 @@ def test_parts_that_are_not_there_make_no_row(emulation: ctypes.CDLL) -> None:
         assert emulation.emulate_quickly(*group.pointers(), 3, late, room) == 3 - late
 
 
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.lists(st.sampled_from([1, 2, 3, 8, 24, 40]), min_size=1, max_size=3),
+    order=st.randoms(use_true_random=False),
+    dtype=st.sampled_from(QUICK),
+    offset=st.integers(0, 9),
+    expand=st.booleans(),
+)
+def test_the_quick_kernel_takes_rows_of_whole_vectors(
+    emulation: ctypes.CDLL,
+    shape: list[int],
+    order: random.Random,
+    dtype: torch.dtype,
+    offset: int,
+    expand: bool,
+) -> None:
+    """Whatever strides are, and wherever the tensor begins: that rows are whole is enough."""
+    dims = list(range(len(shape)))
+    order.shuffle(dims)
+    values = torch.arange(offset + math.prod(shape)).sin().to(dtype)[offset:]
+    tensor = values.view(shape).permute(dims)
+    if expand:
+        tensor = tensor[..., 0:7:5].unsqueeze(-1).expand(*tensor.shape[:-1], -1, 16)
+    rows = ctypes.create_string_buffer(engine.MEASURED.size)
+    group = engine._groups([tensor])[-1]
+    if emulation.emulate_quickly(*group.pointers(), 1, 0, rows) == -1:
+        assert tensor.shape[-1] % (16 // dtype.itemsize)
+        return
+    (found,) = emulate(emulation.emulate_quickly, [tensor], 0)
+    check_close(found, engine.measure([tensor])[0])
+
+
+def transposed() -> Iterator[torch.Tensor]:
+    """Matrices whose columns are contiguous, of units that are whole rows or not, and batches."""
+    yield torch.randn(776, 67).half().t()
+    yield torch.randn(2200, 1000).bfloat16().t()  # of tiles
+    for dtype in QUICK:
+        yield torch.randn(1024, 24).to(dtype).t()  # units of whole rows
+        yield torch.randn(776, 67).to(dtype).t()  # of rows and parts of them; the last one is short
+        yield torch.randn(16392, 3).to(dtype).t()  # of less than a row
+        yield torch.randn(3, 264, 41).to(dtype).mT
+        yield torch.randn(2, 72, 3, 37).to(dtype).permute(2, 0, 3, 1)
+        yield torch.randn(81 * 64 + 3).to(dtype)[3:].view(64, 81).t()[1:]
+        special = torch.randn(520, 45).to(dtype)
+        special[::50, 7], special[3, ::9] = float("nan"), float("inf")
+        yield special.t()
+
+
+@some_of
+def test_the_quick_kernel_measures_transposed_matrices(emulation: ctypes.CDLL, step: int) -> None:
+    tensors = list(transposed())[::step]
+    for start in range(0, len(tensors), 6):
+        some = tensors[start : start + 6]
+        found = emulate(emulation.emulate_quickly, some, 0)
+        for mine, expected in zip(found, engine.measure(some), strict=True):
+            check_close(mine, expected)
+
+
 def test_what_the_quick_kernel_leaves_to_the_other(emulation: ctypes.CDLL) -> None:
     ones = torch.ones(4, 8)
     many = torch.ones(40)
-    for tensor in (ones.t(), many[1:], many.double(), many.int(), ones[:, :3]):
+    dims = torch.ones(2, 3, 2, 3, 9).permute(4, 2, 0, 3, 1)
+    short = (ones[:, :3], ones[:3].t(), many[1:], dims)
+    for tensor in (*short, many.double(), many.int()):
         group = engine._groups([tensor])[-1]
         room = ctypes.create_string_buffer(engine.MEASURED.size)
         assert emulation.emulate_quickly(*group.pointers(), 1, 0, room) == -1

@@ -63,7 +63,7 @@ struct alignas(16) Vector {
   uint64_t first, second;
 };
 
-// What is most common, and quick: a few tensors of some dtypes whose vectors are aligned. Their
+// What is most common, and quick: a few tensors of some dtypes whose rows are whole vectors. Their
 // blocks leave parts, and a launch for many of them merges these later: the model waits for no
 // merging. `parts` are for each block five vectors of three words of 32 bits and one that tells for
 // which row they are, first those of all blocks that come first.
@@ -93,12 +93,17 @@ struct Divisor {
   uint32_t size, factor, shift;
 };
 
-// Where vectors are: in runs, which are where three indices say, the last one first; in vectors. A task
-// of contiguous memory has none.
+// Where vectors are: in runs, which are where three indices say, the last one first. Strides are in
+// vectors, or where the elements of vectors are `apart`, in elements.
 struct QuickRows {
-  uint32_t any;
+  enum : uint32_t { contiguous, aligned, apart };
+  uint32_t kind;
   Divisor run, sizes[2];
   uint32_t strides[3];
+  uint32_t step;        // from an element to the next
+  uint32_t by_columns;  // rows are closer to one another than elements
+  // To divide by the vectors of a column of a unit, and by one more: 2^28 over these; of the last unit, too.
+  uint32_t factors[2][2];
 };
 
 struct QuickJob {

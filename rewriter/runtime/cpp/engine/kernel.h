@@ -24,6 +24,8 @@
 #define INDUCTOR_REWRITER_CONSTANT
 #endif
 
+#include "vectors.h"
+
 namespace {
 namespace inductor_rewriter {
 
@@ -1378,9 +1380,6 @@ INDUCTOR_REWRITER_DEVICE void merge(
 
 // --- The quick kernel -------------------------------------------------------------------------------
 
-INDUCTOR_REWRITER_DEVICE uint64_t pair_of(uint32_t low, uint32_t high) {
-  return low | static_cast<uint64_t>(high) << 32;
-}
 // The sums of a thread, of its warp, of its block.
 struct QuickSums {
   double sum, squares;
@@ -1409,25 +1408,10 @@ struct QuickShared {
   QuickSums sums[warps];
 };
 
-INDUCTOR_REWRITER_DEVICE uint32_t divided(uint32_t number, const Divisor& by) {
-  return static_cast<uint32_t>(static_cast<uint64_t>(number) * by.factor >> 31) >> by.shift;
-}
-
-// Where the vector of this number is, from the first one on.
-INDUCTOR_REWRITER_DEVICE int64_t place_in_rows(const QuickRows& rows, uint32_t vector) {
-  const uint32_t row = divided(vector, rows.run);
-  const uint32_t outer = divided(row, rows.sizes[0]);
-  const uint32_t outermost = divided(outer, rows.sizes[1]);
-  return static_cast<int64_t>(vector - row * rows.run.size) +
-      static_cast<int64_t>(row - outer * rows.sizes[0].size) * rows.strides[0] +
-      static_cast<int64_t>(outer - outermost * rows.sizes[1].size) * rows.strides[1] +
-      static_cast<int64_t>(outermost) * rows.strides[2];
-}
-
 template <class Type>
-INDUCTOR_REWRITER_DEVICE double sample_quickly(const Vector* from, int place) {
-  if (Type::pairs) return Type::lower(reinterpret_cast<const uint16_t*>(from)[place]);
-  return Type::upper(reinterpret_cast<const uint32_t*>(from)[place]);
+INDUCTOR_REWRITER_DEVICE double sample_quickly(const char* from) {
+  if (Type::pairs) return Type::lower(*reinterpret_cast<const uint16_t*>(from));
+  return Type::upper(*reinterpret_cast<const uint32_t*>(from));
 }
 
 // The floats of which these are extremes.
@@ -1442,8 +1426,8 @@ INDUCTOR_REWRITER_DEVICE int32_t greatest_key_of(Two<Type> two) {
   return key_of(fmaxf(Two<Type>::first(two), Two<Type>::second(two)));
 }
 
-// One unit of a tensor, by one block, which leaves a part.
-template <class Type, bool in_rows>
+// One unit of a tensor, by one block, which leaves a part. `Reader` says where vectors are (vectors.h).
+template <class Type, class Reader>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
     const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
     QuickShared& shared) {
@@ -1456,26 +1440,19 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   const int full = left < length ? static_cast<int>(left) : length;
   const int64_t begin_element = begin * per, elements = task.numel - begin_element;
   const int sampled = elements < length * per ? static_cast<int>(elements) : length * per;
-  const Vector* const data = reinterpret_cast<const Vector*>(task.data);
-  const auto at = [&](int vector) {
-    return data + (in_rows ? place_in_rows(rows, static_cast<uint32_t>(begin + vector))
-                           : begin + vector);
-  };
-  const auto sample = [&](int element) {
-    return sample_quickly<Type>(at(element / per), element % per);
-  };
+  Reader reader(task, rows, begin, full);
+  const auto sample = [&](int element) { return sample_quickly<Type>(reader.element(element)); };
   // What comes first is on its way before anything else is done. The element in the middle of the
   // unit is the origin.
-  Vector some[ahead] = {};
+  typename Reader::Coming first[ahead];
   int i = thread;
   if (i + (ahead - 1) * threads < full) {
 #pragma unroll
-    for (int j = 0; j < ahead; ++j) some[j] = *at(i + j * threads);
+    for (int j = 0; j < ahead; ++j) first[j] = reader.load(i + j * threads);
   }
   Origin origin = {sample(sampled / 2), 0, task.dtype};
-  const Vector own = key_table.a[thread % 64];
-  if (thread < 64) shared.keys[thread] = key_table.b[thread];
-  if (thread == 64) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
+  reader.share_keys(key_table.a, key_table.b, counts.keys, shared.keys);
+  if (thread == 128) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
   if (!is_finite(origin.shift)) {
     // Others then, one for each lane.
     const double value =
@@ -1491,56 +1468,59 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   sums.low = Extremes<Extreme>::most();
   sums.high = Extremes<Extreme>::fewest();
   sums.scale = 1;
-  // A thread takes each 256th vector, and so each fourth of these keys.
-  const Vector* keys =
-      shared.keys + (static_cast<int>(begin % fingerprint::tile_vectors) + thread) / 64;
   auto add_vector = [&](const Vector& vector, const Vector& key) {
-    add_product(
-        vector.first + (own.first ^ key.first), vector.second + (own.second ^ key.second),
-        total.low, total.high);
+    add_product(vector.first + key.first, vector.second + key.second, total.low, total.high);
   };
+  if (i + (ahead - 1) * threads < full) {
+    typename Reader::Taken some[ahead];
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) some[j] = reader.take(first[j]);
 #pragma unroll 1
-  while (i + (ahead - 1) * threads < full) {
-    const int next = i + ahead * threads;
-    const bool more = next + (ahead - 1) * threads < full;
-    Vector coming[ahead] = {};
-    if (more) {
+    for (;;) {
+      const int next = i + ahead * threads;
+      const bool more = next + (ahead - 1) * threads < full;
+      typename Reader::Coming coming[ahead];
+      if (more) {
 #pragma unroll
-      for (int j = 0; j < ahead; ++j) coming[j] = *at(next + j * threads);
-    }
-    Look<Kind> look(sums);
-#pragma unroll
-    for (int j = 0; j < ahead; ++j) {
-      add_vector(some[j], keys[j * threads / 64]);
-      look.see(sums, some[j], origin);
-    }
-    if (look.keep(sums)) {
-#pragma unroll
-      for (int j = 0; j < ahead; ++j) Kind::add(sums, some[j], origin);
-    } else {
-#pragma unroll 1
-      for (int j = 0; j < ahead; ++j) {
-        add_some<Kind>(sums, *at(i + j * threads), per, origin, counts);
+        for (int j = 0; j < ahead; ++j) coming[j] = reader.load(next + j * threads);
       }
-    }
+      Look<Kind> look(sums);
 #pragma unroll
-    for (int j = 0; j < ahead; ++j) some[j] = coming[j];
-    i = next;
-    keys += ahead * threads / 64;
+      for (int j = 0; j < ahead; ++j) {
+        add_vector(reader.vector(some[j]), reader.key(some[j], j));
+        look.see(sums, reader.vector(some[j]), origin);
+      }
+      if (look.keep(sums)) {
+#pragma unroll
+        for (int j = 0; j < ahead; ++j) Kind::add(sums, reader.vector(some[j]), origin);
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < ahead; ++j) {
+          add_some<Kind>(
+              sums, reader.vector(reader.take(reader.load(i + j * threads))), per, origin, counts);
+        }
+      }
+      i = next;
+      reader.pass(ahead);
+      if (!more) break;
+#pragma unroll
+      for (int j = 0; j < ahead; ++j) some[j] = reader.take(coming[j]);
+    }
   }
   const int count = full + (full < length && (begin + full) * per < task.numel);
 #pragma unroll 1
-  for (; i < count; i += threads, keys += threads / 64) {
-    const bool complete = i < full;
-    const int size = 16 / per;
-    const int rest = static_cast<int>(task.numel - (begin + i) * per);
-    const Vector vector =
-        complete ? *at(i) : collect(reinterpret_cast<const char*>(at(i)), size, size, rest);
-    add_vector(vector, *keys);
+  for (; i < count; i += threads) {
+    const bool complete = Reader::is_whole || i < full;
+    const int size = 16 / per, rest = static_cast<int>(task.numel - (begin + i) * per);
+    const typename Reader::Taken taken = complete
+        ? reader.take(reader.load(i))
+        : reader.rest(collect(reader.element(i * per), size, size, rest));
+    add_vector(reader.vector(taken), reader.key(taken, 0));
+    reader.pass(1);
     Look<Kind> look(sums);
-    look.see(sums, vector, origin);
-    if (complete && look.keep(sums)) Kind::add(sums, vector, origin);
-    else add_some<Kind>(sums, vector, complete ? per : rest, origin, counts);
+    look.see(sums, reader.vector(taken), origin);
+    if (complete && look.keep(sums)) Kind::add(sums, reader.vector(taken), origin);
+    else add_some<Kind>(sums, reader.vector(taken), complete ? per : rest, origin, counts);
   }
 
   total.sum = sums.sum;
@@ -1573,18 +1553,16 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   }
 }
 
-template <bool in_rows>
+template <class Type>
 INDUCTOR_REWRITER_DEVICE void measure_quickly(
     const QuickTask& task, const QuickRows& rows, uint32_t block, Shared& counts,
     QuickShared& shared) {
-  switch (task.dtype) {
-    case dtypes::float32:
-      measure_quickly<Float32, in_rows>(task, rows, block, counts, shared);
-      break;
-    case dtypes::bfloat16:
-      measure_quickly<BFloat16, in_rows>(task, rows, block, counts, shared);
-      break;
-    default: measure_quickly<Float16, in_rows>(task, rows, block, counts, shared); break;
+  if (rows.kind == QuickRows::contiguous) {
+    measure_quickly<Type, Aligned<Type, false>>(task, rows, block, counts, shared);
+  } else if (rows.kind == QuickRows::aligned) {
+    measure_quickly<Type, Aligned<Type, true>>(task, rows, block, counts, shared);
+  } else {
+    measure_quickly<Type, Apart<Type>>(task, rows, block, counts, shared);
   }
 }
 
@@ -1663,8 +1641,11 @@ inductor_rewriter_measure_quickly(
     if (threadIdx.x < 32) carry_elements(task);
     return;
   }
-  if (rows.any) measure_quickly<true>(task, rows, block, shared, quick_shared);
-  else measure_quickly<false>(task, rows, block, shared, quick_shared);
+  switch (task.dtype) {
+    case dtypes::float32: measure_quickly<Float32>(task, rows, block, shared, quick_shared); break;
+    case dtypes::bfloat16: measure_quickly<BFloat16>(task, rows, block, shared, quick_shared); break;
+    default: measure_quickly<Float16>(task, rows, block, shared, quick_shared); break;
+  }
 }
 
 // A block for each tensor whose parts are merged.

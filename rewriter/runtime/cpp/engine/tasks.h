@@ -46,6 +46,8 @@ inline bool make_task(const Layout& layout, const void* data, int processors, Ta
   return true;
 }
 
+inline bool fits(int64_t stride) { return stride >= 0 && stride >> 31 == 0; }
+
 inline Divisor make_divisor(int64_t size) {
   Divisor result = {static_cast<uint32_t>(size), 0, 0};
   while (int64_t{1} << result.shift < size) ++result.shift;
@@ -54,23 +56,33 @@ inline Divisor make_divisor(int64_t size) {
 }
 
 // How vectors of a tensor that is not contiguous are reached. False where they are no vectors.
-inline bool make_quick_rows(const Layout& layout, QuickRows& rows) {
-  Dimensions dims;
-  if (!dims.read(layout) || dims.count < 2 || dims.count > 4) return false;
-  const int last = dims.count - 1, size = elements::size(layout.dtype), per = 16 / size;
-  if (dims.stride[last] != 1 || dims.size[last] % per) return false;
-  rows.any = 1;
+inline bool make_quick_rows(const Dimensions& dims, int size, bool is_aligned, QuickRows& rows) {
+  if (dims.count < 1 || dims.count > 4) return false;
+  const int last = dims.count - 1, per = 16 / size;
+  if (dims.size[last] % per || !fits(dims.stride[last])) return false;
+  rows.kind = is_aligned && dims.stride[last] == 1 ? QuickRows::aligned : QuickRows::apart;
+  for (int i = 0; i < last; ++i) {
+    if (!fits(dims.stride[i])) return false;
+    if (dims.stride[i] % per) rows.kind = QuickRows::apart;
+  }
   rows.run = make_divisor(dims.size[last] / per);
-  rows.sizes[0] = rows.sizes[1] = {0, 0, 0};
-  rows.strides[0] = rows.strides[1] = rows.strides[2] = 0;
+  rows.step = static_cast<uint32_t>(dims.stride[last]);
+  const int unit = rows.kind == QuickRows::aligned ? per : 1;
   for (int i = 0; i < last; ++i) {
     const int dim = last - 1 - i;
-    const int64_t stride = dims.stride[dim] / per;
-    if (dims.stride[dim] % per || stride < 0 || stride >> 31) return false;
     if (i + 1 < last) rows.sizes[i] = make_divisor(dims.size[dim]);
-    rows.strides[i] = static_cast<uint32_t>(stride);
+    rows.strides[i] = static_cast<uint32_t>(dims.stride[dim] / unit);
   }
+  rows.by_columns = last > 0 && dims.stride[last - 1] < dims.stride[last];
   return true;
+}
+
+// What divides by the vectors of a column, where a unit has so many.
+inline void make_factors(uint32_t vectors, const QuickRows& rows, uint32_t (&factors)[2]) {
+  const uint32_t height = rows.by_columns ? vectors / rows.run.size : 0;
+  for (uint32_t i = 0; i < 2; ++i) {
+    factors[i] = height + i ? ((1u << 28) + height + i - 1) / (height + i) : 0;
+  }
 }
 
 // The tensor's part of a quick task. False for what that kernel does not take, or takes too long for.
@@ -82,7 +94,7 @@ inline bool make_quick_task(
     is_contiguous = is_contiguous && (layout.shape[i] == 1 || layout.stride[i] == step);
     step *= layout.shape[i];
   }
-  rows.any = 0;
+  rows = {};
   const int size = elements::size(layout.dtype);
   const int64_t bytes = layout.numel * size;
   if (size && (!bytes || (is_contiguous && bytes > 0 && bytes <= most_carried_words * 8))) {
@@ -99,8 +111,12 @@ inline bool make_quick_task(
     case dtypes::float32: case dtypes::bfloat16: case dtypes::float16: break;
     default: return false;
   }
-  if (bytes <= 0 || bytes > large_bytes || reinterpret_cast<uintptr_t>(data) % 16) return false;
-  if (!is_contiguous && !make_quick_rows(layout, rows)) return false;
+  if (bytes <= 0 || bytes > large_bytes) return false;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  if (!is_contiguous || !is_aligned) {
+    Dimensions dims;
+    if (!dims.read(layout) || !make_quick_rows(dims, size, is_aligned, rows)) return false;
+  }
   const int64_t tiles = (bytes + fingerprint::tile_bytes - 1) / fingerprint::tile_bytes;
   task.data = static_cast<const char*>(data);
   task.numel = layout.numel;
@@ -110,6 +126,12 @@ inline bool make_quick_task(
   const int64_t unit = fingerprint::tile_bytes >> task.split;
   task.units = static_cast<uint32_t>((bytes + unit - 1) / unit);
   task.blocks = task.units;  // each has one
+  if (rows.kind == QuickRows::apart) {
+    const uint32_t whole = static_cast<uint32_t>(task.whole);
+    const uint32_t length = static_cast<uint32_t>(unit / fingerprint::vector_bytes);
+    make_factors(length, rows, rows.factors[0]);
+    make_factors(whole - (task.units - 1) * length, rows, rows.factors[1]);
+  }
   return true;
 }
 

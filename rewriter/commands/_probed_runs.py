@@ -33,6 +33,7 @@ from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.types import Selection
 
 _QUIET = {"REWRITER_QUIET": "1"}
+_TUNED = "tuned.json"
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -101,6 +102,8 @@ class Runs:
         environment: Mapping[str, str] = _NOTHING,
     ) -> ProbedRun:
         number = len(self.done) + 1
+        if number == 1:
+            (self.folder / _TUNED).unlink(missing_ok=True)  # of what was diagnosed there before
         message(f"run {number} of at most {max(number, self.most)}: {why}")
         started = time.perf_counter()
         ran = self.subject.run(
@@ -136,6 +139,7 @@ class ArtifactSubject:
             selection=selection,
             dump=dump,
             overwrite=True,
+            tuned=dump.parent / _TUNED,
             environment={
                 **_QUIET,
                 **(blocking_environment() if blocking else {}),

@@ -62,6 +62,8 @@ class RunRequest:
     overwrite: bool = False
     timeout: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Where the choices among configurations of kernels are kept, for runs that are compared.
+    tuned: Path | None = None
     command: str = "rewriter.run"
     output: HostOutput = INHERITED
     progress: Callable[[int], None] | None = None
@@ -338,6 +340,7 @@ def _specification(request: RunRequest, file: Path) -> Json:
         "constants": request.constants and str(request.constants),
         "devices": list(wrapper.devices),
         "seed": request.seed,
+        "tuned": request.tuned and str(request.tuned.absolute()),
         "inputs": len(entries[0].inputs) if entries else 0,
         "loader_globals": list(wrapper.located.loader_globals),
     }

@@ -6,7 +6,7 @@ both are JSON files.
     {"wrapper": path, "model": name in a package or null, "pickled": whether its weights are,
      "saved": how torch loads the file or null, "imports": [modules or files],
      "args": path or null, "devices": [types],
-     "constants": path or null, "seed": int, "inputs": count,
+     "constants": path or null, "tuned": path or null, "seed": int, "inputs": count,
      "recorded": null or {"inputs": […], "outputs": […]} of a call (`rewriter/execution/replay.py`),
      "loader_globals": [names], "report": path}
     {"outputs": [...], "random_globals": [names], "replayed": ["equal", …]}
@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from ..digest import digest
-from . import recorded_values
+from . import recorded_values, tuned
 from .harness import BENCHMARK, MAKE_INPUTS
 
 
@@ -102,8 +102,13 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         for name, value in constants.items():
             # `get_args` fills these globals with random values.
             setattr(module, name, value)
+    choices = Path(spec["tuned"]) if spec["tuned"] else None
+    if choices is not None:
+        tuned.pin(module, choices)
     torch.manual_seed(spec["seed"])
     outputs = module.call(list(inputs))
+    if choices is not None:
+        tuned.keep(module, choices)
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     if not isinstance(outputs, (list, tuple)):

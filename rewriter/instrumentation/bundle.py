@@ -67,6 +67,7 @@ _TABLE_APART = """\
 // The table of a wrapper that is compiled with INDUCTOR_REWRITER_APART.
 #define INDUCTOR_REWRITER_APART
 #define INDUCTOR_REWRITER_TABLE
+namespace inductor_rewriter_apart __attribute__((visibility("hidden"))) {
 """
 # Around the table: one of its own, or one that another file has.
 TABLE_BEGIN = (
@@ -91,6 +92,7 @@ TABLE_END = (
 )
 
 SOURCES = Path(__file__).resolve().parent.parent / "runtime" / "cpp"
+_TABLE = SOURCES / "table.h"
 _INTERFACE = SOURCES / "interface.h"
 _CALL = SOURCES / "call.h"
 
@@ -167,9 +169,12 @@ def interface(format: str) -> str:
     return "\n".join(["".join(_includes(shared)), _BEGIN, _share(shared), _END, *lines])
 
 
-def table(header: str) -> str:
-    """A file of its own with the table of `header`, which holds `text` and the table behind it."""
-    return _TABLE_APART + header
+def table(lines: str) -> str:
+    """A file of its own with the lines of a table, between TABLE_BEGIN and TABLE_END.
+
+    Nothing is included, and so it takes no time to compile.
+    """
+    return f"{_TABLE_APART}{_body(_TABLE.read_text('utf-8')).removesuffix(_CLOSE)}}}\n{lines}"
 
 
 def apart(probes: Sequence[str], format: str, *, is_dormant: bool = False) -> str:

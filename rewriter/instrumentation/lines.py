@@ -10,9 +10,9 @@ from rewriter.core.errors import RewriterError
 from rewriter.core.source import Source
 from rewriter.core.types import Json, Phase
 from rewriter.instrumentation import options_line
-from rewriter.instrumentation.dialect import Dialect
+from rewriter.instrumentation.dialect import Dialect, expression
 from rewriter.instrumentation.options_line import OptionsRecord
-from rewriter.instrumentation.types import Selection
+from rewriter.instrumentation.types import INPUTS, LineKey, Selection
 from rewriter.locate.types import Argument, EntryPoint, Launch, MemoryEvent
 from rewriter.version import __version__
 
@@ -35,6 +35,7 @@ class Lines:
             name += "_"
         self._variable = name
         self._is_dormant = is_dormant
+        self.handed: dict[LineKey, tuple[str, ...]] = {}
 
     def _add(
         self, offset: int, indent: bytes, line: str, origin: str, *, behind: bool = True
@@ -71,6 +72,7 @@ class Lines:
         assert entry.inputs_at is not None
         line = self._dialect.inputs(self._variable, names, is_dormant=self._is_dormant)
         self._add(entry.inputs_at, entry.indent, line, "inputs")
+        self.handed[INPUTS] = tuple(names)
 
     def around(self, launch: Launch, phase: Phase, arguments: tuple[Argument, ...]) -> None:
         self._add(
@@ -82,6 +84,7 @@ class Lines:
             f"#{launch.index} {phase} {launch.kernel}",
             behind=phase == "after",
         )
+        self.handed[launch.index, phase] = tuple(expression(one, phase) for one in arguments)
 
     def checked(self, launch: Launch) -> None:
         point = launch.insertion_point

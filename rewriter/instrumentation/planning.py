@@ -70,6 +70,7 @@ def plan_probes(
         located.unrecognised,
         choosing.unmatched(located.launches, selection, every_input),
         _unchecked(located, inputs.names, guards) if inputs.checks else (),
+        lines.handed,
     )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewriter.core.edit import Insertion
 from rewriter.core.types import Format, Role, When, Which
 from rewriter.locate.types import Launch, Unrecognised
+
+INPUTS = (-1, "inputs")
+# What a line that hands over values is known by: launch and phase, or INPUTS.
+LineKey = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class Plan:
     """What instrumenting one wrapper would change.
 
     `unmatched` are the parts of the selection that name no launch, while others do. `unchecked`
-    says which inputs were to be checked and are not, and why.
+    says which inputs were to be checked and are not, and why. `handed` are the expressions that
+    each line hands over, by INPUTS, or launch and phase.
     """
 
     insertions: tuple[Insertion, ...]
@@ -66,6 +72,7 @@ class Plan:
     unrecognised: tuple[Unrecognised, ...]
     unmatched: tuple[str, ...]
     unchecked: tuple[str, ...] = ()
+    handed: Mapping[LineKey, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

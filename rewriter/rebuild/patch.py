@@ -25,7 +25,7 @@ from rewriter.instrumentation import compilation_units, probes
 from rewriter.instrumentation.choosing import chosen_text, with_launches
 from rewriter.instrumentation.instrument import instrument_wrapper
 from rewriter.instrumentation.select import select
-from rewriter.instrumentation.types import Instrumented, Selection
+from rewriter.instrumentation.types import Instrumented, Plan, Selection
 from rewriter.rebuild import build, preflight, recipe
 from rewriter.rebuild.build import Report
 from rewriter.rebuild.check import ExpectedModel, Loading, link_check, load
@@ -37,10 +37,14 @@ from rewriter.version import __version__
 
 @dataclass(frozen=True)
 class Probed:
-    """One model of a package with the result of instrumenting its wrapper."""
+    """One model of a package with the result of instrumenting its wrapper.
+
+    `everything` is the plan that it is compiled by, if that serves other selections, too.
+    """
 
     model: Model
     result: Instrumented
+    everything: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,16 @@ def instrument(artifact: Artifact, selection: Selection) -> tuple[Probed, ...]:
     stay as they are.
     """
     package = _package(artifact)
-    both = package.models, artifact.wrappers
-    among = labels([(x.graph, model.name) for model, x in zip(*both, strict=True)])
+    both = list(zip(package.models, artifact.wrappers, strict=True))
+    among = labels([(wrapper.graph, model.name) for model, wrapper in both])
     making = (
         partial(instrument_wrapper, wrapper, selection, label=label)
-        for wrapper, label in zip(artifact.wrappers, among, strict=True)
+        for (_, wrapper), label in zip(both, among, strict=True)
     )
-    return tuple(Probed(*pair) for pair in with_launches(package.models, making))
+    return tuple(
+        Probed(model, result, compilation_units.plan_everything(wrapper, selection))
+        for (model, wrapper), result in with_launches(both, making)
+    )
 
 
 @contextmanager
@@ -243,7 +250,7 @@ def _job(plan: _Plan) -> build.Job:
 
 def job(probed: Probed, chosen: Recipe, original: Library) -> build.Job:
     """What to compile for a model: its wrapper, and the table and the probes apart from it."""
-    units = compilation_units.split(probed.result)
+    units = compilation_units.split(probed.result, probed.everything)
     return build.Job(
         recipe=chosen,
         source=units.wrapper,

@@ -2,35 +2,90 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 import rewriter
 from artifacts import get
-from rewriter.core.types import When
-from rewriter.instrumentation.compilation_units import CompilationUnits, split
+from rewriter.instrumentation.compilation_units import CompilationUnits, plan_everything, split
 
 WRAPPER = get("cuda-torch2.11/mlp aoti").path
 
 
-def units(probes: str, calls: str = "", when: When | None = None) -> CompilationUnits:
-    return split(rewriter.instrument(WRAPPER, rewriter.select(probes, calls=calls, when=when)))
+def units(probes: str, **chosen: Any) -> CompilationUnits:
+    artifact = rewriter.open(WRAPPER)
+    selection = rewriter.select(probes, **chosen)
+    return split(
+        rewriter.instrument(artifact, selection), plan_everything(artifact.wrappers[0], selection)
+    )
 
 
 @pytest.mark.parametrize(
-    ("probes", "calls"), [("hash", ""), ("print,save", ""), ("print", "3-5"), ("save", "2")]
+    ("probes", "chosen"),
+    [
+        ("hash", {}),
+        ("print,save", {}),
+        ("print", {"calls": "3-5"}),
+        ("names", {}),
+        ("print", {"when": "both", "args": "all"}),
+        ("print", {"launches": [1]}),
+        ("inputs,print", {"tensors": "buf1,arg0_1"}),
+        ("names", {"dormant": True}),
+    ],
+    ids=str,
 )
-def test_other_probes_at_the_same_places_need_another_table_alone(probes: str, calls: str) -> None:
-    once, again = units("print"), units(probes, calls)
+def test_another_selection_needs_another_table_alone(probes: str, chosen: dict[str, Any]) -> None:
+    once, again = units("print"), units(probes, **chosen)
     assert again.wrapper == once.wrapper
-    assert again.runtime == once.runtime
     assert again.table != once.table
-
-
-def test_other_places_need_another_wrapper() -> None:
-    once = units("print")
-    for again in (units("names"), units("print", when="both")):
-        assert again.wrapper != once.wrapper
+    if "dormant" not in chosen:
         assert again.runtime == once.runtime
+
+
+@pytest.mark.parametrize(("probes", "chosen"), [("print", {"format": "upstream"}), ("poison", {})])
+def test_what_has_other_lines_needs_another_wrapper(probes: str, chosen: dict[str, Any]) -> None:
+    assert units(probes, **chosen).wrapper != units("print").wrapper
+
+
+def test_a_line_that_may_not_count_asks_first() -> None:
+    text = units("print").wrapper.decode()
+    lines = re.findall(r"^ *([^/\n]*_rw\.(?:inputs|before|after)\(.*)$", text, re.MULTILINE)
+    assert len(lines) > 4
+    for line in lines:
+        assert re.match(r"if \(_rw\.asks_(\w+)\((\d*)\)\) _rw\.\1\(\2", line), line
+
+
+def picks(probes: str, **chosen: Any) -> list[tuple[str, str]]:
+    table = units(probes, **chosen).table
+    rows = table[table.index("const Pick picks[]") :].partition("};")[0]
+    return re.findall(r"\{(\S+), (\S+)\}", rows)
+
+
+def test_picks_are_those_of_the_lines_of_the_selection() -> None:
+    artifact = rewriter.open(WRAPPER)
+    everything = plan_everything(artifact.wrappers[0], rewriter.select("print"))
+    assert everything is not None
+    for chosen in ({}, {"launches": [1]}, {"when": "before"}, {"tensors": "buf*"}):
+        plan = rewriter.instrument(artifact, rewriter.select("print", **chosen)).plan
+        rows = picks("print", **chosen)
+        keys = {(-1, "inputs"): rows[0][0]}
+        for launch, row in enumerate(rows[1:]):
+            keys |= {(launch, "before"): row[0], (launch, "after"): row[1]}
+        for key, pick in keys.items():
+            if pick == "nullptr":
+                assert key not in plan.handed
+                continue
+            handed = zip(everything.handed[key], pick.strip('"'), strict=True)
+            assert tuple(value for value, mark in handed if mark == "1") == plan.handed[key]
+        assert keys.keys() >= plan.handed.keys()
+
+
+def test_a_table_includes_nothing() -> None:
+    table = units("print").table
+    assert "#include" not in table
+    assert len(table) < len(units("print").runtime) / 10
 
 
 def test_the_compiled_wrapper_is_the_instrumented_one_but_for_its_table() -> None:

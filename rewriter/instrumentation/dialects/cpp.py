@@ -102,7 +102,7 @@ def _table(options: Json, launches: Sequence[Json], inputs: Sequence[str]) -> It
 
 
 def _options(options: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Options` in rewriter/runtime/cpp/interface.h."""
+    """In the order of `Options` in rewriter/runtime/cpp/table.h."""
     for key in ("artifact", "sha256", "version"):
         yield options[key]
     yield ",".join(options["probes"])
@@ -129,7 +129,7 @@ def _memory_line(row: Json) -> str:
 
 
 def _row(row: Json) -> Iterator[str | bool | int | None]:
-    """In the order of `Row` in rewriter/runtime/cpp/interface.h."""
+    """In the order of `Row` in rewriter/runtime/cpp/table.h."""
     for key in ("launch", "kernel", "kind", "scope", "line"):
         yield row[key]
     yield ", ".join(row["source_nodes"])

@@ -5,34 +5,45 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 
 #include "awake.h"
 
 namespace {
 namespace inductor_rewriter {
 
+// Held while a wrapper gets its recorder.
+inline std::mutex& starting() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+inline void be_silent(Wrapper& wrapper, bool yes) {
+  __atomic_store_n(&wrapper.silent, yes, __ATOMIC_RELAXED);
+}
+
 // The recorder of a wrapper, or what its dormant probes wait in, made when it is first called; null if
 // there is nothing to do.
 template <class Recorder>
 Recorder* recorder_of(Wrapper& wrapper) {
-  if (wrapper.silent.load(std::memory_order_relaxed)) return nullptr;
-  void* made = wrapper.recorder.load(std::memory_order_acquire);
+  if (__atomic_load_n(&wrapper.silent, __ATOMIC_RELAXED)) return nullptr;
+  void* made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
   if (made) return static_cast<Recorder*>(made);
-  std::lock_guard<std::mutex> guard(wrapper.starting);
-  made = wrapper.recorder.load();
+  std::lock_guard<std::mutex> guard(starting());
+  made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
   if (made) return static_cast<Recorder*>(made);
   const char* off = std::getenv("REWRITER_PROBE");
   if (off && (off[0] | 32) == 'o' && (off[1] | 32) == 'f' && (off[2] | 32) == 'f' && !off[3]) {
-    wrapper.silent = true;
+    be_silent(wrapper, true);
     return nullptr;
   }
   try {
     Recorder* recorder = new Recorder(wrapper);
-    wrapper.recorder = recorder;
+    __atomic_store_n(&wrapper.recorder, static_cast<void*>(recorder), __ATOMIC_RELEASE);
     return recorder;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
-    wrapper.silent = true;
+    be_silent(wrapper, true);
     return nullptr;
   }
 }
@@ -42,16 +53,19 @@ Recorder* recorder_of(Wrapper& wrapper) {
 // ended before is written then. False where that could not be done.
 inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noexcept {
   if (wrapper.options.dormant) return false;  // it is switched by its file
-  std::lock_guard<std::mutex> guard(wrapper.starting);
+  std::lock_guard<std::mutex> guard(starting());
   try {
-    Recorder* before = static_cast<Recorder*>(wrapper.recorder.load());
-    if (directory) wrapper.recorder = new Recorder(wrapper, directory, quiet);
-    wrapper.silent = !directory;
-    if (before) before->finish();
+    void* const before = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
+    if (directory) {
+      void* const recorder = new Recorder(wrapper, directory, quiet);
+      __atomic_store_n(&wrapper.recorder, recorder, __ATOMIC_RELEASE);
+    }
+    be_silent(wrapper, !directory);
+    if (before) static_cast<Recorder*>(before)->finish();
     return true;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[rewriter] warning: no probes: %s\n", error.what());
-    wrapper.silent = true;
+    be_silent(wrapper, true);
     return false;
   }
 }
@@ -59,10 +73,11 @@ inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noe
 // All of the calls that ended is written.
 inline void finish_writing(Wrapper& wrapper) noexcept {
   if (wrapper.options.dormant) return;
-  if (void* made = wrapper.recorder.load()) static_cast<Recorder*>(made)->finish();
+  void* const made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
+  if (made) static_cast<Recorder*>(made)->finish();
 }
 
-Call::Call(Wrapper& wrapper) noexcept {
+Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {
   try {
     if (wrapper.options.dormant) {
       Dormant* dormant = recorder_of<Dormant>(wrapper);
@@ -97,6 +112,11 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   else call.recorder.at_launch(call, launch, phase == Phase::before, contents);
 }
 
+inline const char* pick_of(const Pick* picks, Phase phase, int launch) {
+  if (phase == Phase::inputs) return picks[0].before;
+  return phase == Phase::before ? picks[launch + 1].before : picks[launch + 1].after;
+}
+
 [[maybe_unused]] void Call::send(Phase phase, int launch, const char* codes, ...) noexcept {
   if (!running_) return;
   RunningCall& running = *static_cast<RunningCall*>(running_);
@@ -105,15 +125,23 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
   try {
     Contents& contents = running.contents;
     contents.clear();
-    contents.resize(std::strlen(codes));
-    for (std::size_t i = 0; i < contents.size(); ++i) {
+    contents.reserve(std::strlen(codes));
+    const char* pick = picks_ ? pick_of(picks_, phase, launch) : nullptr;
+    for (; *codes; ++codes) {
       using Kind = Content::Kind;
-      Content& content = contents[i];
-      switch (codes[i]) {
+      if (pick && *pick++ == '0') {
+        if (*codes == 'f') va_arg(from, double);
+        else if (*codes == 't' || *codes == 'c') va_arg(from, AtenTensorHandle);
+        else va_arg(from, int64_t);
+        continue;
+      }
+      contents.emplace_back();
+      Content& content = contents.back();
+      switch (*codes) {
         case 't':
         case 'c':
           content.kind = Kind::tensor;
-          content.is_constant = codes[i] == 'c';
+          content.is_constant = *codes == 'c';
           content.handle = va_arg(from, AtenTensorHandle);
           continue;
         case 'f':
@@ -122,7 +150,7 @@ inline void report_to(RunningCall& call, Phase phase, int launch, Contents& cont
           continue;
       }
       content.integer = va_arg(from, int64_t);
-      switch (codes[i]) {
+      switch (*codes) {
         case 'i': content.kind = Kind::integer; break;
         case 'u': content.kind = Kind::unsigned_integer; break;
         case 'b': content.kind = Kind::boolean; break;

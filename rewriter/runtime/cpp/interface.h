@@ -14,75 +14,11 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
-#include <atomic>
-#include <cstddef>
-#include <mutex>
-
+#include "table.h"
 #include "value.h"
 
 namespace {
 namespace inductor_rewriter {
-
-struct Options {
-  const char* artifact;
-  const char* sha256;
-  const char* version;
-  const char* probes;  // names, separated by commas
-  const char* when;    // before, after, both; empty: as each probe prefers
-  const char* format;  // text or upstream
-  bool values;
-  const char* outputs;  // what scopes return: `scope name name`, separated by `; `; `-` is no name
-  const char* expected;  // of each input, separated by `; `: see rewriter/runtime/expected.py
-  bool reads_inputs;  // whether probes that read values are to have the inputs
-  const char* label;  // which of several wrappers it is, in a print; empty for one alone
-  const char* calls;  // which calls are recorded: 3-5,9,20-; empty for all
-  int last;           // how many calls the dump keeps, the last ones; 0 for all
-  const char* args;   // which arguments probes show that leave it to the user: written or all
-  bool recheck;       // read again what is known not to have been written since it was measured
-  const char* max_bytes;  // how much is saved, as `--max-bytes` takes it; empty for all
-  const char* allow;  // values that may be NaN or infinite: KERNEL:BUFFER, separated by `; `
-  bool stop;          // end the program at the first NaN that is not allowed
-  const char* memory;  // of lines about memory: `event buffer[ held]`, separated by `; `
-  bool dormant = false;  // nothing is done before `rewriter control` says so
-  // What is switched on says these itself.
-  const char* dump = nullptr;  // the directory of the dump; empty for that of the program
-  bool quiet = false;          // whether nothing is printed
-};
-
-// One launch of the table. Labels are `role name[ expr]`, separated by `; `; null where nothing is
-// injected at that phase. `buffers` are `name buffer`, of arguments whose memory has another name;
-// `reads` are labels of what the launch is given and no line hands over. `together`: nobody writes or
-// frees what the line behind it hands over before the line behind the next launch.
-struct Row {
-  int launch;
-  const char* kernel;
-  const char* kind;
-  const char* scope;
-  int line;
-  const char* source_nodes;
-  const char* origins;
-  bool repeats;
-  const char* buffers;
-  const char* before;
-  const char* after;
-  const char* reads;
-  bool together = false;
-};
-
-// A wrapper's table. Initialised by the compiler; the first call makes what it needs at run time.
-struct Wrapper {
-  constexpr Wrapper(const Options& about, const Row* table, std::size_t count, const char* labels)
-      : options(about), rows(table), size(count), inputs(labels) {}
-
-  const Options& options;
-  const Row* rows;
-  std::size_t size;
-  const char* inputs;
-  // A Recorder, or what is Dormant; never freed: a thread may be in a call.
-  std::atomic<void*> recorder{nullptr};
-  std::atomic<bool> silent{false};
-  std::mutex starting;
-};
 
 enum class Phase { before, after, inputs };
 
@@ -105,6 +41,18 @@ class Call {
   template <class... T>
   __attribute__((always_inline)) void after(int launch, const T&... values) noexcept {
     if (running_) send(Phase::after, launch, Codes<T...>::text, pass(values)...);
+  }
+
+  // Whether a line is to hand over anything. Where the lines of a wrapper stand for every
+  // selection, the table tells which count, and the rest costs this.
+  __attribute__((always_inline)) bool asks_inputs() const noexcept {
+    return running_ && picks_[0].before;
+  }
+  __attribute__((always_inline)) bool asks_before(int launch) const noexcept {
+    return running_ && picks_[launch + 1].before;
+  }
+  __attribute__((always_inline)) bool asks_after(int launch) const noexcept {
+    return running_ && picks_[launch + 1].after;
   }
 
   // A buffer was allocated; another may take its place.
@@ -160,6 +108,7 @@ class Call {
   __attribute__((noinline)) AtenTensorHandle replace(int event, AtenTensorHandle made) noexcept;
 
   void* running_ = nullptr;  // a RunningCall
+  const Pick* picks_ = nullptr;
 };
 
 }  // namespace inductor_rewriter

@@ -34,7 +34,8 @@ from rewriter.execution.standard_error import StandardError, exception
 from rewriter.execution.standard_input import StandardInput
 from rewriter.instrumentation.select import select
 
-_CAPTURING = "capturing"  # "operation not permitted when stream is capturing"
+# Why a CUDA graph is not captured where each launch is waited for, and where memory is not cached.
+_NOT_CAPTURED = ("capturing", "not allocated in pool")
 
 
 def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
@@ -63,10 +64,15 @@ def act(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if plain is None and blocking is None:
         return _triage.nothing(taken, json=arguments.json)
     waits = blocking is not None
-    if blocking is not None and _CAPTURING in blocking.message.lower():
+    if blocking is not None and _is_not_captured(blocking):
         # A CUDA graph cannot be captured like that, and leaves marks at its launches itself.
-        waits = plain is not None and _CAPTURING in plain.message.lower()
+        waits = plain is not None and _is_not_captured(plain)
     return _probed(arguments, command, given, taken, used, blocking=waits)
+
+
+def _is_not_captured(ended: ExitStatus) -> bool:
+    message = ended.message.lower()
+    return any(text in message for text in _NOT_CAPTURED)
 
 
 def _probed(

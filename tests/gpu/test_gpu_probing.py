@@ -67,9 +67,9 @@ def test_cuda_graphs_are_left_alone() -> None:
     model = torch.compile(function, mode="reduce-overhead")
     x = torch.randn(64, 64, device="cuda")
     results = [model(x).clone() for _ in range(3)]
-    with rewriter.probing() as replayed:  # it is replayed, and nothing is called
+    with rewriter.probing() as replayed:  # no launch is called; what is around partitions may be
         assert torch.equal(model(x).clone(), results[-1])
-    assert list(replayed) == []
+    assert [row for row in replayed if row.phase != "inputs"] == []
     assert any("CUDA graph" in note for note in replayed.notes)
 
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewriter.commands._output import emit
 from rewriter.commands._parser import Parser
 from rewriter.core import files
 from rewriter.core.errors import DIFFERS, OK, RewriterError
 from rewriter.core.terminal import level_style, message
+
+if TYPE_CHECKING:
+    from rewriter.report.trends import Trends
+
+
+# Those of `rewriter.report.trends`; the parser loads no reports.
+_STATISTICS = ("std", "mean", "min", "max", "magnitude", "nan", "inf", "time")
 
 
 def add(parser: Parser) -> None:
@@ -37,6 +45,13 @@ def add(parser: Parser) -> None:
         action="store_false",
         help="do not read the saved tensors",
     )
+    group.add_argument(
+        "--trend",
+        metavar="STATISTIC",
+        choices=_STATISTICS,
+        help=f"print how this goes on over the calls, launch by launch: {', '.join(_STATISTICS)}; "
+        "the page, which is written only with -o, has it, too",
+    )
     output = parser.group("output")
     output.add_argument(
         "-o",
@@ -53,6 +68,10 @@ def add(parser: Parser) -> None:
     parser.add_examples(
         ("a page to open in a browser: cache.dump.html", "rewriter report cache.dump"),
         ("of one call alone", "rewriter report cache.dump --run rank0/run3 -o call.html"),
+        (
+            "the standard deviation of what launches write, call by call",
+            "rewriter report cache.dump --trend std",
+        ),
         ("exit code 1 if there is a NaN", "rewriter report cache.dump --json"),
     )
     parser.set_defaults(act=act)
@@ -62,7 +81,7 @@ def act(arguments: argparse.Namespace) -> int:
     from rewriter.diagnosis.element import follow
     from rewriter.dump.reading import open_dump
     from rewriter.dump.where import where
-    from rewriter.report import model, sources
+    from rewriter.report import model, sources, trends
     from rewriter.report.histogram import histogram
 
     to_stdout = arguments.output == "-"
@@ -83,8 +102,11 @@ def act(arguments: argparse.Namespace) -> int:
         histogram=histogram if arguments.histograms else None,
         where=where if arguments.histograms else None,
         follow=follow if arguments.histograms else None,
+        trend=arguments.trend or (None if arguments.json else trends.DEFAULT),
     )
-    if arguments.output or not arguments.json:
+    if arguments.trend and not arguments.json and not to_stdout:
+        _print_trends(report.trends)
+    if arguments.output or not (arguments.json or arguments.trend):
         from rewriter.report.page import page
 
         text = page(report, command=arguments.command_line).encode()
@@ -102,3 +124,16 @@ def act(arguments: argparse.Namespace) -> int:
     else:
         message(report.verdict, style=level_style("error" if report.found else "good"))
     return DIFFERS if report.found else OK
+
+
+def _print_trends(found: Trends | None) -> None:
+    from rewriter.core.terminal import say, table
+    from rewriter.report import trend_text
+
+    if found is None or not found.rows:
+        say("no statistic of a launch over several calls was recorded")
+        return
+    rows = trend_text.table(found)
+    say(*trend_text.summary(found, len(rows) - 1))
+    if len(rows) > 1:
+        say(*table(rows))

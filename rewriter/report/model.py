@@ -13,7 +13,8 @@ from rewriter.dump import dataflow
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
-from rewriter.report import findings, overview, verdicts
+from rewriter.report import findings, overview, trends, verdicts
+from rewriter.report.trends import Statistic
 from rewriter.report.types import (
     Bins,
     Finding,
@@ -35,10 +36,12 @@ def report(
     histogram: Histogram | None = None,
     where: Where | None = None,
     follow: Follow | None = None,
+    trend: Statistic | None = None,
 ) -> Report:
     """The report of a dump, or of those of its runs that are named, such as `rank0/run3`.
 
-    `sources` gives the kernels' sources of a run. Raises `RewriterError` where a name is no run's.
+    `sources` gives the kernels' sources of a run, `trend` is what is shown over calls. Raises
+    `RewriterError` where a name is no run's.
     """
     known = {run.name: run for run in dump.runs}
     if unknown := [name for name in runs if name not in known]:
@@ -48,6 +51,7 @@ def report(
             hint=f"Its runs: {_listed(known)}.",
         )
     called = [known[name] for name in (runs or known)]
+    over_calls = None if trend is None else trends.trends(called, trend)
     choice = overview.Choice(tuple(called)) if runs else overview.choose(called)
     chosen = tuple(read_run(run, histogram, sources(run) if sources else {}) for run in choice.runs)
     called = list(choice.runs)
@@ -68,6 +72,7 @@ def report(
         runs=chosen,
         verdicts=judged,
         calls=choice.calls,
+        trends=over_calls,
     )
 
 

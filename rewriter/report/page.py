@@ -27,7 +27,7 @@ from rewriter.diagnosis import verdict_text
 from rewriter.diagnosis.verdict import Verdict, VerdictArgument
 from rewriter.dump.reading import RunDump, open_dump
 from rewriter.dump.rows import known
-from rewriter.report import compared, findings, page_data, plot, ranked, sources
+from rewriter.report import compared, findings, page_data, plot, ranked, sources, trend_text
 from rewriter.report.model import sentence
 from rewriter.report.tensor_error import error_of
 from rewriter.report.types import CallOverview, Report, ReportedLaunch, ReportedRun, ReportedValue
@@ -112,6 +112,7 @@ def page(report: Report, *, command: str = "") -> str:
         report=report,
         runs=[_run(run, number, drawn=number in drawn) for number, run in enumerate(report.runs)],
         calls=_calls(report),
+        trends=_trends(report),
         names={run.name: number for number, run in enumerate(report.runs)},
         first=at,
         columns=columns,
@@ -205,6 +206,20 @@ def _calls(report: Report) -> list[Json]:
         if (made := plot.of_calls(chosen, linked, name or "the wrapper")) is not None:
             found.append({"title": made.title, "plot": Markup(plot.svg(made, f"calls-{at}"))})
     return found
+
+
+def _trends(report: Report) -> Json | None:
+    """A statistic of each launch over calls."""
+    found = report.trends
+    rows = [] if found is None else trend_text.drawn(found)
+    if found is None or not found.rows:
+        return None
+    return {
+        "title": trend_text.title(found),
+        "summary": list(trend_text.summary(found, len(rows))),
+        "several": len(found.calls) > 1,
+        "rows": rows,
+    }
 
 
 def _overview(run: ReportedRun) -> CallOverview:

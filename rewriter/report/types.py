@@ -17,6 +17,7 @@ from rewriter.dump.dataflow import RecordedLaunch
 from rewriter.dump.names import NO_NAMES, Names
 from rewriter.dump.reading import RunDump, label
 from rewriter.dump.rows import ScalarRow, TensorRow, ValueRow
+from rewriter.report.trends import Trends
 from rewriter.runtime.text import short_dtype
 
 Severity = Literal["finding", "note"]
@@ -189,7 +190,8 @@ class Report:
     """Everything that the page shows. `facts` are pairs of a name and what the dump says.
 
     `compares` tells a comparison. `verdicts` come with the command that would tell more, empty for
-    none. `calls` are all of the dump, where that has more than `runs`.
+    none. `calls` are all of the dump, where that has more than `runs`. `trends` are there where a
+    wrapper was called several times.
     """
 
     title: str
@@ -201,6 +203,7 @@ class Report:
     compares: bool = False
     verdicts: tuple[tuple[Verdict, str], ...] = ()
     calls: tuple[CallOverview, ...] = ()
+    trends: Trends | None = None
 
     @property
     def found(self) -> bool:

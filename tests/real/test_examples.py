@@ -135,6 +135,7 @@ PROGRAMS = {
     "package": under("guides/package.md"),
     "repro": under("topics/repro.md", "A launch by itself"),
     "live": under("topics/live.md", "In a notebook or a test"),
+    "trends": under("topics/long-runs.md", "Trends"),
 }
 FIRST = under("README.md", "Which kernel makes the NaN?")
 CPP = under("topics/cpp.md", "Just in time")

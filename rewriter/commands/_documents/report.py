@@ -11,6 +11,7 @@ from rewriter.core.types import Role
 from rewriter.diagnosis.documents import SourceLineEntry, VerdictEntry, source_lines, verdict_entry
 from rewriter.diagnosis.verdict import Verdict
 from rewriter.dump.rows import RowPhase
+from rewriter.report import trends
 from rewriter.report import types as report
 from rewriter.report.types import Severity
 
@@ -128,6 +129,33 @@ class ReportRunEntry(Entry, frozen=True, kw_only=True):
     ]
 
 
+class TrendEntry(Entry, frozen=True, kw_only=True):
+    """A value of a launch over the calls of a wrapper."""
+
+    artifact: Annotated[str, Meta(description="The wrapper, as in `calls`")]
+    launch: Count
+    kernel: str
+    arg: Annotated[str, Meta(description="Empty for the launch itself, of `time`")]
+    values: Annotated[
+        tuple[float | None, ...], Meta(description="null where it is not finite, or there is none")
+    ]
+
+
+class TrendsEntry(Entry, frozen=True, kw_only=True):
+    """A statistic of what launches write, over calls."""
+
+    statistic: trends.Statistic
+    rank: Count
+    calls: Annotated[
+        dict[str, tuple[str, ...]],
+        Meta(
+            description="The runs that values are of, by wrapper: some of them where they are many"
+        ),
+    ]
+    total: Annotated[dict[str, Count], Meta(description="How many calls there are")]
+    rows: tuple[TrendEntry, ...]
+
+
 class ReportDocument(Document, frozen=True, kw_only=True, tag="rewriter.report"):
     """`rewriter report --json`."""
 
@@ -149,6 +177,9 @@ class ReportDocument(Document, frozen=True, kw_only=True, tag="rewriter.report")
         Meta(description="Of all runs, faults first; what several runs share is there once"),
     ]
     runs: tuple[ReportRunEntry, ...]
+    trends: Annotated[
+        TrendsEntry | UnsetType, Meta(description="With --trend: a statistic over calls")
+    ] = UNSET
 
 
 def report_document(made: report.Report) -> ReportDocument:
@@ -169,6 +200,17 @@ def report_document(made: report.Report) -> ReportDocument:
             )
             for run in made.runs
         ),
+        trends=UNSET if made.trends is None else _trends(made.trends),
+    )
+
+
+def _trends(found: trends.Trends) -> TrendsEntry:
+    return TrendsEntry(
+        statistic=found.statistic,
+        rank=found.rank,
+        calls={name: tuple(calls) for name, calls in found.calls.items()},
+        total=dict(found.total),
+        rows=tuple(TrendEntry(**vars(row)) for row in found.rows),
     )
 
 

@@ -209,7 +209,7 @@ def apart() -> Iterator[Apart]:
 
 @pytest.fixture(scope="session")
 def warm_executable() -> Iterator[str]:
-    """For fixtures of a module; tests use `warm_python`."""
+    """For the two below."""
     from warm import Warm
 
     warm = Warm()
@@ -221,6 +221,14 @@ def warm_executable() -> Iterator[str]:
 def warm_python(warm_executable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that this process starts with its own Python need not import torch first."""
     monkeypatch.setattr("sys.executable", warm_executable)
+
+
+@pytest.fixture(scope="module")
+def warm_module(warm_executable: str) -> Iterator[None]:
+    """As `warm_python`, for the fixtures of a module and all of its tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.executable", warm_executable)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -69,15 +69,13 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, warm_executable: str) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Trained:
     folder = tmp_path_factory.mktemp("trained")
     program = folder / "train.py"
     program.write_text(TRAIN)
     directory = folder / "cache"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.executable", warm_executable)
-        words = ["--", sys.executable, program]
-        done = cache("run", "--dir", directory, "-d", folder / "dump", *words)
+    words = ["--", sys.executable, program]
+    done = cache("run", "--dir", directory, "-d", folder / "dump", *words)
     assert done.returncode == 0, done.stderr
     return Trained(program, directory, folder / "dump", done)
 

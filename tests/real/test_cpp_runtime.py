@@ -80,6 +80,8 @@ PROBES = (
     *("bounds", "hash", "inputs", "names", "nan", "poison", "print", "record", "save", "stale"),
     *("sync", "time"),
 )
+# What the tests of that format look at.
+IN_UPSTREAM_FORMAT = ("hash", "names", "print")
 
 # The types of the values in a line, as `Native.at` tells them apart, and the lines that tests make.
 TYPES = {
@@ -451,10 +453,11 @@ def driver() -> str:
 
 def compile_driver(folder: Path, flags: str, format: str, in_two: bool) -> Path:
     """The driver with the runtime in it, or with the runtime compiled apart."""
-    sources = {"driver": text(PROBES, format) + driver()}
+    probes = IN_UPSTREAM_FORMAT if format == "upstream" else PROBES
+    sources = {"driver": text(probes, format) + driver()}
     more = []
     if in_two:
-        sources["runtime"] = apart(PROBES, format)
+        sources["runtime"] = apart(probes, format)
         more = ["-DINDUCTOR_REWRITER_APART"]
     return compile_sources(folder, flags, sources, more)
 
@@ -2003,9 +2006,10 @@ def test_memory_lives_as_long_as_somebody_has_it(both: Callable[..., Both]) -> N
 # --- The text itself ----------------------------------------------------------------------------
 
 SUBSETS = [
-    *((name,) for name in PROBES),
-    *itertools.combinations(("names", "print", "save"), 2),
-    PROBES,
+    *(("text", (name,)) for name in PROBES),
+    *(("upstream", two) for two in itertools.combinations(("names", "print", "save"), 2)),
+    ("text", PROBES),
+    ("upstream", PROBES),
 ]
 
 
@@ -2042,23 +2046,29 @@ def check_syntax(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("subset", SUBSETS, ids="-".join)
-def test_every_set_of_probes_compiles_alone(subset: tuple[str, ...], tmp_path: Path) -> None:
-    format = "upstream" if len(subset) == 2 else "text"
-    standard = "-std=c++20" if len(subset) == 2 else "-std=c++17"
+@pytest.mark.parametrize(
+    ("format", "subset"), SUBSETS, ids=["-".join([format, *names]) for format, names in SUBSETS]
+)
+def test_every_set_of_probes_compiles_alone(
+    format: str, subset: tuple[str, ...], tmp_path: Path
+) -> None:
+    standard = "-std=c++20" if format == "upstream" else "-std=c++17"
     check_syntax(tmp_path, text(subset, format) + calls_of(0), apart(subset, format), standard)
 
 
 @pytest.mark.parametrize("in_one", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_every_probe_compiles_without_the_others(in_one: bool, tmp_path: Path) -> None:
-    """Each in a namespace of its own, of one file: torch's headers are read once."""
+    """Each in a namespace of its own, of one file: torch's headers are read once. Every second one
+    has upstream's format.
+    """
     wholes, bodies = [], []
     for number, name in enumerate(PROBES):
         names = ("inductor_rewriter", "inductor_rewriter_apart")
         begin = "".join(f"#define {one} {one}_{number}\n" for one in names)
         end = "".join(f"#undef {one}\n" for one in names)
-        wholes.append(f"{begin}{text([name], 'text')}{calls_of(number)}{end}")
-        bodies.append(f"{begin}{apart([name], 'text')}{end}")
+        format = "upstream" if number % 2 else "text"
+        wholes.append(f"{begin}{text([name], format)}{calls_of(number)}{end}")
+        bodies.append(f"{begin}{apart([name], format)}{end}")
     check_syntax(tmp_path, "".join(wholes), "".join(bodies), "-std=c++17", in_one=in_one)
 
 

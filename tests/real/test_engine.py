@@ -49,7 +49,7 @@ def run(root: Path, *words: object, options: Any = (), **added: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def served(compilations: Compilations) -> Path:
+def served(compilations: Compilations, warm_module: None) -> Path:
     """What the engine leaves when it was started once."""
 
     def serve(folder: Path) -> Path:

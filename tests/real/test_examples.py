@@ -20,6 +20,12 @@ from pages import PAGES, ROOT, Block, page
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 NOTHING: Mapping[str, str] = {}
+# Runs a program whose own processes start warm, too.
+START_ALIKE = """
+import runpy, sys
+_, sys.executable, program = sys.argv
+runpy.run_path(program, run_name="__main__")
+"""
 
 
 def compiled(demo: Path) -> dict[str, str]:
@@ -32,11 +38,11 @@ def compiled(demo: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory, warm_executable: str) -> Path:
+def demo(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     """What the demo leaves, and with it a wrapper and inputs for the examples."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [warm_executable, "-m", "rewriter", "demo", "-d", str(folder)],
+        [sys.executable, "-m", "rewriter", "demo", "-d", str(folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -79,7 +85,7 @@ def test_the_example_of_the_python_api_runs(demo: Path, tmp_path: Path) -> None:
     (example,) = page("reference/api.md").code("python")
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "example.py"],
+        [sys.executable, "-c", START_ALIKE, sys.executable, "example.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -23,7 +23,9 @@ from rewriter import cli
 from rewriter.cache import journal, startup
 from rewriter.cache.slots import scan
 
+pytestmark = pytest.mark.usefixtures("warm_python")
 exhaustive = pytest.mark.exhaustive
+PYTHON = sys.executable  # of the programs, which need no torch; commands start warm
 # `load(cache, name)` writes a wrapper unless it is there, reads and compiles it, as
 # `PyCodeCache` does, and prints whether it has probes.
 LOADER = """
@@ -62,7 +64,7 @@ def words(tmp_path: Path, sources: Path) -> Callable[[str], list[str]]:
     def write(text: str) -> list[str]:
         (tmp_path / "program.py").write_text(LOADER + text)
         options = ["run", "-d", str(tmp_path / "dump"), "--overwrite"]
-        return [*options, "--", sys.executable, str(tmp_path / "program.py"), str(sources)]
+        return [*options, "--", PYTHON, str(tmp_path / "program.py"), str(sources)]
 
     return write
 
@@ -170,9 +172,10 @@ def test_processes_with_caches_of_their_own(method: str, run: Run, tmp_path: Pat
 
 
 def test_killed_and_restored_by_the_next_command(
-    words: Callable[[str], list[str]], tmp_path: Path
+    words: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All caches, by the one that was asked for."""
+    monkeypatch.setattr("sys.executable", PYTHON)  # who is killed is to be the command itself
     # The engines end with the program, which is killed with the command.
     then = "'REWRITER_DUMP' in os.environ and multiprocessing.parent_process().join(60)"
     text = ENGINES.format(folder=str(tmp_path), name=MLP, method="fork", then=then)
@@ -239,7 +242,7 @@ print(sys.path, getattr(sys, "mine", None), sorted(sys.modules), file=sys.stderr
 load({str(tmp_path / "own")!r}, {MLP!r})
 """
     for added in ({}, {"PYTHONPATH": str(tmp_path / "site")}):
-        program = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "sources")]
+        program = [PYTHON, str(tmp_path / "program.py"), str(tmp_path / "sources")]
         done = run(text, **added)
         plain = subprocess.run(
             program, env={**os.environ, **added}, capture_output=True, text=True, check=False

@@ -46,7 +46,7 @@ def get_args():
 
 
 @pytest.fixture(scope="module")
-def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dump(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     """A dump of the wrapper on random inputs, which give NaN."""
     folder = tmp_path_factory.mktemp("replay")
     (folder / "w.py").write_text(WRAPPER)

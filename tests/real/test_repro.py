@@ -79,7 +79,7 @@ def recorded(folder: Path, *options: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dump(tmp_path_factory: pytest.TempPathFactory, warm_module: None) -> Path:
     return recorded(tmp_path_factory.mktemp("repro"))
 
 

@@ -40,7 +40,7 @@ class Dialect(Protocol):
     def needs_releases(self) -> bool:
         """Whether the runtime knows by a line alone that a buffer is given up."""
 
-    def begin(self, variable: str, *, checks: bool = False) -> str:
+    def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
         """The line at the start of an entry: a call of the wrapper begins.
 
         It hands over what the entry was called with if its inputs are checked and that can be had.

@@ -65,7 +65,7 @@ class Lines:
             )
 
     def begin(self, entry: EntryPoint, *, checks: bool) -> None:
-        line = self._dialect.begin(self._variable, checks=checks)
+        line = self._dialect.begin(self._variable, checks=checks, is_dormant=self._is_dormant)
         self._add(entry.start, entry.indent, line, "begin", behind=False)
 
     def inputs(self, entry: EntryPoint, names: Sequence[str]) -> None:

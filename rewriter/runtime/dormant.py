@@ -1,6 +1,7 @@
 """Probes that do nothing until somebody switches them on, by the file that REWRITER_CONTROL names.
 
-A call looks at the file, and each launch at `on`. What is switched on is a recorder of its own,
+A call asks `due()` whether it has to say that it begins, which is an iterator's step and not a
+function of Python's, and each launch looks at `on`. What is switched on is a recorder of its own,
 made of those launches and probes that were asked for; it goes when its calls are over.
 """
 
@@ -11,8 +12,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
+from time import monotonic
 from typing import Any
 
 from .control import VARIABLE, Control, ControlError, read, tell
@@ -20,19 +22,27 @@ from .probe_set import ProbeSet
 from .process import is_data_worker, read_rank, say
 from .recorder import Recorder
 
-_PAUSE = 0.001  # seconds between two looks at the file, while nothing is on
+_PAUSE = 0.05  # seconds between two looks at the file: one costs as much as many calls
+_SKIPPED = 31  # calls after one that is due, where all of them together take less than that
 _OFTEN = 0.5  # seconds between two words on how many calls were recorded, when there are many
 _FEW = 16
 _NUMBERS = itertools.count()
+_TRUE = itertools.repeat(True)
+_ALWAYS, _NEVER = _TRUE.__next__, itertools.repeat(False).__next__
 
 
 class Dormant:
-    """Takes the calls of a wrapper as `Recorder` does. `on` tells whether one is recorded."""
+    """Takes the calls of a wrapper as `Recorder` does.
+
+    `due()` tells whether a call has to say that it begins, and `on` whether any is recorded.
+    """
 
     def __init__(
         self, options: dict[str, Any], launches: list[dict[str, Any]], inputs: Sequence[str]
     ) -> None:
         self.on = False
+        self.due: Callable[[], bool] = _ALWAYS
+        self._is_idle = True  # nothing is on, and no call is recorded
         self._options = options
         self._launches = launches
         self._inputs = inputs
@@ -41,7 +51,9 @@ class Dormant:
         self._request = ""  # the last one that counted
         self._session: _Session | None = None
         self._recording: dict[int, _Session] = {}
-        self._calls = itertools.count()
+        self._calls = 0  # that began, or will without a word
+        self._skipped = 0  # calls of those since the last one that was due
+        self._armed = monotonic()
         self._lock = threading.RLock()
         self._rank = read_rank()
         self._place = next(_NUMBERS)
@@ -49,25 +61,29 @@ class Dormant:
         self._next = 0.0  # when the file is looked at again
         self._recorded = 0  # calls of the last request that switched something on
         self._warned: set[str] = set()
+        self._set_state()
         if self._path:
             os.register_at_fork(after_in_child=self._forked)
 
     def begin(self, values: Sequence[Any] | None = None) -> None:
         """A call of the wrapper starts in this thread."""
-        number = next(self._calls)
-        if not self._path:
-            return
-        is_off = self._session is None and not self.on
-        if is_off and (now := time.monotonic()) < self._next:
-            return
-        if is_off:
-            self._next = now + _PAUSE
-        if is_off and self._look() == self._stamp:
-            return
+        now = monotonic()
         try:
             with self._lock:
-                # Another thread may have met a newer file than this one has.
-                self._begin(self._look(), number, values)
+                number = self._calls
+                self._calls = number + 1
+                if now < self._next and self._is_idle:
+                    self._skip(now)
+                    return
+                stamp = self._stamp
+                if now >= self._next:
+                    self._next = now + _PAUSE
+                    stamp = self._look()
+                if not self._is_idle or stamp != self._stamp:
+                    self._begin(stamp, number, values)
+                    self._set_state()
+                if self._is_idle and self._path:
+                    self._skip(now)
         except Exception as error:
             self._warn(f"{type(error).__name__}: {error}")
 
@@ -101,7 +117,7 @@ class Dormant:
         """The call that runs in this thread is over; without this, its next call says so."""
         with self._lock:
             self._end_call(get_ident())
-            self.on = bool(self._recording)
+            self._set_state()
 
     def close(self) -> None:
         """Nothing is recorded any more, and no call is in the wrapper."""
@@ -112,15 +128,16 @@ class Dormant:
             self._session, session = None, self._session
             if session is not None:
                 session.recorder.release()
-            self.on = False
+            self._set_state()
 
     def _begin(
         self, stamp: tuple[int, int, int] | None, number: int, values: Sequence[Any] | None
     ) -> None:
         self._end_call(get_ident())
         # A thread that ended begins no other call.
-        for thread in self._recording.keys() - sys._current_frames().keys():
-            self._end_call(thread)
+        if self._recording:
+            for thread in self._recording.keys() - sys._current_frames().keys():
+                self._end_call(thread)
         if stamp != self._stamp:
             self._stamp = stamp
             self._switch()
@@ -134,7 +151,23 @@ class Dormant:
                 self._close()
             elif session.recorded <= _FEW or time.monotonic() - self._said > _OFTEN:
                 self._tell(session)
+
+    def _set_state(self) -> None:
         self.on = bool(self._recording)
+        self._is_idle = self._session is None and not self.on
+        self._skipped = 0
+        self.due = _ALWAYS if self._path else _NEVER
+
+    def _skip(self, now: float) -> None:
+        """The next calls are not due, where they would be over soon if they were as the last."""
+        if (now - self._armed) * (_SKIPPED + 1) < _PAUSE * (self._skipped + 1):
+            self._skipped = _SKIPPED
+            self._calls += _SKIPPED
+            self.due = itertools.chain(itertools.repeat(False, _SKIPPED), _TRUE).__next__
+        elif self._skipped:
+            self._skipped = 0
+            self.due = _ALWAYS
+        self._armed = now
 
     def _switch(self) -> None:
         """The file has changed: what was asked for is on from this call on."""
@@ -210,7 +243,8 @@ class Dormant:
     def _forked(self) -> None:
         """Another process is switched on by itself, and has no recorder of this one."""
         self._lock = threading.RLock()
-        self._session, self._recording, self.on = None, {}, False
+        self._session, self._recording = None, {}
+        self._set_state()
 
 
 class _Session:

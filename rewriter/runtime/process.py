@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from typing import Any
@@ -20,6 +21,7 @@ class Silent:
     """Takes every call and does nothing: `REWRITER_PROBE=off`."""
 
     on = False
+    due = staticmethod(itertools.repeat(False).__next__)  # as of `Dormant`
 
     def begin(self, values: Any = None) -> None:
         pass

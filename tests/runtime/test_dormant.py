@@ -54,7 +54,8 @@ def wrapper() -> Any:
 
 def call(probed: Any) -> None:
     """As the injected lines do."""
-    probed.begin()
+    if probed.due():
+        probed.begin()
     if probed.on:
         probed.inputs(torch.ones(1))
     for launch in range(3):
@@ -154,6 +155,36 @@ def test_a_bad_file_is_said_once_and_changes_nothing(
     printed = capfd.readouterr()
     assert printed.out.count("#1") == 4
     assert printed.err.count("nothing was switched") == 1
+
+
+def test_quick_calls_are_not_all_looked_at_but_all_are_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dormant, "_PAUSE", 1000.0)
+    probed = wrapper()
+    began = [probed.due() and probed.begin() is None for _ in range(dormant._SKIPPED * 3)]
+    assert began.count(True) == 3
+    switch(path, "set", "hash", "-d", str(path.parent / "dump"), "--quiet")
+    call(probed)
+    assert not probed.on  # it was looked at a moment ago
+    monkeypatch.setattr(dormant, "_PAUSE", 0.0)
+    probed._next = 0.0
+    numbers = len(began) + 1
+    while not probed.on:
+        call(probed)
+        numbers += 1
+    call(probed)
+    probed.end()
+    assert [x.name for x in sorted(path.parent.glob("dump/rank0/run*"))] == [
+        f"run{numbers - 1}",
+        f"run{numbers}",
+    ]
+
+
+def test_without_a_control_file_no_call_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(control.VARIABLE, raising=False)
+    probed = wrapper()
+    assert not any(probed.due() for _ in range(100))
 
 
 def test_others_cannot_switch(path: Path, capfd: pytest.CaptureFixture[str]) -> None:

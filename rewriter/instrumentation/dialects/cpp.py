@@ -33,7 +33,7 @@ class Cpp:
     packer: str = ""
     needs_releases: bool = True
 
-    def begin(self, variable: str, *, checks: bool = False) -> str:
+    def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
         return f"{_SPACE}::Call {variable}({_SPACE}::wrapper);"
 
     def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:

@@ -18,7 +18,7 @@ from rewriter.runtime import cpp_sources
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 OWN_LINE = re.compile(
-    rb"\s*(?:from rewriter\.runtime import |(?:if _\w*\.on: )?_\w*\.\w+\("
+    rb"\s*(?:from rewriter\.runtime import |(?:if _\w*\.(?:on|due\(\)): )?_\w*\.\w+\("
     rb"|\w+ = _\w*\.allocated\(|_\w+ = _\w+_attach\(|\{'launch': |\])"
 )
 AT_LAUNCH = re.compile(rb"\s*(?:if _\w*\.on: )?_\w*\.(?:before|after)\((\d{1,9})[,)]")
@@ -42,8 +42,9 @@ class Python:
     packer: str = ""
     needs_releases: bool = False
 
-    def begin(self, variable: str, *, checks: bool = False) -> str:
-        return f"{variable}.begin({'args' if checks else ''})"
+    def begin(self, variable: str, *, checks: bool = False, is_dormant: bool = False) -> str:
+        if_due = f"if {variable}.due(): " if is_dormant else ""
+        return f"{if_due}{variable}.begin({'args' if checks else ''})"
 
     def inputs(self, variable: str, names: Sequence[str], *, is_dormant: bool = False) -> str:
         return f"{_if_on(variable, is_dormant)}{variable}.inputs({', '.join(names)})"

@@ -81,7 +81,7 @@ Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {
   try {
     if (wrapper.options.dormant) {
       Dormant* dormant = recorder_of<Dormant>(wrapper);
-      if (dormant && !Recorder::is_worker()) running_ = dormant->begin();
+      if (dormant) running_ = dormant->begin();
       return;
     }
     Recorder* recorder = recorder_of<Recorder>(wrapper);

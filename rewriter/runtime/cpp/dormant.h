@@ -97,16 +97,18 @@ class Dormant {
 
   // A call starts: null if it is not recorded.
   RunningCall* begin() {
-    const int64_t number = number_++;
+    const int64_t number = number_.fetch_add(1, std::memory_order_relaxed);
     if (path_.empty()) return nullptr;
     const bool is_off = !on_.load(std::memory_order_acquire);
-    if (is_off) {
-      const int64_t now = clock_ns();
-      if (now < next_.load(std::memory_order_relaxed)) return nullptr;
+    const int64_t now = coarse_clock_ns();
+    const bool is_due = now >= next_.load(std::memory_order_relaxed);
+    if (is_off && !is_due) return nullptr;
+    if (is_due) {
       next_.store(now + pause, std::memory_order_relaxed);
+      if (is_off && look() == stamp_.load(std::memory_order_acquire)) return nullptr;
     }
-    if (is_off && look() == stamp_.load(std::memory_order_acquire)) return nullptr;
-    return begin_slowly(number);
+    // What loads data for the program is not probed. To ask costs a call of the system.
+    return Recorder::is_worker() ? nullptr : begin_slowly(number, is_due);
   }
 
   // A call that was recorded is over, and written or on its way.
@@ -129,9 +131,21 @@ class Dormant {
     return stamp;
   }
 
-  RunningCall* begin_slowly(int64_t number) {
+  // Good to some milliseconds, for a third of the time of the clock.
+  static int64_t coarse_clock_ns() {
+#ifdef CLOCK_MONOTONIC_COARSE
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+#else
+    return clock_ns();
+#endif
+  }
+
+  RunningCall* begin_slowly(int64_t number, bool is_due) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    const uint64_t stamp = look();  // another thread may have met a newer one
+    // Another thread may have met a newer one.
+    const uint64_t stamp = is_due ? look() : stamp_.load(std::memory_order_relaxed);
     if (mark_->is_fork()) {
       // Another process is switched on by itself, and has no recorder of this one.
       session_ = nullptr;
@@ -218,7 +232,7 @@ class Dormant {
     });
   }
 
-  static constexpr int64_t pause = 1000000;    // nanoseconds between two looks while nothing is on
+  static constexpr int64_t pause = 50000000;   // nanoseconds between two looks at the file
   static constexpr int64_t often = 500000000;  // between two words on how many calls were recorded
   static constexpr int64_t few = 16;
 

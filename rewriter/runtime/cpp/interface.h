@@ -73,6 +73,7 @@ class Call {
   __attribute__((always_inline)) Kept view(
       const T& base, int64_t dim, const int64_t* sizes, const int64_t* strides,
       int64_t offset) noexcept {
+    if (!running_) return {0};
     if constexpr (IsArrayRef<T>::value) {
       Array array = view_array<T>(&base);
       array.data = base.data() + offset;

@@ -113,6 +113,14 @@ def add_probe_options(parser: Parser, *, runs: bool = False) -> None:
         help="end the program at the first NaN, with exit code 1 (adds the probe nan)",
     )
     group.add_argument(
+        "--on",
+        metavar="TRIGGER[,…]",
+        action="append",
+        default=[],
+        help="write a dump of the last launches at nan, inf, changed, spike:10x or slow:5x "
+        "(adds the probe record)",
+    )
+    group.add_argument(
         "--format",
         choices=("text", "upstream"),
         default="text",

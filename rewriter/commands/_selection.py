@@ -57,6 +57,7 @@ def selection(
         allow=arguments.allow,
         stop=arguments.stop,
         dormant=is_dormant,
+        on=",".join(arguments.on),
     )
     if is_dormant:
         fixed = set(result.probes) - {*probes.SWITCHED, "inputs", "record"}
@@ -68,6 +69,8 @@ def selection(
 
 def _default(arguments: argparse.Namespace, name: str) -> str:
     """The probe where none is named: what ends at a NaN, or says which are none, is about NaN."""
+    if arguments.on:
+        return "record"
     return "nan" if arguments.stop or arguments.allow else name
 
 
@@ -121,6 +124,7 @@ def _refuse_idle_options(arguments: argparse.Namespace) -> None:
         "--max-bytes": arguments.max_bytes,
         "--allow": arguments.allow or None,
         "--stop": arguments.stop,
+        "--on": arguments.on or None,
         "--dormant": getattr(arguments, "dormant", False),
         "--format": arguments.format != "text",
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from rewriter.commands._output import emit
+from rewriter.commands._output import emit, from_here
 from rewriter.commands._parser import Parser
 from rewriter.core.errors import OK, RewriterError
-from rewriter.core.terminal import say
+from rewriter.core.terminal import message, say
+from rewriter.core.text import counted
 
 
 def add(parser: Parser) -> None:
@@ -16,7 +18,7 @@ def add(parser: Parser) -> None:
         metavar="PATH|PID",
         help="the control file, or a process that was started with it in REWRITER_CONTROL",
     )
-    parser.add_argument("action", choices=("show", "set", "off"))
+    parser.add_argument("action", choices=("show", "set", "off", "dump"))
     parser.add_argument(
         "probes", metavar="PROBES", nargs="?", help="what `set` switches on, such as print,hash"
     )
@@ -42,7 +44,7 @@ def add(parser: Parser) -> None:
         "-d",
         "--dump",
         metavar="DIR",
-        help="write a dump there, instead of to $REWRITER_DUMP",
+        help="write a dump there, instead of to $REWRITER_DUMP; of `dump`, instead of to PID.dump",
     )
     group.add_argument(
         "--keep", metavar="N", type=int, help="keep only the last N calls of a wrapper in the dump"
@@ -65,6 +67,7 @@ def add(parser: Parser) -> None:
             "rewriter control ctl set hash --every 100 --ranks 0,1 -d hash.dump --quiet",
         ),
         ("nothing any more, by the process that runs", "rewriter control 4711 off"),
+        ("what the probe record has until now", "rewriter control 4711 dump"),
     )
     parser.set_defaults(act=act)
 
@@ -72,6 +75,8 @@ def add(parser: Parser) -> None:
 def act(arguments: argparse.Namespace) -> int:
     from rewriter.execution import control
 
+    if arguments.action == "dump":
+        return _dump(arguments)
     path = control.path_of(arguments.target)
     if arguments.action == "set":
         if not arguments.probes:
@@ -112,7 +117,27 @@ def act(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _refuse_idle(arguments: argparse.Namespace) -> None:
+def _dump(arguments: argparse.Namespace) -> int:
+    """What processes have recorded until now, as a dump."""
+    from rewriter.dump.directory import dump_directory
+    from rewriter.execution import control
+
+    _refuse_idle(arguments, but=("--dump",))
+    rings = control.rings(arguments.target)
+    folder = dump_directory(Path(Path(arguments.target).name), arguments.dump, overwrite=False)
+    control.copy(rings, folder)
+    if arguments.json:
+        from rewriter.commands._documents.control import recording_document
+
+        emit(recording_document(folder, rings))
+    else:
+        processes = {pid for pid, _ in rings}
+        say(f"what {counted(len(processes), 'process', 'processes')} recorded until now")
+        message(f"dump: {from_here(folder)}; see it with: rewriter report {from_here(folder)}")
+    return OK
+
+
+def _refuse_idle(arguments: argparse.Namespace, *, but: tuple[str, ...] = ()) -> None:
     from rewriter.commands._selection import refuse_idle
 
     given = {
@@ -128,4 +153,5 @@ def _refuse_idle(arguments: argparse.Namespace) -> None:
         "--max-bytes": arguments.max_bytes,
         "--quiet": arguments.quiet,
     }
+    given = {name: value for name, value in given.items() if name not in but}
     refuse_idle(given, f"`{arguments.action}` takes no more", "They belong to `set`.")

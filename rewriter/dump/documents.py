@@ -45,6 +45,7 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tf32: tuple[str, ...] | UnsetType = UNSET
     command: str | UnsetType = UNSET
     fingerprint: FingerprintName | UnsetType = UNSET
+    trigger: str = ""
     inputs: Literal["random", "file", "recorded"] | UnsetType = UNSET
     seed: int | UnsetType | None = UNSET
 

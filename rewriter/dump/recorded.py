@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -59,11 +60,13 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is in a ring. `message` is the text of the exception that ended the process."""
+    """What is in a ring. `message` is the text of the exception that ended the process. A ring that
+    `is_copy` is of a process that went on."""
 
     pid: int
     rank: int
     has_ended: bool
+    is_copy: bool
     message: str
     calls: tuple[RecordedCall, ...]
 
@@ -174,7 +177,42 @@ def read_ring(path: Path) -> Recording | None:
     if any(call.is_whole for call in kept):
         kept = [call for call in kept if call.is_whole or call.mark is not None]
     text = message.decode("utf-8", "replace")
-    return Recording(head.pid, head.rank, head.state == flight.ENDED, text, tuple(kept))
+    has_ended, is_copy = head.state == flight.ENDED, head.state == flight.COPIED
+    return Recording(head.pid, head.rank, has_ended, is_copy, text, tuple(kept))
+
+
+def rings_of(pid: int) -> list[Path]:
+    """The rings that a process of this machine writes. Raises `OSError` where it cannot be seen."""
+    mapped = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape")
+    paths = {line.partition("/")[2] for line in mapped.splitlines()}
+    found = (Path(f"/{path}") for path in sorted(paths) if path.endswith(f"/{flight.RING}"))
+    return [x for x in found if x.parents[1].name == flight.FOLDER and x.is_file()]
+
+
+def copy_ring(ring: Path, into: Path) -> None:
+    """Put what a process has recorded until now into another dump, which may have others' already.
+    The process does not notice."""
+    root = ring.parents[2]
+    with ring.open("rb") as file:
+        data = bytearray(file.read())
+        file.seek(0)
+        after = file.read(HEADER.size)
+    fields = list(HEADER.unpack_from(data))
+    fields[4], fields[5], fields[6] = HEADER.unpack(after)[4], 0, flight.COPIED
+    HEADER.pack_into(data, 0, *fields)
+    manifest, tables = "manifest.json", Path(flight.FOLDER, flight.TABLES)
+    if not (into / manifest).exists():
+        shutil.copy(root / manifest, into / manifest)
+    (into / tables).mkdir(parents=True, exist_ok=True)
+    for table in (root / tables).glob("*.json"):
+        shutil.copy(table, into / tables / table.name)
+    own = into / flight.FOLDER / ring.parent.name
+    for number in itertools.count(1):  # a process may record into several dumps
+        with contextlib.suppress(FileExistsError):
+            own.mkdir()
+            break
+        own = own.with_name(f"{ring.parent.name}.copy{number}")
+    (own / flight.RING).write_bytes(data)
 
 
 @dataclass(frozen=True)
@@ -324,6 +362,8 @@ def _row(which: tuple[int, int], phase: str, table: Json) -> bytes:
 def _write_ended(recording: Recording, root: Path) -> None:
     """Say how the process ended, where nobody else knows it."""
     message = recording.message
+    if recording.is_copy:
+        return
     if not recording.has_ended:
         message = _KILLED
     elif not message and recording.calls and recording.calls[-1].is_left:

@@ -5,18 +5,21 @@ The file and what stands beside it are those of `rewriter/runtime/control.py`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewriter.core import json_text
 from rewriter.core.errors import RewriterError
 from rewriter.core.text import counted
+from rewriter.core.transaction import unwritable
+from rewriter.dump import recorded
 from rewriter.instrumentation import probes as known_probes
 from rewriter.instrumentation.select import check_bytes, check_number
 from rewriter.runtime import control as runtime
@@ -220,6 +223,41 @@ def _wrappers(path: Path, control: Control | None) -> Iterator[Wrapper]:
             file.unlink(missing_ok=True)
         else:
             yield found
+
+
+def rings(target: str) -> tuple[tuple[int, Path], ...]:
+    """What processes record, by their numbers: that of a process, or of those that have the control
+    file at this path."""
+    is_process = target.isascii() and target.isdecimal() and not os.path.exists(target)
+    if is_process:
+        pids = [int(target)]
+    else:
+        path = Path(target).absolute()
+        host = socket.gethostname()
+        pids = sorted({one.pid for one in read(path).wrappers if one.host == host})
+    found: list[tuple[int, Path]] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += [(pid, ring) for ring in recorded.rings_of(pid)]
+    if not found:
+        raise RewriterError(
+            "not-recorded",
+            f"process {target} records nothing"
+            if is_process
+            else f"no process of {target} records anything",
+            hint="It has to be yours, on this machine, and to have run a wrapper with the probe "
+            "record: rewriter instrument --probe record.",
+        )
+    return tuple(found)
+
+
+def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
+    """Put what processes record into a dump."""
+    for _, ring in found:
+        try:
+            recorded.copy_ring(ring, folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error
 
 
 def describe(path: Path, state: State) -> Iterator[str]:

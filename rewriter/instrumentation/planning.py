@@ -357,6 +357,7 @@ def _options(
         "allow": list(selection.allow),
         "stop": selection.stop,
         **({"dormant": True} if selection.dormant else {}),
+        **({"on": list(selection.on)} if selection.on else {}),
         "outputs": {entry.name: list(entry.outputs) for entry in located.entries},
     }
     return rows | options | checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import get_args
 
@@ -33,6 +34,7 @@ def select(
     allow: str | Iterable[str] = (),
     stop: bool = False,
     dormant: bool = False,
+    on: str | Iterable[str] = (),
 ) -> Selection:
     """Say which probes go where. Names and patterns may be given as one comma-separated string.
 
@@ -50,10 +52,17 @@ def select(
     With `dormant`, the probes are those that `rewriter control` can switch on while the program
     runs; until then they do nothing.
 
+    `on` says when the probe `record`, which it adds, writes what it has into a dump of its own:
+    `"nan"`, `"inf"`, `"changed"`, `"spike:10x"`, `"slow:5x"`.
+
     Raises `RewriterError` on an unknown probe, with the nearest name.
     """
     wanted = list(_listed(probe))
-    names = probes.check([*wanted, "nan"] if wanted and (allow or stop) else wanted)
+    triggers = _check_triggers(_listed(on))
+    added = ["record"] * bool(triggers)
+    if wanted and (stop or (allow and not triggers)):
+        added.append("nan")
+    names = probes.check([*wanted, *added])
     if not names:
         raise no_probes()
     if "record" in names:
@@ -77,7 +86,25 @@ def select(
         check_allowed(_listed(allow)),
         stop,
         dormant,
+        triggers,
     )
+
+
+_TRIGGER = re.compile(r"nan|inf|changed|(?:spike|slow):(\d{1,6}(?:\.\d{1,3})?)x?")
+
+
+def _check_triggers(wanted: Iterable[str]) -> tuple[str, ...]:
+    """The triggers of `--on`, each once. What is none is an error."""
+    result = tuple(dict.fromkeys(wanted))
+    for one in result:
+        match = _TRIGGER.fullmatch(one)
+        if match is None or (match[1] is not None and float(match[1]) <= 1):
+            raise RewriterError(
+                "bad-trigger",
+                f"--on {one!r} is no trigger",
+                hint="Triggers: nan, inf, changed, spike:10x, slow:5x; factors are more than 1.",
+            )
+    return result
 
 
 # What a ring has no room for, or has a file of its own beside the rows of a call.

@@ -28,7 +28,8 @@ class Selection:
     measured is read again. `max_bytes` is how much is written, as `rewriter/runtime/sizes.py`
     reads it. `allow` names values that may be NaN or infinite, as `rewriter/runtime/allowed.py` has
     it; with `stop` the probe `nan` ends the program at the first NaN that is not allowed.
-    `dormant` probes do nothing until `rewriter control` switches them on.
+    `dormant` probes do nothing until `rewriter control` switches them on. `on` says when the probe
+    `record` writes a dump: `nan`, `inf`, `changed`, `spike:10x`, `slow:5x`.
     """
 
     probes: tuple[str, ...]
@@ -47,6 +48,7 @@ class Selection:
     allow: tuple[str, ...] = ()
     stop: bool = False
     dormant: bool = False
+    on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

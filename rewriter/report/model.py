@@ -220,6 +220,7 @@ def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str],
         ("torch", manifest.torch or ""),
         ("Device", manifest.device or ""),
         ("Probes", _listed(manifest.probes or ())),
+        ("Written because of", manifest.trigger),
         ("inductor-rewriter", manifest.rewriter or ""),
         ("Command", manifest.command or ""),
     )

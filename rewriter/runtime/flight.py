@@ -32,12 +32,14 @@ SLOT = struct.Struct("<QQiiQiiQQQ")
 that ended last; the number of the call in its wrapper, and the table."""
 RECORD = struct.Struct("<IHHQQQQQ")
 """Size, kind, padding, call, its number in its wrapper, thread, time, table."""
-CALL = struct.Struct("<QQQQ")
-"""Call, number, thread, table."""
+CALL = struct.Struct("<QQQQQ")
+"""Call, number, thread, table, when it began."""
+VALUE = struct.Struct("@3i??2xqqqddQ")
+"""`TriggerValue` of `cpp/engine/triggers.h`."""
 HEADER_BYTES, MESSAGE_AT, SLOTS = 4096, 1024, 255
 DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
 BEGIN, ROWS, END = 1, 2, 3
-RUNNING, ENDED = 1, 2
+RUNNING, ENDED, COPIED = 1, 2, 3
 BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
 BEGAN_AT, FINISHED_AT = 16, 32  # in a slot
 USUAL, MOST, LEAST = 32 << 20, 64 << 20, 64 << 10  # bytes
@@ -61,7 +63,7 @@ class Ring(Protocol):
     def rows(self, call: bytes, data: bytes) -> None:
         """Add rows in the place of the oldest."""
 
-    def end(self, call: bytes) -> None:
+    def end(self, call: bytes, triggers: int = 0) -> None:
         """The call is over."""
 
     def finish(self, exception: bytes) -> None:
@@ -83,9 +85,12 @@ class NativeRing:
         self._start = function("flight_start", None, handle, large, large, text)
         self._enter = function("flight_enter", large, handle, text)
         self._rows = function("flight_rows", None, handle, text, text, size)
-        self._end = function("flight_end", None, handle, text)
+        self._end = function("flight_end", None, handle, text, handle)
         self._finish = function("flight_finish", None, handle, text)
-        self.record: Any = function("record", None, handle, handle, text)
+        self.record: Any = function("record", None, handle, handle, text, handle)
+        self._triggers = function("triggers", handle, handle, text, ctypes.c_int32, text, text)
+        self._see = function("trigger", None, handle, text, text, text)
+        self._fire = function("fire", None, handle)
         with open(self.path, "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), DATA_AT)
 
@@ -100,8 +105,23 @@ class NativeRing:
     def rows(self, call: bytes, data: bytes) -> None:
         self._rows(self.address, call, data, len(data))
 
-    def end(self, call: bytes) -> None:
-        self._end(self.address, call)
+    def end(self, call: bytes, triggers: int = 0) -> None:
+        self._end(self.address, call, triggers or None)
+
+    def triggers(self, root: str, rank: int, wanted: str, kernels: str) -> int:
+        """What looks at the values of a wrapper, by its number."""
+        number: int = self._triggers(
+            self.address, os.fsencode(root), rank, wanted.encode(), kernels.encode()
+        )
+        return number
+
+    def see(self, triggers: int, call: bytes, value: bytes, name: str) -> None:
+        """Have that look at a value of a call, a packed `VALUE`."""
+        self._see(triggers, call, value, name.encode())
+
+    def fire(self, triggers: int) -> None:
+        """Have it write what it found, now that the rows are there."""
+        self._fire(triggers)
 
     def finish(self, exception: bytes) -> None:
         self._finish(self.address, exception)
@@ -132,12 +152,12 @@ class PythonRing:
             serial = self._number(_CALLS_AT) + 1
             _WORD.pack_into(self.memory, _CALLS_AT, serial)
             _HALF.pack_into(self.memory, _STATE_AT, RUNNING)
-        call = CALL.pack(serial, number, threading.get_ident(), table)
+        call = CALL.pack(serial, number, threading.get_ident(), table, time.monotonic_ns())
         self._append(call, BEGIN, b"")
         return call
 
     def enter(self, call: bytes) -> int:
-        serial, number, thread, table = CALL.unpack(call)
+        serial, number, thread, table, _ = CALL.unpack(call)
         with self._lock:
             (used,) = _HALF.unpack_from(self.memory, _SLOTS_AT)
             offsets = [HEADER_BYTES + place * SLOT.size for place in range(min(used, SLOTS))]
@@ -161,7 +181,7 @@ class PythonRing:
             self._append(call, ROWS, data[at:end])
             at = end
 
-    def end(self, call: bytes) -> None:
+    def end(self, call: bytes, triggers: int = 0) -> None:
         self._append(call, END, b"")
 
     def finish(self, exception: bytes) -> None:
@@ -174,7 +194,7 @@ class PythonRing:
         return number
 
     def _append(self, call: bytes, kind: int, data: bytes) -> None:
-        serial, number, thread, table = CALL.unpack(call)
+        serial, number, thread, table, _ = CALL.unpack(call)
         whole = (RECORD.size + len(data) + 7) & ~7
         if whole > self._capacity // 4:
             return

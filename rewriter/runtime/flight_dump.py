@@ -15,6 +15,7 @@ import atexit
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from . import flight
 from .dump import CallDirectory, DumpWriter
 from .event_queue import drain_queue
 from .flight import NativeRing, PythonRing
+from .process import say
 from .rows import event_rows, note_row
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ class RecordWriter(DumpWriter):
         self._ring: NativeRing | PythonRing | None = None
         self._number = 0
         self._rank = rank
+        # A file that was instrumented by an earlier version has fewer options.
+        self._wanted = ",".join(options.get("on", ()))
+        self._kernels = "\n".join(f"{row['launch']} {row['kernel']}" for row in table)
+        self._triggers = 0
 
     def start(self, call: int) -> CallDirectory:
         """A new call of the wrapper. Raises `OSError` where there can be no ring."""
@@ -45,9 +51,17 @@ class RecordWriter(DumpWriter):
             self._write_manifest()
             ring = _ring_of(self._root, self._rank)
             self._number = self._keep_table()
+            if self._wanted and isinstance(ring, NativeRing):
+                self._triggers = ring.triggers(
+                    str(self._root), self._rank, self._wanted, self._kernels
+                )
+            elif self._wanted:
+                say(f"[rewriter {self._rank}] warning: record: --on needs a C++ compiler\n")
             self._ring = ring
         packed = self._ring.start(call, self._number)
-        return RecordedCall(f"{self._ranked_name}/run{call}", self._ring, packed)
+        return RecordedCall(
+            f"{self._ranked_name}/run{call}", self._ring, packed, triggers=self._triggers
+        )
 
     def finish(self, run: CallDirectory) -> None:
         """The call is over."""
@@ -69,12 +83,15 @@ class RecordWriter(DumpWriter):
 
 
 class RecordedCall(CallDirectory):
-    """One call in a ring."""
+    """One call in a ring. `triggers` looks at its values, 0 for nothing."""
 
-    def __init__(self, name: str, ring: NativeRing | PythonRing, packed: bytes) -> None:
+    def __init__(
+        self, name: str, ring: NativeRing | PythonRing, packed: bytes, *, triggers: int = 0
+    ) -> None:
         self.name = name
         self.ring = ring
         self._packed = packed
+        self._triggers = triggers
         self._is_closed = False
         self.append = self._append
 
@@ -85,10 +102,27 @@ class RecordedCall(CallDirectory):
     def queue_into(self, call: int) -> None:
         """Have the rows that are queued for a call go into the ring."""
         if isinstance(self.ring, NativeRing):
-            self.ring.record(call, self.ring.address, self._packed)
+            self.ring.record(call, self.ring.address, self._packed, self._triggers or None)
+
+    def see(self, event: Event, allowed: Callable[[Value], bool]) -> None:
+        """Look at the values of an event that was measured by itself."""
+        if not (self._triggers and isinstance(self.ring, NativeRing)):
+            return
+        launch = -1 if event.launch is None else event.launch.index
+        place = 0
+        for value in event.values:
+            written = event.phase == "after" and value.label.role != "in" and value.is_tensor
+            numbers = _numbers(value)
+            packed = flight.VALUE.pack(
+                launch, event.iteration, place, written, allowed(value), *numbers
+            )
+            self.ring.see(self._triggers, self._packed, packed, value.label.name)
+            place += value.is_tensor
 
     def _append(self, rows: bytes) -> None:
         self.ring.rows(self._packed, rows)
+        if self._triggers and isinstance(self.ring, NativeRing):
+            self.ring.fire(self._triggers)
 
     def write(self, event: Event) -> None:
         """Append an event."""
@@ -108,7 +142,20 @@ class RecordedCall(CallDirectory):
         """The call is over."""
         if not self._is_closed:
             self._is_closed = True
-            self.ring.end(self._packed)
+            self.ring.end(self._packed, self._triggers)
+
+
+def _numbers(value: Value) -> tuple[int, int, int, float, float, int]:
+    """Of a packed `VALUE`, the last six."""
+    known = value.statistics
+    if known is None:
+        text = value.fingerprint or value.text
+        return 0, 0, 0, 0.0, 0.0, int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    ends = (known.minimum, known.maximum)
+    largest = max((abs(float(x)) for x in ends if x is not None), default=0.0)
+    halves = int(value.fingerprint[:16] or "0", 16), int(value.fingerprint[16:] or "0", 16)
+    print_ = halves[0] ^ halves[1] * 3 & (1 << 64) - 1
+    return known.numel, known.nan, known.inf, largest, float(known.std or 0), print_
 
 
 def _ring_of(root: Path, rank: int) -> NativeRing | PythonRing:

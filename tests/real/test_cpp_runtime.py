@@ -258,6 +258,7 @@ class Options(ctypes.Structure):
         ("stop", ctypes.c_bool),
         ("memory", ctypes.c_char_p),
         ("dormant", ctypes.c_bool),
+        ("on", ctypes.c_char_p),
         ("dump", ctypes.c_char_p),
         ("quiet", ctypes.c_bool),
     ]

@@ -171,6 +171,8 @@ NOT_PLAYED = {
     ("docs/topics/programs.md", "Where a program has its cache"): "a program of the reader",
     ("docs/topics/ranks.md", "Several processes"): "a program of the reader",
     ("docs/topics/recorder.md", "A flight recorder"): "a service of the reader",
+    ("docs/topics/recorder.md", "Reading it"): "a process that runs: test_record.py",
+    ("docs/topics/recorder.md", "Triggers"): "a package of the reader",
     ("docs/topics/repro.md", "Under a tool"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/repro.md", "The smallest values"): "a wrapper with a fault: test_repro_forms.py",
     ("docs/topics/sanitize.md", "Memory that kernels must not use"): "a program of the reader",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -282,6 +286,157 @@ def test_the_oldest_call_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mon
     assert [run.facts.call for run in runs] == [*range(200 - len(runs), 200)]
     assert {len(run.steps) for run in runs} == {4}
     probed.close()
+
+
+def of_values(values: list[float], *, given: float = 1.0) -> Callable[[Any], None]:
+    """A call whose launches write these."""
+
+    def act(probed: Any) -> None:
+        probed.begin()
+        probed.inputs(torch.full((2,), given))
+        for launch, value in enumerate(values):
+            probed.before(launch)
+            probed.after(launch, torch.tensor([0.0, value]))
+
+    return act
+
+
+def of_list(probed: Any) -> None:
+    """A value that the engine does not measure by a plan: the way of all probes."""
+    probed.begin()
+    probed.inputs(torch.ones(2))
+    probed.before(0)
+    probed.after(0, [torch.tensor([math.nan, 1.0])])
+
+
+PLAIN = of_values([1.0, 2.0, 3.0])
+TRIGGERS: dict[str, tuple[str, list[Callable[[Any], None]], str]] = {
+    "nan": ("nan", [PLAIN, of_values([1.0, math.nan, 3.0])], "1 of 2 elements are NaN"),
+    "nan of a list": ("nan", [PLAIN, of_list], "1 of 2 elements are NaN"),
+    "inf": ("inf", [PLAIN, of_values([1.0, -math.inf, 3.0])], "1 of 2 elements are infinite"),
+    "spike": (
+        "spike:10x",
+        [*[PLAIN] * 9, of_values([1.0, 30.0, 3.0])],
+        "max |x| 30 is 15.0 times what is usual",
+    ),
+    "changed": (
+        "changed",
+        [PLAIN, of_values([1.0, 9.0, 3.0], given=2.0), of_values([1.0, 2.5, 3.0])],
+        "differs from an earlier call with the same inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_a_trigger_writes_a_dump(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once, with the launch that it is about as the last one; the program goes on."""
+    wanted, calls, why = TRIGGERS[name]
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    probed: Any = attach({**OPTIONS, "on": [wanted]}, TABLE, ["given"])
+    for act in (*calls[:-1], PLAIN, calls[-1], calls[-1], PLAIN):
+        act(probed)
+    probed.close()
+    kind, launch = wanted.partition(":")[0], 0 if name.endswith("list") else 1
+    value = "x[0]" if name.endswith("list") else "x"
+    at = f"#{launch} {TABLE[launch]['kernel']}, call {len(calls)}"
+    (folder,) = (tmp_path / "triggered").iterdir()
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said == (
+        f"[rewriter 0] record: {kind}: {value} of {at}: {why}; the last launches are in {folder}"
+    )
+    opened = open_dump(folder)
+    assert opened.manifest.trigger == f"{kind}: {value} of {at}: {why}"
+    assert str(opened.runs[-1].steps[-1]) == f"#{launch}"
+    assert opened.runs[-1].facts.call == len(calls)
+    assert read_conclusion(folder) is None
+
+
+def test_what_is_as_usual_triggers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    options = {
+        **OPTIONS,
+        "on": ["nan", "inf", "changed", "spike:10x", "slow:99999x"],
+        "allow": ["cpp_fused*:x"],
+    }
+    probed: Any = attach(options, TABLE, ["given"])
+    for turn in range(40):
+        of_values([1.0 + turn / 10, math.nan, turn % 3], given=turn)(probed)
+    probed.close()
+    assert not (tmp_path / "triggered").exists()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_slow_call_triggers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    probed: Any = attach({**OPTIONS, "on": ["slow:50x"]}, TABLE, ["given"])
+    for _ in range(10):
+        call(probed)
+    call(probed, fail=lambda: time.sleep(0.5))
+    call(probed)
+    probed.close()
+    assert re.fullmatch(
+        r"\[rewriter 0\] record: slow: call 10: it took 5\d\d\.\d ms, [0-9.]+ times what is "
+        r"usual; the last launches are in .*",
+        capfd.readouterr().err.strip(),
+    )
+    (folder,) = (tmp_path / "triggered").iterdir()
+    assert open_dump(folder).runs[-1].facts.call == 10
+
+
+def test_a_process_writes_five_dumps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    for _ in range(4):
+        probed: Any = attach({**OPTIONS, "on": ["nan"]}, TABLE, ["given"])
+        of_values([math.nan, math.nan, 1.0])(probed)
+        probed.close()
+    assert len(list((tmp_path / "triggered").iterdir())) == 5
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 6
+    assert said[5].endswith("; no more of this process are written")
+
+
+def test_what_runs_is_copied_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Within a call, from outside: the copy stays as it is, and the process goes on."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    call(probed)
+    command = ["control", str(os.getpid()), "dump", "-d", str(tmp_path / "now"), "--json"]
+    call(probed, fail=lambda: cli.main(command))
+    printed = json.loads(capfd.readouterr().out)
+    assert printed["processes"] == [os.getpid()]
+    call(probed)
+    # This process has the rings of other tests, too.
+    now = [[str(step) for step in run.steps] for run in open_dump(tmp_path / "now").runs]
+    assert ["inputs", "#0", "#1"] in now
+    assert len(open_dump(tmp_path / "dump").runs) == 3
+    probed.close()
+    assert cli.main(["control", "1", "dump"]) == 2
+    assert "error[not-recorded]" in capfd.readouterr().err
+
+
+def test_what_is_no_trigger_is_refused() -> None:
+    for wrong in ("nans", "spike", "spike:x", "spike:1x", "slow:-2", "changed:2", "nan:1"):
+        with pytest.raises(RewriterError) as caught:
+            select("record", on=wrong)
+        assert caught.value.slug == "bad-trigger"
+    chosen = select("print", on="nan,spike:2.5x, slow:5")
+    assert chosen.probes == ("print", "record")
+    assert chosen.on == ("nan", "spike:2.5x", "slow:5")
 
 
 def test_what_cannot_be_recorded_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,18 @@ class ControlDocument(Document, frozen=True, kw_only=True, tag="rewriter.control
     path: str
     request: RequestEntry | None
     wrappers: tuple[WrapperEntry, ...]
+
+
+class RecordingDocument(Document, frozen=True, kw_only=True, tag="rewriter.recording"):
+    """`rewriter control dump --json`."""
+
+    dump: str
+    processes: tuple[int, ...]
+
+
+def recording_document(folder: Path, rings: Iterable[tuple[int, Path]]) -> RecordingDocument:
+    """Where the dump is, and of which processes."""
+    return RecordingDocument(dump=str(folder), processes=tuple(dict.fromkeys(pid for pid, _ in rings)))
 
 
 def control_document(path: Path, state: State) -> ControlDocument:

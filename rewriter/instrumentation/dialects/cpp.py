@@ -122,6 +122,8 @@ def _options(options: Json) -> Iterator[str | bool | int | None]:
     lines = (row for row in options.get("memory", ()) if "obstacle" not in row)
     yield "; ".join(map(_memory_line, lines)) or None
     yield options.get("dormant", False)
+    if "on" in options:
+        yield ",".join(options["on"])
 
 
 def _memory_line(row: Json) -> str:

@@ -182,6 +182,8 @@ inline void write_launch(Json& json, const ProbedLaunch& launch) {
 // makes these for a wrapper: flight_calls.h, which only the probe `record` includes.
 struct RecordedCall {
   virtual ~RecordedCall() = default;
+  // A value that was measured, before its row comes.
+  virtual void see(const Event& event, const Item& item, int place, bool is_allowed) = 0;
   virtual void rows(const char* data, std::size_t size) = 0;
   // Its thread begins a launch, or is through with it.
   virtual void began(int launch, int iteration) = 0;
@@ -254,7 +256,7 @@ class DumpWriter {
   DumpWriter(
       const Options& options, std::string root, int rank, const Fixed<ProbedLaunch>& launches)
       : options_(options), root_(absolute(std::move(root))), rank_(rank),
-        about_(describe(options, launches)),
+        about_(describe(options, launches)), kernels_(kernels_of(launches)),
         kept_(root_, wanted_calls(options.last), wanted_bytes(options.max_bytes)) {}
 
   // The directories are numbered as the calls are, or on from there where others have those. Null
@@ -270,7 +272,7 @@ class DumpWriter {
           Json run(true);
           open_run(run);
           const std::string table = "{\"run\": " + run.close('}').text + ", \"table\": " + about_ + "}\n";
-          recorded_ = make_recorded_(root_, rank_, table);
+          recorded_ = make_recorded_(root_, rank_, table, options_, kernels_);
         }
       }
       const std::string name = root_ + "/rank" + std::to_string(rank_) + "/run" + std::to_string(call);
@@ -290,9 +292,10 @@ class DumpWriter {
     return std::make_unique<CallDirectory>(path);
   }
 
-  // Have calls go to what `make` returns, of the root, the rank and the text of a table.
+  // Have calls go to what `make` returns, of the root, the rank, the text of a table, the options, and
+  // the names of launches, `index name` in each line.
   using MakeRecorded = std::unique_ptr<RecordedCalls> (*)(
-      const std::string&, int, const std::string&);
+      const std::string&, int, const std::string&, const Options&, const std::string&);
   void record(MakeRecorded make) { make_recorded_ = make; }
 
   // The call is over. Of calls that are over only the last ones are kept, if that was asked for; a
@@ -306,6 +309,14 @@ class DumpWriter {
   KeptCalls& kept() { return kept_; }
 
  private:
+  static std::string kernels_of(const Fixed<ProbedLaunch>& launches) {
+    std::string text;
+    for (const ProbedLaunch& launch : launches) {
+      text += std::to_string(launch.row->launch) + " " + launch.row->kernel + "\n";
+    }
+    return text;
+  }
+
   // What every run.json begins with.
   void open_run(Json& json) const {
     json.open('{').key("format").string("rewriter.run").key("version").number(int64_t{1});
@@ -376,7 +387,7 @@ class DumpWriter {
   std::unique_ptr<RecordedCalls> recorded_;
   const std::string root_;
   const int rank_;
-  const std::string about_;
+  const std::string about_, kernels_;
   std::atomic<int64_t> next_{0};
   KeptCalls kept_;
   std::mutex writing_;

@@ -3,14 +3,18 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "dump.h"
 #include "engine/flight.h"
+#include "engine/triggers.h"
 #include "sha256.h"
 
 namespace {
@@ -18,7 +22,9 @@ namespace inductor_rewriter {
 
 class FlightCalls : public RecordedCalls {
  public:
-  FlightCalls(const std::string& root, int rank, const std::string& table) {
+  FlightCalls(
+      const std::string& root, int rank, const std::string& table, const Options& options,
+      const std::string& kernels) {
     std::string problem;
     ring_ = FlightRing::of(root, rank, problem);
     if (!ring_) throw std::runtime_error(problem);
@@ -30,24 +36,54 @@ class FlightCalls : public RecordedCalls {
     make_directories(folder);
     struct stat about;
     if (stat(path.c_str(), &about)) write_whole(path, table);
+    if (options.on && *options.on) {
+      triggers_ = new Triggers(*ring_, root, rank, options.on, kernels);  // never freed, as the ring
+    }
   }
 
   std::unique_ptr<RecordedCall> start(int64_t call) override {
-    return std::make_unique<One>(*ring_, ring_->start(static_cast<uint64_t>(call), table_));
+    return std::make_unique<One>(
+        *ring_, ring_->start(static_cast<uint64_t>(call), table_), triggers_);
   }
 
   static std::unique_ptr<RecordedCalls> make(
-      const std::string& root, int rank, const std::string& table) {
-    return std::make_unique<FlightCalls>(root, rank, table);
+      const std::string& root, int rank, const std::string& table, const Options& options,
+      const std::string& kernels) {
+    return std::make_unique<FlightCalls>(root, rank, table, options, kernels);
   }
 
  private:
   class One : public RecordedCall {
    public:
-    One(FlightRing& ring, const FlightCall& call)
-        : ring_(ring), call_(call), slot_(ring.enter(call)) {}
-    ~One() override { ring_.append(call_, FlightRing::end, nullptr, 0); }
-    void rows(const char* data, std::size_t size) override { ring_.append_rows(call_, data, size); }
+    One(FlightRing& ring, const FlightCall& call, Triggers* triggers)
+        : ring_(ring), call_(call), slot_(ring.enter(call)), triggers_(triggers) {}
+    ~One() override {
+      ring_.append(call_, FlightRing::end, nullptr, 0);
+      if (triggers_) triggers_->end(call_, ring_.ended_ns(call_));
+    }
+    void rows(const char* data, std::size_t size) override {
+      ring_.append_rows(call_, data, size);
+      if (triggers_) triggers_->fire();
+    }
+    void see(const Event& event, const Item& item, int place, bool is_allowed) override {
+      if (!triggers_) return;
+      TriggerValue value;
+      value.launch = event.launch ? event.launch->row->launch : -1;
+      value.iteration = event.iteration;
+      value.place = place;
+      value.is_allowed = is_allowed;
+      value.print = std::hash<std::string>()(item.is_tensor() ? item.fingerprint : item.text);
+      if (item.is_tensor() && item.measured) {
+        const Statistics& known = item.statistics;
+        value.is_written = event.phase[0] == 'a' && item.label->role != "in";
+        value.numel = known.numel;
+        value.nan = known.nan;
+        value.inf = known.inf;
+        if (known.finite) value.largest = std::max(std::fabs(known.low), std::fabs(known.high));
+        value.deviation = known.finite > 1 ? known.std : 0;
+      }
+      triggers_->see(call_, value, item.label->name);
+    }
     void began(int launch, int iteration) override {
       FlightRing::mark_begin(slot_, launch, iteration);
     }
@@ -59,10 +95,12 @@ class FlightCalls : public RecordedCalls {
     FlightRing& ring_;
     const FlightCall call_;
     FlightSlot& slot_;
+    Triggers* const triggers_;
   };
 
   FlightRing* ring_ = nullptr;
   uint64_t table_ = 0;
+  Triggers* triggers_ = nullptr;
 };
 
 }  // namespace inductor_rewriter

@@ -26,6 +26,7 @@ struct Options {
   bool stop;          // end the program at the first NaN that is not allowed
   const char* memory;  // of lines about memory: `event buffer[ held]`, separated by `; `
   bool dormant = false;  // nothing is done before `rewriter control` says so
+  const char* on = nullptr;  // when `record` writes a dump: nan,spike:10x; empty for never
   // What is switched on says these itself.
   const char* dump = nullptr;  // the directory of the dump; empty for that of the program
   bool quiet = false;          // whether nothing is printed

@@ -30,5 +30,11 @@ class RecordProbe(Probe):
     def at(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
         fingerprint(event, recorder)
 
+    def measured(self, event: Event, call: RunningCall, recorder: ProbeRecorder) -> None:
+        from ..flight_dump import RecordedCall
+
+        if isinstance(call.directory, RecordedCall):
+            call.directory.see(event, lambda value: recorder.allows(event, value))
+
 
 PROBE = RecordProbe

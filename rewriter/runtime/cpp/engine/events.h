@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -210,6 +211,7 @@ class MeasuredLaunch : public Job {
         }
         if (has_health && !value.is_allowed) add_health(value, *its, again);
       }
+      if (Triggers* triggers = call_.rows.triggers()) see(*triggers, value, its, place);
       if (its && its->nan && !value.is_allowed && plan.has(Plan::stops)) {
         output_.find(plan, value, *its);
       }
@@ -231,6 +233,30 @@ class MeasuredLaunch : public Job {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
+  }
+
+  void see(
+      Triggers& triggers, const PlannedValue& value, const Measured* its, std::size_t place) const {
+    TriggerValue seen;
+    const bool is_inputs = plan_->phase != Plan::before && plan_->phase != Plan::after;
+    seen.launch = is_inputs ? -1 : plan_->launch;
+    seen.iteration = iteration_;
+    seen.place = static_cast<int32_t>(place);
+    seen.is_written = !is_inputs && plan_->phase == Plan::after && !value.is_read;
+    seen.is_allowed = value.is_allowed;
+    if (!its) {
+      seen.print = std::hash<std::string>()(value.line);
+      seen.is_written = false;
+    } else {
+      const MeasuredText known(*its, value.layout);
+      seen.numel = value.layout.numel;
+      seen.nan = its->nan;
+      seen.inf = its->positive_infinite + its->negative_infinite;
+      seen.largest = known.largest();
+      seen.deviation = its->finite > 1 ? its->deviation : 0;
+      seen.print = its->fingerprint[0] ^ its->fingerprint[1] * 3;
+    }
+    triggers.see(call_.rows.call(), seen, value.name);
   }
 
   // Texts of inputs other than these are those of other numbers.

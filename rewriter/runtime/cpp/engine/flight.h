@@ -11,6 +11,7 @@
 // table) and its rows.
 #pragma once
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -47,6 +48,7 @@ struct FlightHeader {
   uint32_t rank;
   std::atomic<uint32_t> slots;
   uint64_t wall_ns, clock_ns;  // one moment by two clocks
+  std::atomic<uint32_t> dumps;  // that triggers wrote
 };
 
 struct FlightSlot {
@@ -68,7 +70,7 @@ static_assert(sizeof(FlightRecord) == 48, "Python has it as 48 bytes");
 
 // A call as its records name it.
 struct FlightCall {
-  uint64_t call = 0, number = 0, thread = 0, table = 0;
+  uint64_t call = 0, number = 0, thread = 0, table = 0, started = 0;
 };
 
 class FlightRing {
@@ -79,7 +81,7 @@ class FlightRing {
   static constexpr uint64_t data_at = header_bytes + most_slots * sizeof(FlightSlot);
   static constexpr uint64_t usual = 32 << 20, most = 64 << 20, least = 64 << 10;
   enum Kind : uint16_t { begin = 1, rows = 2, end = 3 };
-  enum State : uint32_t { running = 1, ended = 2 };
+  enum State : uint32_t { running = 1, ended = 2, copied = 3 };
 
   // That of this process in the folder of a dump, shared by all copies of the runtime in it; null
   // where there can be none, and `problem` says why. Never freed.
@@ -114,6 +116,7 @@ class FlightRing {
     call.number = number;
     call.thread = static_cast<uint64_t>(pthread_self());
     call.table = table;
+    call.started = now();
     header_->state.store(running, std::memory_order_relaxed);
     append(call, begin, nullptr, 0);
     return call;
@@ -190,7 +193,58 @@ class FlightRing {
     header_->state = ended;
   }
 
+  // When the last launch of a call ended, 0 where that is not known any more.
+  uint64_t ended_ns(const FlightCall& call) {
+    const FlightSlot& slot = slot_of(call.thread);
+    return slot.call == call.call ? slot.ended_ns : 0;
+  }
+
+  // How many dumps triggers wrote in this process before this one.
+  uint32_t count_dump() { return header_->dumps.fetch_add(1); }
+
+  // Writes a file with what is in the ring, while others go on to write; false where that fails.
+  bool copy_to(const std::string& path) const {
+    std::vector<char> copy(data_at + capacity_);
+    auto& header = *reinterpret_cast<FlightHeader*>(copy.data());
+    const uint64_t head = header_->head.load(std::memory_order_acquire);
+    std::memcpy(copy.data(), static_cast<const void*>(header_), copy.size());
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // What was written over meanwhile is not in it.
+    const uint64_t tail = header_->tail.load(std::memory_order_acquire);
+    header.head.store(head);
+    header.tail.store(tail);
+    header.state.store(copied);
+    header.lock.store(0);
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) return false;
+    std::size_t done = 0;
+    while (done < copy.size()) {
+      const ssize_t some = ::write(file, copy.data() + done, copy.size() - done);
+      if (some < 0 && errno == EINTR) continue;
+      if (some <= 0) break;
+      done += static_cast<std::size_t>(some);
+    }
+    return !::close(file) && done == copy.size();
+  }
+
+  // The files of tables in a dump, with their names.
+  template <class Act>
+  static void for_each_table(const std::string& root, Act&& act) {
+    const std::string folder = root + "/record/tables";
+    DIR* const open = opendir(folder.c_str());
+    if (!open) return;
+    while (const dirent* entry = readdir(open)) {
+      if (entry->d_name[0] != '.') act(folder + "/" + entry->d_name, std::string(entry->d_name));
+    }
+    closedir(open);
+  }
+
   const std::string& path() const { return path_; }
+  // Of its process, as in `record/HOST.PID/ring`.
+  std::string name() const {
+    const std::string folder = path_.substr(0, path_.rfind('/'));
+    return folder.substr(folder.rfind('/') + 1);
+  }
   uint64_t offset_of(const FlightSlot& slot) const {
     return static_cast<uint64_t>(reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(header_));
   }

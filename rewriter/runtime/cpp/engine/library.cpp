@@ -122,6 +122,8 @@ using inductor_rewriter::EventCall;
 using inductor_rewriter::Events;
 using inductor_rewriter::FlightCall;
 using inductor_rewriter::FlightRing;
+using inductor_rewriter::Triggers;
+using inductor_rewriter::TriggerValue;
 
 namespace {
 thread_local std::string flight_problem;
@@ -164,17 +166,34 @@ EXPORTED void inductor_rewriter_flight_rows(
   ring->append_rows(*call, data, static_cast<std::size_t>(size));
 }
 
-EXPORTED void inductor_rewriter_flight_end(FlightRing* ring, const FlightCall* call) {
+EXPORTED void inductor_rewriter_flight_end(
+    FlightRing* ring, const FlightCall* call, Triggers* triggers) {
   ring->append(*call, FlightRing::end, nullptr, 0);
+  if (triggers) triggers->end(*call, ring->ended_ns(*call));
 }
+
+// What looks at the values of one wrapper, as `--on` has it (triggers.h). Never freed.
+EXPORTED Triggers* inductor_rewriter_triggers(
+    FlightRing* ring, const char* root, int32_t rank, const char* wanted, const char* kernels) {
+  return new Triggers(*ring, root, rank, wanted, kernels);
+}
+
+// A value that was measured elsewhere.
+EXPORTED void inductor_rewriter_trigger(
+    Triggers* triggers, const FlightCall* call, const TriggerValue* value, const char* name) {
+  triggers->see(*call, *value, name);
+}
+
+EXPORTED void inductor_rewriter_fire(Triggers* triggers) { triggers->fire(); }
 
 EXPORTED void inductor_rewriter_flight_finish(FlightRing* ring, const char* exception) {
   ring->finish(exception);
 }
 
 // The rows of a call go into the ring.
-EXPORTED void inductor_rewriter_record(EventCall* call, FlightRing* ring, const FlightCall* as) {
-  call->rows.record(*ring, *as);
+EXPORTED void inductor_rewriter_record(
+    EventCall* call, FlightRing* ring, const FlightCall* as, Triggers* triggers) {
+  call->rows.record(*ring, *as, triggers);
 }
 
 // Nothing follows of this call.

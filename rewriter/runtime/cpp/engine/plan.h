@@ -1,6 +1,8 @@
 // What the facts of one phase of one launch give: texts that are ready but for the numbers.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -177,6 +179,13 @@ class MeasuredText {
     extreme(line, measured_.high, false);
   }
 
+  // Of the finite elements, the largest magnitude.
+  double largest() const {
+    if (measured_.finite <= 0) return 0;
+    const double low = number(measured_.low), high = number(measured_.high);
+    return std::max(std::fabs(low), std::fabs(high));
+  }
+
   // Nothing is known of what a faulty device did not measure.
   bool has_fingerprint() const {
     return measured_.finite >= 0 || measured_.fingerprint[0] || measured_.fingerprint[1];
@@ -186,6 +195,14 @@ class MeasuredText {
 
  private:
   int64_t infinite() const { return measured_.positive_infinite + measured_.negative_infinite; }
+
+  double number(uint64_t bits) const {
+    if (layout_.dtype == dtypes::uint64) return static_cast<double>(bits);
+    if (layout_.dtype == dtypes::int64) return static_cast<double>(static_cast<int64_t>(bits));
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
 
   void extreme(std::string& to, uint64_t bits, bool json) const {
     const int32_t dtype = layout_.dtype;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "flight.h"
+#include "triggers.h"
 
 namespace {
 namespace inductor_rewriter {
@@ -39,16 +40,22 @@ class RowsFile {
   bool is_open() const { return descriptor_ >= 0 || ring_; }
 
   // They go into a ring instead.
-  void record(FlightRing& ring, const FlightCall& call) {
+  void record(FlightRing& ring, const FlightCall& call, Triggers* triggers) {
     ring_ = &ring;
     call_ = call;
+    triggers_ = triggers;
   }
+
+  // What looks at values that are recorded; null for nothing.
+  Triggers* triggers() const { return ring_ ? triggers_ : nullptr; }
+  const FlightCall& call() const { return call_; }
 
   // 0, or what went wrong. Whole rows stay: what was written of another one is taken back.
   int flush() {
     if (ring_) {
       ring_->append_rows(call_, text.data(), text.size());
       text.clear();
+      if (triggers_) triggers_->fire();
       return 0;
     }
     std::size_t done;
@@ -75,6 +82,7 @@ class RowsFile {
   int descriptor_;
   FlightRing* ring_ = nullptr;
   FlightCall call_;
+  Triggers* triggers_ = nullptr;
 };
 
 }  // namespace inductor_rewriter

@@ -19,6 +19,15 @@ class Record : public Probe {
   void stop(Event& event, RunningCall& call, Recorder&) override {
     if (RecordedCall* of = recorded(event, call)) of->ended(event.launch->row->launch, event.iteration);
   }
+  void measured(Event& event, RunningCall& call, Recorder& recorder) override {
+    RecordedCall* const of = call.directory ? call.directory->recorded.get() : nullptr;
+    if (!of) return;
+    int place = 0;
+    for (const Item& item : event.items) {
+      of->see(event, item, place, recorder.allows(event, item));
+      place += item.is_tensor();
+    }
+  }
 
  private:
   struct Mark : public Probe {

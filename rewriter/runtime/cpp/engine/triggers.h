@@ -1,0 +1,301 @@
+// When the probe `record` writes what it has into a dump of its own: `--on`. Evaluated where rows are
+// known, by both languages.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "flight.h"
+
+namespace {
+namespace inductor_rewriter {
+
+// What is known of one value at one moment. `launch` is -1 for the inputs of a call; `place` is that
+// among the values of the moment.
+struct TriggerValue {
+  int32_t launch = -1, iteration = 0, place = 0;
+  bool is_written = false, is_allowed = false;
+  int64_t numel = 0, nan = 0, inf = 0;
+  double largest = 0, deviation = 0;  // of the finite ones, the largest of their magnitudes
+  uint64_t print = 0;                 // the same for the same value
+};
+
+// The values of the last calls, of which the one in the middle is the usual one.
+class Usual {
+ public:
+  // By how much a value is more than the usual one, 0 where that is not known yet; it counts from now
+  // on.
+  double ratio(double value) {
+    double result = 0;
+    if (last_.size() >= enough) {
+      std::vector<double> sorted(last_.begin(), last_.end());
+      std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
+      const double usual = sorted[sorted.size() / 2];
+      if (usual > 0) result = value / usual;
+    }
+    last_.push_back(value);
+    if (last_.size() > most) last_.pop_front();
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t enough = 8, most = 15;
+  std::deque<double> last_;
+};
+
+class Triggers {
+ public:
+  static constexpr uint32_t most_dumps = 5;  // of a process
+
+  // `wanted` is such as `nan,spike:10x`, `kernels` the names of launches, `index name` in each line.
+  Triggers(FlightRing& ring, std::string root, int rank, const std::string& wanted,
+           const std::string& kernels)
+      : ring_(ring), root_(std::move(root)), rank_(rank) {
+    for (const std::string& one : split(wanted, ',')) {
+      const std::string name = one.substr(0, one.find(':'));
+      const double factor = name.size() < one.size() ? std::atof(one.c_str() + name.size() + 1) : 0;
+      if (name == "nan") nan_ = true;
+      if (name == "inf") inf_ = true;
+      if (name == "changed") changed_ = true;
+      if (name == "spike") spike_ = factor;
+      if (name == "slow") slow_ = factor;
+    }
+    for (const std::string& line : split(kernels, '\n')) {
+      const std::size_t space = line.find(' ');
+      if (space != std::string::npos) kernels_[std::atoi(line.c_str())] = line.substr(space + 1);
+    }
+  }
+
+  // A value of a call; `name` is what the wrapper calls it.
+  void see(const FlightCall& call, const TriggerValue& value, const std::string& name) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const bool is_input = value.launch < 0;
+    if (nan_ && value.nan && !value.is_allowed && (is_input || value.is_written)) {
+      plan(call, "nan", value, name, count(value.nan, value) + " are NaN");
+    }
+    if (inf_ && value.inf && !value.is_allowed && value.is_written) {
+      plan(call, "inf", value, name, count(value.inf, value) + " are infinite");
+    }
+    if (changed_) see_change(call, value, name);
+    if (spike_ <= 0 || !value.is_written || value.numel == 0) return;
+    Spikes& usual = usual_[{value.launch, value.iteration, value.place}];
+    const double largest = usual.largest.ratio(value.largest);
+    const double deviation = usual.deviation.ratio(value.deviation);
+    if (std::max(largest, deviation) < spike_) return;
+    const bool by_largest = largest >= spike_;
+    char text[160];
+    std::snprintf(
+        text, sizeof text, "%s %.4g is %.1f times what is usual", by_largest ? "max |x|" : "std",
+        by_largest ? value.largest : value.deviation, by_largest ? largest : deviation);
+    plan(call, "spike", value, name, text);
+  }
+
+  // A call is over, whose last launch ended then; 0 where none did.
+  void end(const FlightCall& call, uint64_t ended_ns) {
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      if (slow_ > 0 && ended_ns > call.started) {
+        const double took = static_cast<double>(ended_ns - call.started);
+        const double ratio = durations_.ratio(took);
+        // What is short is disturbed by whatever else the machine does.
+        if (ratio >= slow_ && took - took / ratio > 5e6) {
+          char text[160];
+          std::snprintf(text, sizeof text, "it took %.1f ms, %.1f times what is usual", took / 1e6, ratio);
+          plan_of_call(call, "slow", text);
+        }
+      }
+    }
+    fire();
+  }
+
+  // Write what was planned; the rows that it is about are in the ring.
+  void fire() {
+    std::vector<Planned> planned;
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      if (planned_.empty()) return;
+      planned.swap(planned_);
+    }
+    for (const Planned& one : planned) {
+      const uint32_t number = ring_.count_dump();
+      if (number >= most_dumps) {
+        if (number == most_dumps) say(one.text + "; no more of this process are written");
+        continue;
+      }
+      const std::string folder = root_ + "/triggered/" + one.kind + "-" + ring_.name() + "-" +
+          std::to_string(number + 1);
+      const std::string problem = write(folder, one.text);
+      say(one.text + (problem.empty() ? "; the last launches are in " + folder : "; " + problem));
+    }
+  }
+
+ private:
+  struct Spikes {
+    Usual largest, deviation;
+  };
+  struct Planned {
+    std::string kind, text;
+  };
+  using Place = std::tuple<int32_t, int32_t, int32_t>;
+  using Prints = std::map<Place, uint64_t>;
+  struct Known {
+    uint64_t inputs = 0;
+    Prints prints;
+  };
+  struct CallState {
+    uint64_t inputs = 0;
+    bool has_inputs = false, is_given_up = false;
+  };
+
+  static std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    for (std::size_t start = 0; start < text.size();) {
+      const std::size_t end = std::min(text.find(separator, start), text.size());
+      if (end > start) parts.push_back(text.substr(start, end - start));
+      start = end + 1;
+    }
+    return parts;
+  }
+
+  static std::string count(int64_t of, const TriggerValue& value) {
+    return std::to_string(of) + " of " + std::to_string(value.numel) + " elements";
+  }
+
+  // With the same inputs each launch has to write what it wrote before.
+  void see_change(const FlightCall& call, const TriggerValue& value, const std::string& name) {
+    // Rows of a device come late: a call is forgotten when there were many since.
+    if (calls_.size() > most_calls) calls_.erase(calls_.begin());
+    CallState& state = calls_[call.call];
+    if (value.launch < 0) {
+      state.inputs = (state.inputs ^ value.print) * 0x9e3779b97f4a7c15u + 1;
+      state.has_inputs = true;
+      return;
+    }
+    if (!value.is_written || !state.has_inputs || state.is_given_up) return;
+    auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& one) {
+      return one.inputs == state.inputs;
+    });
+    if (known == known_.end()) {
+      if (known_.size() >= most_inputs) known_.pop_front();
+      known_.push_back({state.inputs, {}});
+      known = known_.end() - 1;
+    }
+    const Place place{value.launch, value.iteration, value.place};
+    const auto [found, is_new] = known->prints.emplace(place, value.print);
+    if (is_new || found->second == value.print) return;
+    state.is_given_up = true;  // what follows differs, too
+    plan(call, "changed", value, name, "differs from an earlier call with the same inputs");
+  }
+
+  void plan(
+      const FlightCall& call, const std::string& kind, const TriggerValue& value,
+      const std::string& name, const std::string& what) {
+    // Once for each value: it may go on.
+    if (!seen_.emplace(kind, value.launch, value.place).second) return;
+    const auto kernel = kernels_.find(value.launch);
+    const std::string where = value.launch < 0
+        ? std::string("the inputs")
+        : "#" + std::to_string(value.launch) + " " + (kernel == kernels_.end() ? "" : kernel->second);
+    planned_.push_back(
+        {kind, kind + ": " + name + " of " + where + ", call " + std::to_string(call.number) + ": " + what});
+  }
+
+  void plan_of_call(const FlightCall& call, const std::string& kind, const std::string& what) {
+    if (!seen_.emplace(kind, -1, -1).second) return;
+    planned_.push_back({kind, kind + ": call " + std::to_string(call.number) + ": " + what});
+  }
+
+  void say(const std::string& text) const {
+    const std::string line = "[rewriter " + std::to_string(rank_) + "] record: " + text + "\n";
+    const ssize_t written = ::write(2, line.data(), line.size());
+    static_cast<void>(written);
+  }
+
+  static bool make_folders(const std::string& path) {
+    for (std::size_t end = 1; end <= path.size(); ++end) {
+      if (end < path.size() && path[end] != '/') continue;
+      if (mkdir(path.substr(0, end).c_str(), 0777) && errno != EEXIST && end == path.size()) return false;
+    }
+    return true;
+  }
+
+  static std::string read_file(const std::string& path) {
+    std::string text;
+    if (FILE* file = std::fopen(path.c_str(), "rb")) {
+      char buffer[4096];
+      for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, file));) text.append(buffer, size);
+      std::fclose(file);
+    }
+    return text;
+  }
+
+  static std::string quoted(const std::string& text) {
+    std::string result = "\"";
+    for (char letter : text) {
+      if (letter == '"' || letter == '\\') result += '\\';
+      result += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
+    }
+    return result + '"';
+  }
+
+  // A dump with a copy of the ring. Empty, or why there is none.
+  std::string write(const std::string& folder, const std::string& why) const {
+    const std::string own = folder + "/record/" + ring_.name(), tables = folder + "/record/tables";
+    if (!make_folders(own) || !make_folders(tables)) return "cannot make " + folder;
+    std::string manifest = read_file(root_ + "/manifest.json");
+    const std::size_t end = manifest.rfind('}');
+    if (end == std::string::npos) return "there is no manifest";
+    while (!manifest.empty() && (manifest.back() == '}' || manifest.back() == '\n')) manifest.pop_back();
+    manifest += ",\n \"trigger\": " + quoted(why) + "\n}\n";
+    if (FILE* file = std::fopen((folder + "/manifest.json").c_str(), "wb")) {
+      std::fwrite(manifest.data(), 1, manifest.size(), file);
+      std::fclose(file);
+    }
+    ring_.for_each_table(root_, [&](const std::string& path, const std::string& name) {
+      const std::string to = tables + "/" + name;
+      if (!link(path.c_str(), to.c_str())) return;
+      const std::string text = read_file(path);
+      if (FILE* file = std::fopen(to.c_str(), "wb")) {
+        std::fwrite(text.data(), 1, text.size(), file);
+        std::fclose(file);
+      }
+    });
+    return ring_.copy_to(own + "/ring") ? "" : "it cannot be written: " + std::string(std::strerror(errno));
+  }
+
+  static constexpr std::size_t most_inputs = 16, most_calls = 256;
+
+  FlightRing& ring_;
+  const std::string root_;
+  const int rank_;
+  bool nan_ = false, inf_ = false, changed_ = false;
+  double spike_ = 0, slow_ = 0;
+  std::map<int, std::string> kernels_;
+  std::mutex mutex_;
+  std::set<std::tuple<std::string, int32_t, int32_t>> seen_;
+  std::map<Place, Spikes> usual_;
+  Usual durations_;
+  std::deque<Known> known_;
+  std::map<uint64_t, CallState> calls_;
+  std::vector<Planned> planned_;
+};
+
+}  // namespace inductor_rewriter
+}  // namespace

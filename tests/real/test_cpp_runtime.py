@@ -342,6 +342,7 @@ class Native:
             self.options.get("stop", False),
             "; ".join(map(_memory_line, self.options.get("memory", ()))).encode(),
             self.options.get("dormant", False),
+            ",".join(self.options.get("on", ())).encode(),
             None,
             False,
         )
@@ -2189,7 +2190,7 @@ def test_a_wrapper_apart_holds_no_bodies(built: Callable[..., Path]) -> None:
 
 def test_a_recording_is_the_same_in_both_languages(both: Callable[..., Both]) -> None:
     """The rows, and how far the call came: it began the launch a second time."""
-    pair = both("record", rows=[row_of(before=[])], args="written")
+    pair = both("record", rows=[row_of(before=[])], args="written", on=["nan", "inf"])
 
     def act(runtime: Any) -> None:
         for value in (1.0, math.nan):
@@ -2197,9 +2198,19 @@ def test_a_recording_is_the_same_in_both_languages(both: Callable[..., Both]) ->
             runtime.after(12, torch.full((5,), value))
         runtime.before(12)
 
-    pair.each(act)
+    said = []
+    for runtime in (pair.python, pair.native):
+        pair.capture.readouterr()
+        act(runtime)
+        said.append(pair.capture.readouterr().err.strip())
     found = []
-    for dump in pair.dumps:
+    for dump, line in zip(pair.dumps, said, strict=True):
+        what = "nan: buf1 of #12 triton_poi_fused_0, call 0: 5 of 5 elements are NaN"
+        (folder,) = (dump / "triggered").iterdir()
+        assert line == f"[rewriter 0] record: {what}; the last launches are in {folder}"
+        opened = open_dump(folder)
+        assert opened.manifest.trigger == what
+        assert [str(step) for step in opened.runs[0].steps] == ["#12", "#12.1"]
         (ring,) = dump.glob("record/*/ring")
         recording = recorded.read_ring(ring)
         assert recording is not None

@@ -58,7 +58,9 @@ class RecordingDocument(Document, frozen=True, kw_only=True, tag="rewriter.recor
 
 def recording_document(folder: Path, rings: Iterable[tuple[int, Path]]) -> RecordingDocument:
     """Where the dump is, and of which processes."""
-    return RecordingDocument(dump=str(folder), processes=tuple(dict.fromkeys(pid for pid, _ in rings)))
+    return RecordingDocument(
+        dump=str(folder), processes=tuple(dict.fromkeys(pid for pid, _ in rings))
+    )
 
 
 def control_document(path: Path, state: State) -> ControlDocument:

@@ -423,20 +423,17 @@ def test_capturing_a_wrapper_by_hand(
             assert all(map(torch.equal, outputs, plain.call(list(args))))
         largest = float(outputs[1].max())
         probed.call(list(args))  # reads what the replays left
-    said = capfd.readouterr().err
-    assert ("cannot be read while a CUDA graph is being captured" in said) == cpp
+    assert "warning: values" not in capfd.readouterr().err
     captured = [row for row in events(dump) if row.get("captured")]
-    if not cpp:
-        last = rewriter.open(path).launches[-1].index
-        written = [
-            row
-            for row in captured
-            if (row.get("launch"), row["phase"], row.get("shape")) == (last, "after", [8, 3])
-            and row["dtype"] == "float32"
-        ]
-        assert written
-        assert all(row["max"] == largest for row in written)
-    assert bool(captured) != cpp
+    last = rewriter.open(path).launches[-1].index
+    written = [
+        row
+        for row in captured
+        if (row.get("launch"), row["phase"], row.get("shape")) == (last, "after", [8, 3])
+        and row["dtype"] == "float32"
+    ]
+    assert written
+    assert all(row["max"] == largest for row in written)
 
 
 def test_a_graph_that_is_never_replayed_says_so(

@@ -278,6 +278,7 @@ class Row(ctypes.Structure):
         ("before", ctypes.c_char_p),
         ("after", ctypes.c_char_p),
         ("reads", ctypes.c_char_p),
+        ("together", ctypes.c_bool),
     ]
 
 
@@ -361,6 +362,7 @@ class Native:
                     joined(row.get("before")),
                     joined(row.get("after")),
                     joined(row.get("reads")),
+                    row.get("together", False),
                 )
                 for row in self.rows
             )
@@ -2323,23 +2325,84 @@ def test_gpu_statistics_cost_no_memory_there_and_read_expanded_tensors_once(
 
 
 @pytest.mark.gpu
-def test_gpu_values_are_not_read_while_a_graph_is_captured(
-    library: ctypes.CDLL, capfd: Any
-) -> None:
-    native = Native(library, options_of("names", "print"), [row_of()])
+def test_gpu_graphs_measure_in_both_languages_alike(both: Callable[..., Both], capfd: Any) -> None:
+    """What replays wrote comes with the next call that is not captured."""
+    pair = both("print", rows=[row_of(after=[["out", "buf1"], ["out", "buf2"]])])
+    captured = []
+    for runtime, dump in zip((pair.python, pair.native), pair.dumps, strict=True):
+        x = torch.ones(1000, device="cuda")
+        wide = torch.ones(64, 1 << 10, device="cuda")[:, ::3]
+        runtime.after(12, x, wide)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            runtime.begin()
+            runtime.after(12, x.mul_(2), wide.add_(1))
+        for _ in range(2):
+            graph.replay()
+        runtime.begin()
+        graph.replay()
+        runtime.begin()
+        runtime.begin()  # nothing new
+        drain_queue()
+        pair.finish()
+        rows = [
+            json.loads(line)
+            for file in sorted(dump.glob("rank0/run*/events.jsonl"))
+            for line in file.read_text().splitlines()
+        ]
+        captured.append([row for row in rows if row.get("captured")])
+    first, second = captured
+    assert [row["max"] for row in second] == [4.0, 3.0, 8.0, 4.0]
+    assert [row["max"] for row in second if row["arg"] == "buf2"] == [3.0, 4.0]
+    for expected, found in zip(first, second, strict=True):
+        same(expected, found)
+    assert "warning" not in capfd.readouterr().err
+
+
+@pytest.mark.gpu
+def test_gpu_probes_that_copy_decline_within_a_graph(library: ctypes.CDLL, capfd: Any) -> None:
+    native = Native(library, options_of("names", "print", "hash"), [row_of()])
     native.begin()
     x = torch.ones(8, device="cuda")
+    native.before(12, x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = x + 1
-        native.before(12, x)
+        native.before(12, y)
         native.before(12, y)
         z = y * 2
     graph.replay()
     torch.cuda.synchronize()
     assert z.tolist() == [4.0] * 8
-    native.before(12, z)
     native.end()
     out, err = capfd.readouterr()
-    assert [line.split("_0")[-1][:9] for line in out.splitlines()] == ["", "", "", "  in x0  "]
-    assert err.count("values cannot be read while a CUDA graph is being captured") == 1
+    assert err.count("hash cannot copy to the host while a CUDA graph is being captured") == 1
+    assert [line.partition(" max ")[2][:1] for line in out.splitlines() if " max " in line] == [
+        "1",
+        "2",
+        "2",
+    ]
+
+
+@pytest.mark.gpu
+def test_gpu_values_of_a_graph_need_a_call_before_the_capture(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """The engine cannot be started within a capture, and the capture goes on."""
+    program = (
+        "import sys\nsys.path[:0] = sys.argv[1].split(':')\n"
+        "from test_cpp_runtime import *\n"
+        "native = Native(load(Path(sys.argv[2])), options_of('print'), [row_of()])\n"
+        "x = torch.ones(8, device='cuda')\n"
+        "graph = torch.cuda.CUDAGraph()\n"
+        "with torch.cuda.graph(graph):\n"
+        "    native.begin(); native.before(12, x); y = x + 1; native.end()\n"
+        "graph.replay()\nprint(y.tolist())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, FOLDERS, str(library._name)],
+        capture_output=True, text=True, timeout=120, cwd=HERE.parents[1], check=False,
+    )  # fmt: skip
+    assert "[2.0, 2.0" in ran.stdout, ran.stderr
+    assert "are measured where the wrapper ran before it was captured" in ran.stderr

@@ -74,7 +74,9 @@ inline bool record_into(Wrapper& wrapper, const char* directory, bool quiet) noe
 inline void finish_writing(Wrapper& wrapper) noexcept {
   if (wrapper.options.dormant) return;
   void* const made = __atomic_load_n(&wrapper.recorder, __ATOMIC_ACQUIRE);
-  if (made) static_cast<Recorder*>(made)->finish();
+  if (!made) return;
+  static_cast<Recorder*>(made)->read_replays();
+  static_cast<Recorder*>(made)->finish();
 }
 
 Call::Call(Wrapper& wrapper) noexcept : picks_(wrapper.picks) {

@@ -208,6 +208,7 @@ struct Event {
   Fixed<Item> items;
   std::string error;  // what is wrong with the device: nothing can be read
   std::vector<std::pair<std::string, std::string>> unexpected;  // of inputs, by name
+  bool captured = false;  // what was measured is that of the last replay of a CUDA graph
 
   std::string about() const {
     return launch ? "#" + std::to_string(launch->row->launch) : std::string(phase);

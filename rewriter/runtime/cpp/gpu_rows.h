@@ -69,6 +69,20 @@ class GpuRows {
     return false;
   }
 
+  // Have tensors measured by each replay of the CUDA graph that a stream is captured into; `first` is
+  // the number of the first of the rows, which are the graph's own. Nothing is waited for.
+  bool capture(
+      const std::vector<const Layout*>& layouts, const std::vector<const void*>& data, void* stream,
+      uint64_t& first) {
+    const int count = static_cast<int>(layouts.size());
+    return gpu_.capture(layouts.data(), data.data(), count, stream, first);
+  }
+
+  // What the last replay measured, and how many there were; false before the first.
+  bool read_captured(uint64_t number, uint64_t& replays, Measured& to) const {
+    return gpu_.read_captured(number, replays, to);
+  }
+
   // Whether a row is there, for which so many nanoseconds were waited.
   bool read(uint64_t sequence, int64_t waited, Measured& to) {
     return gpu_.find(sequence, waited, to);

@@ -82,6 +82,8 @@ class ReadJob : public EventJob {
   GpuRows* gpu = nullptr;  // where that was issued
   void* stream = nullptr;
   uint64_t first_row = 0;
+  GpuRows* graph = nullptr;  // where the graph measures that the event was captured into
+  bool is_pooled = true;     // whether the plan gets it back
 
   bool is_ready() override {
     if (!gpu) return true;
@@ -103,7 +105,7 @@ class ReadJob : public EventJob {
       }
       if (!is_measured[i]) continue;
       Plan::Constant& constant = plan->constants[i];
-      if (constant.is_one && !constant.is_known.load(std::memory_order_relaxed)) {
+      if (constant.is_one && !event.captured && !constant.is_known.load(std::memory_order_relaxed)) {
         constant.data = datas[i];
         constant.measured = results[i];
         constant.is_known.store(true, std::memory_order_release);
@@ -112,18 +114,42 @@ class ReadJob : public EventJob {
         item.statistics = statistics_of(results[i], item.tensor);
         item.measured = true;
       }
-      if (call->recorder.fingerprints) item.fingerprint = hexadecimal(results[i].fingerprint);
+      if (call->recorder.fingerprints && !event.captured) item.fingerprint = hexadecimal(results[i].fingerprint);
     }
+  }
+
+  // How many replays of the graph measured this; 0 where it measures nothing on a GPU.
+  uint64_t replays() const {
+    uint64_t count = 0;
+    Measured last;
+    if (!on_gpu.empty()) graph->read_captured(first_row, count, last);
+    return count;
+  }
+
+  // The same event, with what the last replay measured.
+  ReadJob* replayed() const {
+    std::unique_ptr<ReadJob> job = copy();
+    uint64_t count = 0;
+    for (std::size_t i = 0; i < on_gpu.size(); ++i) {
+      const std::size_t place = on_gpu[i];
+      job->is_measured[place] = graph->read_captured(first_row + i, count, job->results[place]);
+    }
+    return job.release();
   }
 
   // Back to the plan, for the next event.
   void release() override {
+    if (!is_pooled) {
+      delete this;
+      return;
+    }
     for (Item& item : event.items) item.reset();
     std::fill(is_measured.begin(), is_measured.end(), 0);
     on_gpu.clear();
     gpu_layouts.clear();
     gpu_data.clear();
-    gpu = nullptr;
+    gpu = graph = nullptr;
+    event.captured = false;
     arrived_ = 0;
     waiting_since_ = 0;
     std::shared_ptr<Plan> of = std::move(plan);
@@ -145,6 +171,24 @@ class ReadJob : public EventJob {
       case Kind::boolean: item.text = bits ? "True" : "False"; return;
       default: item.text = "?";
     }
+  }
+
+  // The same event with what is known of it now.
+  std::unique_ptr<ReadJob> copy() const {
+    auto job = std::make_unique<ReadJob>(plan);
+    job->is_pooled = false;
+    job->event.items = Fixed<Item>(event.items.size());
+    for (std::size_t i = 0; i < event.items.size(); ++i) {
+      Item& item = job->event.items[i];
+      item.label = event.items[i].label;
+      item.kind = event.items[i].kind;
+      item.tensor = event.items[i].tensor;
+      item.tensor.handle = nullptr;  // it is gone by now
+    }
+    job->bits = bits;
+    job->results = results;
+    job->is_measured = is_measured;
+    return job;
   }
 
   int64_t waited() const {

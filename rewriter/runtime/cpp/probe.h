@@ -60,6 +60,14 @@ struct Values {
   // Nothing follows for now, and what was issued is waited for.
   virtual void finish() const = 0;
   virtual void describe(Json& json, const Item& item) const = 0;
+  // Whether calls go into a CUDA graph now: nothing may be waited for.
+  virtual bool is_in_capture() const = 0;
+  // Wait for the replays that were issued.
+  virtual void wait_for_replays() const = 0;
+  // How many replays measured an event of a graph.
+  virtual uint64_t replays(const EventJob& captured) const = 0;
+  // What the last one measured, if there was one, as an event of its own.
+  virtual EventJob* replayed(const EventJob& captured) const = 0;
 };
 
 // What acts where memory comes from and goes to: memory.h, which only probes of memory include. One

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -37,6 +38,15 @@ class ForkMark {
  private:
   const int pid_ = getpid();
   volatile char* page_ = nullptr;
+};
+
+// What calls measure in one CUDA graph, in order; `call` is the one that captured it until it is
+// written. `seen` counts the replays that were reported.
+struct Capture {
+  RunningCall* call = nullptr;
+  int64_t number = 0;
+  std::vector<EventJob*> events;
+  uint64_t seen = 0;
 };
 
 class Recorder : public Printer, private Output {
@@ -201,7 +211,19 @@ class Recorder : public Printer, private Output {
   // Null for a call that is not to be recorded.
   RunningCall* begin() {
     const int64_t number = number_++;
+    read_replays();
     return wanted_.contains(number) ? start_call(number).release() : nullptr;
+  }
+
+  // Report the CUDA graphs that were replayed since the last time. `is_last`: no other time follows,
+  // and those that never were are reported, too.
+  void read_replays(bool is_last = false) {
+    if (!has_captures_.load(std::memory_order_acquire) || !reader_ || reader_->is_in_capture()) return;
+    std::lock_guard<std::mutex> guard(capturing_);
+    reader_->wait_for_replays();
+    for (auto& capture : captures_) {
+      act("replay", [&] { report_replay(*capture, is_last); });
+    }
   }
 
   // A call of this number that is recorded.
@@ -244,7 +266,11 @@ class Recorder : public Printer, private Output {
   void end(RunningCall& call) {
     call.catch_up();
     if (memory_) act("memory", [&] { memory_->finish(call); });
-    put(new EndJob(*this, call));
+    // Of what goes into a graph all is written once it was replayed.
+    const bool is_captured = call.capture;
+    if (is_captured && reader_->is_in_capture()) return;
+    read_replays();
+    if (!is_captured) put(new EndJob(*this, call));
     if (!quiet) finish();
   }
 
@@ -466,12 +492,66 @@ class Recorder : public Printer, private Output {
     }
     if (!has_values) return job;
     for (Probe* probe : probes) {
-      if (probe->values) act(event, [&] { probe->at(job->event, call, *this); });
+      if (!probe->values) continue;
+      if (job->event.captured && probe->saves) decline("save", job->event);
+      else act(event, [&] { probe->at(job->event, call, *this); });
     }
     if (measures || heads || upstream) {
       act(event, [&] { reader->measure(*job, heads || upstream, *this); });
     }
-    return job;
+    if (!job->event.captured) return job;
+    if (fingerprints) decline("hash", job->event);
+    keep(call, *job);
+    return nullptr;
+  }
+
+  void decline(const std::string& probe, const Event& event) {
+    warn(event.about(), probe + " cannot copy to the host while a CUDA graph is being captured: "
+        "only statistics come from a replay");
+  }
+
+  // An event of a call that goes into a CUDA graph: it is reported with what replays measure.
+  void keep(RunningCall& call, EventJob& job) {
+    std::lock_guard<std::mutex> guard(capturing_);
+    if (!call.capture) {
+      captures_.emplace_back(new Capture);
+      call.capture = captures_.back().get();
+      call.capture->call = &call;
+      call.capture->number = call.number;
+      has_captures_.store(true, std::memory_order_release);
+    }
+    call.capture->events.push_back(&job);
+  }
+
+  // The first replay goes where the call that captured it does; each other one makes a call of its
+  // own, as no line of the wrapper runs.
+  void report_replay(Capture& capture, bool is_last) {
+    uint64_t replays = 0;
+    for (EventJob* captured : capture.events) {
+      replays = std::max(replays, reader_->replays(*captured));
+    }
+    const bool is_new = replays != capture.seen;
+    if (!is_new && !(is_last && capture.call)) return;
+    if (!is_new) {
+      warn("exit", "a CUDA graph was captured and never replayed: it has no values");
+    }
+    capture.seen = replays;
+    RunningCall* call = std::exchange(capture.call, nullptr);
+    if (!call) call = start_call(capture.number).release();
+    call->capture = nullptr;
+    for (const EventJob* captured : capture.events) {
+      EventJob* const job = reader_->replayed(*captured);
+      adopt(*job, *call, captured->event, *captured->moment);
+      job->event.call = call->number;
+      job->event.captured = true;
+      put(job);
+    }
+    put(new EndJob(*this, *call));
+  }
+
+  // The program ends, or the library of the wrapper is unloaded.
+  void close() override {
+    if (!mark_.is_fork()) read_replays(true);
   }
 
   static void adopt(EventJob& job, RunningCall& call, const Event& event, const Moment& moment) {
@@ -598,6 +678,10 @@ class Recorder : public Printer, private Output {
   bool on_cpu_ = false;
   std::atomic<int64_t> number_{0};  // of the next call
   std::atomic<bool> faulty_{false};
+  // What went into CUDA graphs.
+  std::mutex capturing_;
+  std::vector<std::unique_ptr<Capture>> captures_;
+  std::atomic<bool> has_captures_{false};
   // The NaN that ends the program.
   std::mutex finding_;
   std::atomic<bool> has_finding_{false};

@@ -37,6 +37,7 @@ inline std::string event_rows(const Event& event, const Values* reader) {
         if (name == event.items[i].label->name) json.key("unexpected").string(problem);
       }
     }
+    if (event.captured) json.key("captured").put("true");
     text += json.close('}').text + "\n";
   }
   return text;

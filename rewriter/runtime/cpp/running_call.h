@@ -24,6 +24,7 @@ inline int64_t clock_ns() {
 }
 
 struct Session;
+struct Capture;
 
 struct RunningCall {
   RunningCall(Recorder& from, int64_t call) : recorder(from), number(call) {}
@@ -70,6 +71,7 @@ struct RunningCall {
   int64_t started = clock_ns();
   bool named = false;  // whether a name was printed
   Session* session = nullptr;  // what switched it on, if probes are dormant
+  Capture* capture = nullptr;  // the CUDA graph that it goes into
   // What was last shown before a launch: which one, and the facts of each value, by name.
   const ProbedLaunch* shown_launch = nullptr;
   int shown_iteration = 0;

@@ -70,10 +70,7 @@ class Reading : public Values {
       if (!moment.plans) moment.plans = std::make_unique<Remembered>();
     }
     ReadJob* job = static_cast<Remembered*>(moment.plans.get())->read(moment, contents, recorder);
-    if (job->plan->gpu >= 0 && is_capturing(job->plan->gpu)) {
-      job->release();
-      throw std::runtime_error("values cannot be read while a CUDA graph is being captured");
-    }
+    job->event.captured = job->plan->gpu >= 0 && is_capturing(job->plan->gpu);
     return job;
   }
 
@@ -93,13 +90,20 @@ class Reading : public Values {
         job.is_measured[i] = true;
         continue;
       }
+      if (job.event.captured) {
+        if (tensor.device_index == gpu && tensor.numel && dtype.plain) add_to_gpu(job, i);
+        else if (tensor.on_cpu || !tensor.numel) measure_on_host(job, i, recorder);
+        continue;  // nothing else can be read
+      }
       if (tensor.device_index == gpu && gpu >= 0 && tensor.numel && !is_copied(tensor, recorder)) {
-        job.on_gpu.push_back(i);
-        job.gpu_layouts.push_back(&job.layouts[i]);
-        job.gpu_data.push_back(tensor.data);
+        add_to_gpu(job, i);
       } else {
         measure_on_host(job, i, recorder);
       }
+    }
+    if (job.event.captured) {
+      if (!job.on_gpu.empty() && !issue_captured(job, recorder)) job.on_gpu.clear();
+      return;
     }
     if (!job.on_gpu.empty() && !issue(job, recorder)) {
       for (std::size_t i : job.on_gpu) measure_on_host(job, i, recorder);
@@ -119,6 +123,22 @@ class Reading : public Values {
   }
 
   void finish() const override { GpuRows::merge(); }
+
+  bool is_in_capture() const override { return is_capturing(); }
+
+  void wait_for_replays() const override {
+    // A device that failed has rows of the replays before.
+    static const auto wait = find_driver<int (*)()>("cuCtxSynchronize");
+    if (wait && has_device()) wait();
+  }
+
+  uint64_t replays(const EventJob& captured) const override {
+    return static_cast<const ReadJob&>(captured).replays();
+  }
+
+  EventJob* replayed(const EventJob& captured) const override {
+    return static_cast<const ReadJob&>(captured).replayed();
+  }
 
   void describe(Json& json, const Item& item) const override {
     const Tensor& tensor = item.tensor;
@@ -179,6 +199,30 @@ class Reading : public Values {
   static bool is_together(const ReadJob& job) {
     const ProbedLaunch* launch = job.event.launch;
     return launch && launch->row->together && job.moment->phase[0] == 'a';
+  }
+
+  static void add_to_gpu(ReadJob& job, std::size_t place) {
+    job.on_gpu.push_back(place);
+    job.gpu_layouts.push_back(&job.layouts[place]);
+    job.gpu_data.push_back(job.event.items[place].tensor.data);
+  }
+
+  // The same within a capture: each replay measures.
+  static bool issue_captured(ReadJob& job, Recorder& recorder) {
+    std::string problem;
+    GpuRows* gpu = GpuRows::of(job.plan->gpu, problem);
+    if (gpu && current_stream(&job.stream, job.plan->gpu)) {
+      if (gpu->capture(job.gpu_layouts, job.gpu_data, job.stream, job.first_row)) {
+        job.graph = gpu;
+        return true;
+      }
+      problem = gpu->problem_of_last();
+    }
+    if (!gpu && problem.find("copied to the host") != std::string::npos) {
+      problem = "values of a CUDA graph are measured by the engine alone, which is not there";
+    }
+    recorder.warn(job.event.about(), problem);
+    return false;
   }
 
   static void measure_on_host(ReadJob& job, std::size_t place, Recorder& recorder) {

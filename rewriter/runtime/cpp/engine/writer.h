@@ -32,6 +32,8 @@ class Output {
   virtual ~Output() = default;
   // Hand what was collected to the operating system: called when there is nothing more to emit.
   virtual void flush() = 0;
+  // No job follows but those that are put here.
+  virtual void close() {}
 
   std::atomic<int> waiting{0};  // who wait until all is emitted
 };
@@ -100,6 +102,8 @@ class Writer {
     return is_emitting_.load(std::memory_order_acquire) &&
         pthread_equal(emitter_.load(std::memory_order_relaxed), pthread_self());
   }
+
+  void close() { output_.close(); }
 
   // Emit what is queued, and end the thread. Another `put` starts it again.
   void stop() {
@@ -232,7 +236,10 @@ class Writers {
   Writers(const Writers&) = delete;
   Writers& operator=(const Writers&) = delete;
   ~Writers() {
-    for (Writer* writer : writers_) writer->stop();
+    for (Writer* writer : writers_) {
+      writer->close();
+      writer->stop();
+    }
   }
 
  private:

@@ -375,16 +375,16 @@ def test_the_quick_kernel_takes_rows_of_whole_vectors(
 
 def transposed() -> Iterator[torch.Tensor]:
     """Matrices whose columns are contiguous, of units that are whole rows or not, and batches."""
-    yield torch.randn(776, 67).half().t()
-    yield torch.randn(2200, 1000).bfloat16().t()  # of tiles
+    yield torch.randn(776, 67).half().t()  # whose rows are not of whole groups
+    yield torch.randn(2208, 1000).bfloat16().t()  # of tiles
     for dtype in QUICK:
         yield torch.randn(1024, 24).to(dtype).t()  # units of whole rows
-        yield torch.randn(776, 67).to(dtype).t()  # of rows and parts of them; the last one is short
+        yield torch.randn(800, 67).to(dtype).t()  # of rows and parts of them; the last one is short
         yield torch.randn(16392, 3).to(dtype).t()  # of less than a row
-        yield torch.randn(3, 264, 41).to(dtype).mT
-        yield torch.randn(2, 72, 3, 37).to(dtype).permute(2, 0, 3, 1)
+        yield torch.randn(3, 288, 41).to(dtype).mT
+        yield torch.randn(2, 96, 3, 37).to(dtype).permute(2, 0, 3, 1)
         yield torch.randn(81 * 64 + 3).to(dtype)[3:].view(64, 81).t()[1:]
-        special = torch.randn(520, 45).to(dtype)
+        special = torch.randn(544, 45).to(dtype)
         special[::50, 7], special[3, ::9] = float("nan"), float("inf")
         yield special.t()
 

@@ -31,7 +31,6 @@ namespace inductor_rewriter {
 
 namespace gpu {
 
-constexpr int ahead = 4;  // vectors that a thread loads before it uses the first
 constexpr uint64_t infinity = 0x7ff0000000000000;
 
 // --- Warps -----------------------------------------------------------------------------------------
@@ -1444,12 +1443,9 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   const auto sample = [&](int element) { return sample_quickly<Type>(reader.element(element)); };
   // What comes first is on its way before anything else is done. The element in the middle of the
   // unit is the origin.
-  typename Reader::Coming first[ahead];
+  typename Reader::Coming first;
   int i = thread;
-  if (i + (ahead - 1) * threads < full) {
-#pragma unroll
-    for (int j = 0; j < ahead; ++j) first[j] = reader.load(i + j * threads);
-  }
+  if (reader.has(i)) first = reader.load(i);
   Origin origin = {sample(sampled / 2), 0, task.dtype};
   reader.share_keys(key_table.a, key_table.b, counts.keys, shared.keys);
   if (thread == 128) counts.nan = counts.positive = counts.negative = counts.near_limit = 0;
@@ -1471,56 +1467,48 @@ INDUCTOR_REWRITER_DEVICE void measure_quickly(
   auto add_vector = [&](const Vector& vector, const Vector& key) {
     add_product(vector.first + key.first, vector.second + key.second, total.low, total.high);
   };
-  if (i + (ahead - 1) * threads < full) {
-    typename Reader::Taken some[ahead];
-#pragma unroll
-    for (int j = 0; j < ahead; ++j) some[j] = reader.take(first[j]);
+  if (reader.has(i)) {
+    typename Reader::Taken some = reader.take(first);
 #pragma unroll 1
     for (;;) {
-      const int next = i + ahead * threads;
-      const bool more = next + (ahead - 1) * threads < full;
-      typename Reader::Coming coming[ahead];
-      if (more) {
-#pragma unroll
-        for (int j = 0; j < ahead; ++j) coming[j] = reader.load(next + j * threads);
-      }
+      const int next = i + Reader::stride;
+      const bool more = reader.has(next);
+      typename Reader::Coming coming;
+      if (more) coming = reader.load(next);
       Look<Kind> look(sums);
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
-        add_vector(reader.vector(some[j]), reader.key(some[j], j));
-        look.see(sums, reader.vector(some[j]), origin);
+        add_vector(some.vectors[j], reader.key(some, j));
+        look.see(sums, some.vectors[j], origin);
       }
       if (look.keep(sums)) {
 #pragma unroll
-        for (int j = 0; j < ahead; ++j) Kind::add(sums, reader.vector(some[j]), origin);
+        for (int j = 0; j < ahead; ++j) Kind::add(sums, some.vectors[j], origin);
       } else {
 #pragma unroll 1
         for (int j = 0; j < ahead; ++j) {
-          add_some<Kind>(
-              sums, reader.vector(reader.take(reader.load(i + j * threads))), per, origin, counts);
+          add_some<Kind>(sums, reader.again(i, j), per, origin, counts);
         }
       }
       i = next;
-      reader.pass(ahead);
+      reader.pass();
       if (!more) break;
-#pragma unroll
-      for (int j = 0; j < ahead; ++j) some[j] = reader.take(coming[j]);
+      some = reader.take(coming);
     }
   }
   const int count = full + (full < length && (begin + full) * per < task.numel);
 #pragma unroll 1
-  for (; i < count; i += threads) {
+  for (i = reader.first_alone(i); i < count; i += threads) {
     const bool complete = Reader::is_whole || i < full;
     const int size = 16 / per, rest = static_cast<int>(task.numel - (begin + i) * per);
-    const typename Reader::Taken taken = complete
-        ? reader.take(reader.load(i))
-        : reader.rest(collect(reader.element(i * per), size, size, rest));
-    add_vector(reader.vector(taken), reader.key(taken, 0));
-    reader.pass(1);
+    const Vector vector =
+        complete ? reader.alone(i) : collect(reader.element(i * per), size, size, rest);
+    add_vector(vector, reader.key_alone(i));
+    reader.pass_alone();
     Look<Kind> look(sums);
-    look.see(sums, reader.vector(taken), origin);
-    if (complete && look.keep(sums)) Kind::add(sums, reader.vector(taken), origin);
-    else add_some<Kind>(sums, reader.vector(taken), complete ? per : rest, origin, counts);
+    look.see(sums, vector, origin);
+    if (complete && look.keep(sums)) Kind::add(sums, vector, origin);
+    else add_some<Kind>(sums, vector, complete ? per : rest, origin, counts);
   }
 
   total.sum = sums.sum;

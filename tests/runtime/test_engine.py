@@ -509,7 +509,7 @@ def test_what_waits_is_measured_for_who_asks_for_it(device: Device) -> None:
 
 @pytest.mark.parametrize("when", [AT_ONCE, SOON])
 def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> None:
-    waits, other = [torch.randn(500)], [torch.randn(40, 50).t()]
+    waits, other = [torch.randn(500)], [torch.randn(2000).double()]
     before = device.launches()
     first = device.measure(waits, TOGETHER, stream=1)
     device.measure(other, when, stream=2)
@@ -520,7 +520,7 @@ def test_another_stream_or_kernel_does_not_wait(device: Device, when: int) -> No
 
 def test_more_than_a_launch_takes_are_several(device: Device) -> None:
     many = [torch.randn(60 + i) for i in range(30)]
-    many[17] = torch.randn(60, 70).t()
+    many[17] = torch.randn(4200).double()
     many[20] = torch.tensor([1, 2])
     before = device.launches()
     first = device.measure(many, SOON)

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from artifacts import ARTIFACTS
-from packages import OTHER, OTHER_OPTIONS
 
 if TYPE_CHECKING:
     from capture import Packaged
@@ -41,7 +40,7 @@ def test_a_package_is_patched_and_checked(
     packaged: Callable[..., Packaged], tmp_path: Path
 ) -> None:
     package = packaged("mlp").path
-    done = patch_package(package, tmp_path / "out", *OTHER_OPTIONS)
+    done = patch_package(package, tmp_path / "out", "--probe", "names")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path}/out/{package.name}\n"
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
@@ -51,7 +50,7 @@ def test_a_package_is_patched_and_checked(
         package.name,
     }
     said = json.loads((tmp_path / "out/instrument.json").read_text())
-    assert (said["check"], said["probes"]) == ("loaded", OTHER.split(","))
+    assert (said["check"], said["probes"]) == ("loaded", ["names"])
     (model,) = said["models"]
     launches = json.loads((tmp_path / "out/launches.json").read_text())["launches"]
     assert model["launches"] == [launch["index"] for launch in launches]

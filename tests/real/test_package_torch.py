@@ -20,14 +20,13 @@ from torch import nn
 from capture import Exported, Packaged, package_case, package_cases, package_exported
 from harness import Apart, Outcome
 from models import MLP, MODELS, Case
-from packages import OTHER_OPTIONS, call_model, load_model, named
+from packages import call_model, load_model
 from rewriter.cli import main
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-# `[rewriter 0] call 1 #0 after  cpp_fused_add_0  out buf0  ...`, the names without values, and
-# what came in.
-PREFIX = re.compile(r"\[rewriter 0\] ((\w+ \S+ )?call \d+ )?(#|inputs  in )")
+# `[rewriter 0] call 1 #0 after  cpp_fused_add_0  out buf0  ...`, and the names without values.
+PREFIX = re.compile(r"\[rewriter 0\] ((\w+ \S+ )?call \d+ )?#")
 
 
 class Add(nn.Module):
@@ -101,7 +100,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Both:
-    """What a function made of either package, and the launches that the patched one named."""
+    """What a function made of either package, and what the patched one printed."""
 
     plain: Any
     patched: Any
@@ -142,7 +141,7 @@ def pair(
             folder = tmp_path_factory.mktemp("pair")
             plain = makers[name](folder / "plain.pt2")
             patched = folder / "patched.pt2"
-            command = ["instrument", plain.path, *OTHER_OPTIONS, "-o", patched, "--json"]
+            command = ["instrument", plain.path, "--probe", "names", "-o", patched, "--json"]
             assert main(list(map(str, command))) == 0
             done[name] = Pair(plain, patched)
         return done[name]
@@ -159,8 +158,9 @@ def use(apart: Apart) -> Use:
         assert plain.outcome == patched.outcome
         assert plain.out == ""
         assert "rewriter" not in patched.err
-        assert all(PREFIX.match(line) for line in patched.out.splitlines())
-        return Both(plain.outcome, patched.outcome, named(patched.out))
+        lines = patched.out.splitlines()
+        assert all(PREFIX.match(line) for line in lines)
+        return Both(plain.outcome, patched.outcome, lines)
 
     return both
 

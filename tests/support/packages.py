@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +11,6 @@ import torch
 
 from capture import Exported
 from harness import Outcome, copy, frozen
-
-# Probes whose lines look at the same values as those of all probes: the wrapper of `mlp`, which is
-# what takes long to compile, is compiled once for both.
-OTHER = "names,print"
-OTHER_OPTIONS = ("--probe", OTHER, "--args", "all")
-_NAMED = re.compile(r"\[rewriter \d+\] .*#\d+(\.\d+)? before \S+")
 
 
 @dataclass(frozen=True)
@@ -82,11 +75,6 @@ def run_packages(
     """Load several models, and only then call each: `wanted` says the package and the model."""
     loaded = {name: load_model(*which) for name, which in wanted.items()}
     return {name: call_model(model, args[name]) for name, model in loaded.items()}
-
-
-def named(out: str) -> list[str]:
-    """The lines of the probe `names` among those of `print`: one for each launch that began."""
-    return [line for line in out.splitlines() if _NAMED.fullmatch(line)]
 
 
 def with_weight(exported: Exported, old: torch.Tensor, new: torch.Tensor, folder: Path) -> Exported:

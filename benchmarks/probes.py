@@ -248,23 +248,29 @@ def _measure(
             mean, cpu = _turn(subject.run, device, passes)
         yield Timing(f"upstream, {level}", mean, float("nan"), cpu=cpu)
         return
-    # Loaded once more, so that what any loading adds is not added by the first probes; and another
-    # one beside it, since a package has its weights outside of what torch keeps for tensors.
+    # Loaded once more, so that what any loading adds is not added by the first probes.
     plain = subject.load(subject.wrapper())
     subject.use(plain)
     with _output(piped=False):
         _turn(subject.run, device, 60)
-        beside = subject.load(subject.wrapper())
-        in_use = _in_use(device)
-        del beside
         mean, cpu = _turn(subject.run, device, 60)
+        # A package has its weights outside of what torch keeps for tensors.
+        in_use = _in_use(device)
+        subject.use(beside := subject.load(subject.wrapper()))
+        subject.run()
+        of_itself = _in_use(device) - in_use
+        subject.use(plain)
+        del beside
     yield Timing("plain", mean, mean, cpu=cpu, cpu_plain=cpu)
     for variant, path in made:
         with _environment(variant, folder), _output(piped=variant.pipes):
+            in_use = _in_use(device)
             subject.use(probed := subject.load(path))
             subject.run()
-            memory = _in_use(device) - in_use
+            memory = _in_use(device) - in_use - of_itself
             yield _take_turns(subject, plain, probed, variant, device, memory)
+            subject.use(plain)
+            del probed
         shutil.rmtree(_dump(folder), ignore_errors=True)
 
 

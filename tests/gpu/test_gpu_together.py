@@ -1,0 +1,51 @@
+"""Values that wait for those of the next launch have the fingerprints of those that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import rewriter
+from rewriter.dump.reading import open_dump
+from rewriter.execution.host_process import HostOutput
+from rewriter.execution.runner import RunRequest, run_wrapper
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.__version__.startswith("2.11"), reason="recorded with torch 2.11, which runs them"
+    ),
+]
+
+RECORDED = Path(__file__).parents[2] / "fixtures/artifacts/cuda-torch2.11"
+Values = dict[tuple[object, ...], str]
+
+
+def fingerprints(path: Path, probes: str, folder: Path, tuned: Path) -> Values:
+    request = RunRequest(
+        rewriter.open(path),
+        selection=rewriter.select(probes),
+        dump=folder,
+        environment={"REWRITER_QUIET": "1"},
+        tuned=tuned,
+        output=HostOutput(quiet=True),
+    )
+    ran = run_wrapper(request)
+    assert not ran.crashed, ran.message
+    (run,) = open_dump(folder).runs
+    rows = [row for row in run.events() if getattr(row, "fingerprint", None)]
+    return {(row.launch, row.phase, row.arg): row.fingerprint for row in rows}
+
+
+@pytest.mark.parametrize("model", ["gpt", "mlp", "conv", "combo", "mutate"])
+def test_fingerprints_are_those_of_launches_that_are_waited_for(model: str, tmp_path: Path) -> None:
+    path = RECORDED / model / "python/output_code.py"
+    if not path.is_file():
+        pytest.skip("it was not recorded")
+    tuned = tmp_path / "tuned.json"
+    waiting = fingerprints(path, "hash", tmp_path / "waiting", tuned)
+    at_once = fingerprints(path, "hash,sync", tmp_path / "at-once", tuned)
+    assert waiting
+    assert waiting == at_once

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from . import cpp_sources
 from .cache_directory import cache_directory
 
-INTERFACE = 5
+INTERFACE = 6
 Library = TypeVar("Library")
 # What is hot says so itself; the rest is compiled quickly.
 _FLAGS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-shared", "-fvisibility=hidden")

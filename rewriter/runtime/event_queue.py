@@ -37,6 +37,7 @@ class EventQueue:
         self.launch = function("launch", number, text)
         # Of the same function, for what calls it itself.
         self.launch_address = ctypes.cast(library.inductor_rewriter_launch, handle).value or 0
+        self.settle = function("settle", None)
         self.drain = function("drain", None)
         self.forked = function("forked", None)
         self._collected = function("collected", handle, handle, ctypes.POINTER(size))

@@ -139,9 +139,16 @@ class FastPaths:
 
     def close(self, call: RunningCall) -> None:
         """A call is over."""
+        self._settle(call)
         if call.queued and self._queue is not None:
             self._queue.close(call.queued)
             call.queued = 0
+
+    def _settle(self, call: RunningCall | None) -> None:
+        """The memory of what waits to be measured may be written or freed."""
+        if call is not None and call.held and self._queue is not None:
+            self._queue.settle()
+            call.held.clear()
 
     def finish(self) -> None:
         """The program ends."""
@@ -150,7 +157,7 @@ class FastPaths:
 
     def _measured(self, phase: str, otherwise: Act) -> Act:
         plans, launches, measure = self._plans[phase], self._launches, self._measure
-        as_before, calls = plans.measure_as_before, self._calls
+        as_before, calls, settle = plans.measure_as_before, self._calls, self._settle
 
         def at(launch: int, *values: Any) -> None:
             call = calls.get(get_ident())
@@ -165,6 +172,7 @@ class FastPaths:
                     return
             known = launches[launch]
             if not measure(plans, known, known.labels[phase], values):
+                settle(call)
                 otherwise(launch, *values)
 
         def make_native(module: ModuleType) -> Act:

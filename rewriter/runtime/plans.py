@@ -52,7 +52,8 @@ class Plan:
     `device` is the GPU of some of them, or -1. `forms` are the facts of the values.
     `written` are the places of inputs that launches write. `check` takes the values where all are
     tensors, and tells whether their facts are these; `freed` are those of them whose memory may
-    be gone, by place, with the bytes up to the end and those of an element."""
+    be gone, by place, with the bytes up to the end and those of an element. `together` is that of
+    the launch: its values may wait for those of the next one."""
 
     number: int
     pack: Callable[..., bytes]
@@ -63,6 +64,7 @@ class Plan:
     written: tuple[int, ...]
     check: Callable[..., bool] | None
     freed: tuple[tuple[int, int, int], ...]
+    together: bool
 
 
 # The facts of a value: its type; of a scalar its text; of a tensor shape, stride, dtype, device,
@@ -277,7 +279,13 @@ class Plans:
     def _keep_native(self, index: int, plan: Plan) -> None:
         if plan.check is not None and not plan.has_complex:
             self._native.keep(
-                index, plan.number, plan.device, plan.check, len(plan.ends), plan.freed
+                index,
+                plan.number,
+                plan.device,
+                plan.check,
+                len(plan.ends),
+                plan.freed,
+                plan.together,
             )
 
     def measure_as_before(
@@ -313,6 +321,7 @@ class Plans:
         result = launch(plan.pack(call.queued, plan.number, iteration, stream, *addresses))
         if result:
             runs[index] = iteration + 1
+            call.hold(values, plan.together)
         return result
 
     def measure(
@@ -370,6 +379,7 @@ class Plans:
         result = int(queue.launch(packed))
         if result:
             runs[index] = iteration + 1
+            call.hold(values, plan.together)
             self._last[index] = plan
             if self._native is not None:
                 self._keep_native(index, plan)
@@ -453,6 +463,7 @@ class Plans:
                 # What a kernel has just written as a whole has its memory.
                 if value.label.role != "out" or launch is None or launch.kind not in _WRITERS
             ),
+            bool(flags & _TOGETHER),
         )
 
 

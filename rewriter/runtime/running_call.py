@@ -30,6 +30,8 @@ class RunningCall:
     until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
     launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
     where in `memory` marks are left, 0 for nowhere, `marked` how often each launch began.
+    `held` are values that wait to be measured with those of the next launch: a wrapper that fails
+    there frees its own.
     """
 
     number: int
@@ -53,8 +55,17 @@ class RunningCall:
     slot: int = 0
     memory: Any = None
     marked: dict[int, int] = field(default_factory=dict)
+    held: list[tuple[Any, ...]] = field(default_factory=list)
     # What was last shown before a launch: which one, and the facts of each value, by name.
     _shown: tuple[tuple[ProbedLaunch | None, int], dict[str, str]] = ((None, 0), {})
+
+    def hold(self, values: tuple[Any, ...], together: bool) -> None:
+        """Values of a launch were handed over to be measured: with those of the next one, or now,
+        and all that waited."""
+        if together:
+            self.held.append(values)
+        elif self.held:
+            self.held.clear()
 
     def event(self, launch: ProbedLaunch, phase: str) -> Event:
         """The next event of this phase of the launch, as yet without values."""

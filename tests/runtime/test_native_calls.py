@@ -243,3 +243,35 @@ def test_a_damaged_module_is_built_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / kept.name).read_bytes() == kept.read_bytes() or (
         tmp_path / kept.name
     ).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_what_waits_for_the_next_launch_is_held_until_then(
+    *, is_native: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not is_native:
+        without(monkeypatch)
+    table = [{**row, "after": [["out", "z"]], "together": row["launch"] == 0} for row in TABLE]
+    recorder = attach(options("hash", when="after"), table)
+    settled: list[int] = []
+    for number in range(3):
+        recorder.begin()
+        call = recorder._calls[threading.get_ident()]
+        queue = recorder._fast._queue
+        monkeypatch.setattr(queue, "settle", lambda: settled.append(len(call.held)))  # noqa: B023
+        first = torch.full((2,), float(number))
+        recorder.after(0, first)
+        assert [one is first for (one,) in call.held] == [True]
+        recorder.after(1, torch.ones(3))
+        assert call.held == []
+        recorder.after(0, first)
+        recorder.after(1, torch.ones(2).to_sparse())  # which is measured another way
+        assert call.held == []
+        assert settled == [1] * (2 * number + 1)
+        recorder.after(0, first)  # the call ends here
+        recorder.end()
+        assert call.held == []
+        assert settled == [1] * (2 * number + 2)
+    assert native(recorder, "after") == is_native
+    finish(recorder)
+    capfd.readouterr()

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -43,6 +44,16 @@ class GpuRows {
     return nullptr;
   }
 
+  // The memory of what waits to be measured may be written or freed (engine/gpu.h).
+  static void settle() {
+    All& all = All::get();
+    if (!all.waits.exchange(false)) return;
+    std::lock_guard<std::mutex> guard(all.lock);
+    for (GpuRows* one : all.rows) {
+      if (one && one->gpu_.is_started()) one->gpu_.settle();
+    }
+  }
+
   // Nothing follows for now: have merged what was issued (engine/gpu.h).
   static void merge() {
     All& all = All::get();
@@ -64,6 +75,7 @@ class GpuRows {
       last_ = first + static_cast<uint64_t>(count) - 1;
       open_.push_back(first);
     }
+    if (when == Gpu::When::together) All::get().waits = true;
     if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) return true;
     close(first);
     return false;
@@ -119,6 +131,7 @@ class GpuRows {
   struct All {
     std::mutex lock;
     GpuRows* rows[most_devices] = {};
+    std::atomic<bool> waits{false};  // whether something may
     static All& get() {
       static All* all = new All;
       return *all;

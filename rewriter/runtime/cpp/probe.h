@@ -57,6 +57,8 @@ struct Values {
       Moment& moment, const Contents& contents, RunningCall& call, Recorder& recorder) const = 0;
   // Measure the values of an event that `read` made, or issue that.
   virtual void measure(EventJob& job, bool heads, Recorder& recorder) const = 0;
+  // The memory of values that wait to be measured may be written or freed.
+  virtual void settle() const = 0;
   // Nothing follows for now, and what was issued is waited for.
   virtual void finish() const = 0;
   virtual void describe(Json& json, const Item& item) const = 0;

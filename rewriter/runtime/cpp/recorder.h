@@ -265,6 +265,7 @@ class Recorder : public Printer, private Output {
   // does next; what goes into the dump need not be.
   void end(RunningCall& call) {
     call.catch_up();
+    if (reader_) reader_->settle();
     if (memory_) act("memory", [&] { memory_->finish(call); });
     // Of what goes into a graph all is written once it was replayed.
     const bool is_captured = call.capture;

@@ -109,6 +109,7 @@ class Reading : public Values {
       for (std::size_t i : job.on_gpu) measure_on_host(job, i, recorder);
       job.on_gpu.clear();
     }
+    if (job.on_gpu.empty()) settle();
     if (!heads) return;
     for (Item& item : job.event.items) {
       const Tensor& tensor = item.tensor;
@@ -122,6 +123,7 @@ class Reading : public Values {
     }
   }
 
+  void settle() const override { GpuRows::settle(); }
   void finish() const override { GpuRows::merge(); }
 
   bool is_in_capture() const override { return is_capturing(); }

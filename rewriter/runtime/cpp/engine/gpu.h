@@ -220,8 +220,8 @@ class Gpu {
   Ring ring;
 
   // When rows come: with the launch; with the next one, or when they are asked for by `find`; or so
-  // that the launch itself may wait for the next `measure`, since nobody writes or frees the memory
-  // before that.
+  // that the launch itself may wait for the next `measure` or `settle`, since nobody writes or frees
+  // the memory before that.
   enum class When { at_once, soon, together };
 
   // Issues the measuring of `count` tensors on a stream that is not capturing, into the rows from
@@ -242,7 +242,13 @@ class Gpu {
       if (gather(layouts + done, data + done, some, stream, first)) continue;
       if (!issue(layouts + done, data + done, some, stream, false, first)) return false;
     }
-    return when == When::together || launch_gathered();
+    return (when == When::together && keeps_memory()) || launch_gathered();
+  }
+
+  // Has measured what waits for that: its memory may be written or freed now.
+  void settle() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    launch_gathered();
   }
 
   static constexpr int64_t patience = 1000000;  // nanoseconds
@@ -694,6 +700,12 @@ class Gpu {
     region->pause = std::chrono::microseconds(50);
     region->next_try = {};
     return true;
+  }
+
+  // Whether memory that is freed can still be read: a wrapper that fails frees what waits.
+  static bool keeps_memory() {
+    static const bool keeps = !std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    return keeps;
   }
 
   // Whether this row is one of those that the next launch of the quick kernel writes.

@@ -19,11 +19,19 @@ constexpr std::size_t most_awaited = 1024;  // tensors of one launch, of a ring 
 
 // Of a device, made when it is first asked for, by the thread that has its context; never destroyed:
 // the driver may be gone at exit.
+struct Gpus {
+  std::mutex mutex;
+  Gpu* all[most_devices] = {};
+};
+
+Gpus& gpus() {
+  static Gpus& made = *new Gpus;
+  return made;
+}
+
 Gpu& gpu(int device) {
-  static std::mutex mutex;
-  static Gpu* all[most_devices] = {};
-  const std::lock_guard<std::mutex> lock(mutex);
-  Gpu*& one = all[device < 0 || device >= most_devices ? 0 : device];
+  const std::lock_guard<std::mutex> lock(gpus().mutex);
+  Gpu*& one = gpus().all[device < 0 || device >= most_devices ? 0 : device];
   if (!one) one = new Gpu;
   return *one;
 }
@@ -31,7 +39,7 @@ Gpu& gpu(int device) {
 }  // namespace
 
 // Bumped when a structure or a function changes; Python compares.
-EXPORTED int32_t inductor_rewriter_interface() { return 5; }
+EXPORTED int32_t inductor_rewriter_interface() { return 6; }
 
 // Measures `count` tensors on the CPU, one after the other, each with so many threads. How many were
 // measured before the first one that could not be.
@@ -278,6 +286,18 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   }
   if (device && at_once) events.writer.drain();
   return !issued ? 0 : events.output.has_problem() ? 2 : 1;
+}
+
+// Has measured what waits for the values of the next launch (`Gpu::settle`).
+EXPORTED void inductor_rewriter_settle() {
+  for (int device = 0; device < most_devices; ++device) {
+    Gpu* one;
+    {
+      const std::lock_guard<std::mutex> lock(gpus().mutex);
+      one = gpus().all[device];
+    }
+    if (one) one->settle();
+  }
 }
 
 // This process is a fork of one that used the queue.

@@ -44,7 +44,7 @@ class Object {
 
 PyObject *name_runs, *name_pending, *name_slow, *name_queued, *name_is_quick, *name_uses_cuda,
     *name_stdout, *name_descriptor, *name_flush, *name_start, *name_directory, *name_data_ptr,
-    *name_untyped_storage, *name_nbytes, *name_storage_offset, *name_version;
+    *name_untyped_storage, *name_nbytes, *name_storage_offset, *name_version, *name_held;
 
 Object attribute(PyObject* of, PyObject* name) { return Object(PyObject_GetAttr(of, name)); }
 
@@ -139,6 +139,7 @@ struct Known {
   int64_t plan = 0, device = -1;
   Object check, gpu;  // `gpu` is the device as an object
   Py_ssize_t tensors = 0;
+  bool together = false;
   std::vector<Freed> freed;
 };
 
@@ -160,6 +161,23 @@ bool has_memory(PyObject* value, const Freed& freed) {
       bytes >= offset * freed.size + freed.end;
 }
 
+// `RunningCall.hold`. False: an exception.
+bool hold(PyObject* call, PyObject* const* values, Py_ssize_t count, bool together) {
+  const Object held = attribute(call, name_held);
+  if (!held || !PyList_Check(held.get())) return false;
+  if (!together) {
+    const Py_ssize_t all = PyList_GET_SIZE(held.get());
+    return !all || !PyList_SetSlice(held.get(), 0, all, nullptr);
+  }
+  const Object some(PyTuple_New(count));
+  if (!some) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Py_INCREF(values[i]);
+    PyTuple_SET_ITEM(some.get(), i, values[i]);
+  }
+  return !PyList_Append(held.get(), some.get());
+}
+
 int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   Measuring& self = static_cast<Measuring&>(calls);
   const int64_t index = PyLong_AsLongLong(given[0]);
@@ -170,6 +188,7 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   const int64_t plan = found->second.plan, device = found->second.device;
   const Object check = Object::of(found->second.check.get());
   const Object gpu = Object::of(found->second.gpu.get());
+  const bool together = found->second.together;
   if (found->second.tensors != size - 1) return 0;
   const Object call = self.call();
   if (!call) return 0;
@@ -227,6 +246,7 @@ int measure(Calls& calls, PyObject* const* given, Py_ssize_t size) {
   Py_END_ALLOW_THREADS
   // It is counted whether or not there is memory for that.
   if (result && PyDict_SetItem(runs.get(), given[0], next.get())) PyErr_Clear();
+  if (result && !hold(call.get(), given + 1, size - 1, together)) PyErr_Clear();
   return result;
 }
 
@@ -263,13 +283,15 @@ PyObject* measuring_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return made;
 }
 
-// keep(launch, plan, device, check, tensors, ((place, end, size), ...))
+// keep(launch, plan, device, check, tensors, ((place, end, size), ...), together)
 PyObject* measuring_keep(PyObject* self, PyObject* args) {
   long long index, plan, device;
   Py_ssize_t tensors;
   PyObject *check, *all;
+  int together;
   if (!PyArg_ParseTuple(
-          args, "LLLOnO!", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all)) {
+          args, "LLLOnO!p", &index, &plan, &device, &check, &tensors, &PyTuple_Type, &all,
+          &together)) {
     return nullptr;
   }
   Known known;
@@ -279,6 +301,7 @@ PyObject* measuring_keep(PyObject* self, PyObject* args) {
   known.gpu = Object(PyLong_FromLongLong(device));
   if (!known.gpu) return nullptr;
   known.tensors = tensors;
+  known.together = together;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); ++i) {
     long long end, size;
     Py_ssize_t place;
@@ -526,7 +549,8 @@ PyMODINIT_FUNC PyInit_inductor_rewriter_calls() {
       {&name_stdout, "stdout"}, {&name_descriptor, "descriptor"}, {&name_flush, "flush"},
       {&name_start, "start"}, {&name_directory, "directory"}, {&name_data_ptr, "data_ptr"},
       {&name_untyped_storage, "untyped_storage"}, {&name_nbytes, "nbytes"},
-      {&name_storage_offset, "storage_offset"}, {&name_version, "_version"}};
+      {&name_storage_offset, "storage_offset"}, {&name_version, "_version"},
+      {&name_held, "held"}};
   for (const auto& [to, text] : names) {
     if (!*to && !(*to = PyUnicode_InternFromString(text))) return nullptr;
   }

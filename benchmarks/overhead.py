@@ -62,6 +62,7 @@ def _cases() -> Iterator[tuple[str, str, list[str], str, dict[str, str]]]:
     yield "print, to a pipe", "both", ["print"], "pipe", {}
     yield "statistics, into a dump", "after", ["print"], "file", {**quiet, "REWRITER_DUMP": "dump"}
     yield "fingerprint, into a dump", "after", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
+    yield "record, into its ring", "both", ["record"], "file", {**quiet, "REWRITER_DUMP": "dump"}
     yield "fingerprint, into a dump", "both", ["hash"], "file", {**quiet, "REWRITER_DUMP": "dump"}
 
 
@@ -79,8 +80,8 @@ def _case(
 
 def _measure(recorder: Any, launches: int, probes: list[str], phases: str) -> float:
     given, result = torch.ones(8, 8), torch.zeros(8, 8)
-    values = [] if probes == ["names"] else [given]
-    results = [] if probes == ["names"] else [given, result]
+    values = [] if probes in (["names"], ["record"]) else [given]
+    results = [] if probes == ["names"] else [*values, result]
     has_before, has_after = phases != "after", phases != "before"
 
     def call() -> None:
@@ -114,12 +115,12 @@ def _table_options(probes: list[str], phases: str) -> dict[str, Any]:
 
 
 def _table(launches: int, probes: list[str], phases: str) -> list[dict[str, Any]]:
-    values = probes != ["names"]
+    values = [["in", "arg0_1"]] if probes not in (["names"], ["record"]) else []
     row: dict[str, Any] = {"kind": "cpp", "repeats": False}
     if phases != "after":
-        row["before"] = [["in", "arg0_1"]] if values else []
+        row["before"] = values
     if phases != "before":
-        row["after"] = [["in", "arg0_1"], ["out", "buf0"]] if values else []
+        row["after"] = [*values, ["out", "buf0"]] if probes != ["names"] else []
     return [{"launch": index, "kernel": f"cpp_fused_{index}", **row} for index in range(launches)]
 
 

@@ -35,7 +35,7 @@ def test_with_sync_the_launch_of_an_illegal_address_is_named(tmp_path: Path) -> 
 
 
 def test_what_was_measured_before_an_illegal_address_is_there(tmp_path: Path) -> None:
-    """Nothing is waited for: the marks say how far the host was, the rows how far the device was."""
+    """Nothing is waited for: marks say how far the host was, rows how far the device was."""
     code, text, dump = recorded(tmp_path, "record", _EAGER)
     assert code == 1, text[-3000:]
     assert "verdict: " in text, text[-3000:]

@@ -307,14 +307,17 @@ def compare_values(name: str, a: torch.Tensor, b: torch.Tensor) -> _Compared:
     fillings: tuple[Filling, ...] = ("poison", "stale", "bounds")
     seen: set[tuple[bytes, ...]] = set()
     for filling in fillings:
-        words = tuple((pattern(filling, fill, dtype) * 2)[:size] for fill in (0, 1))
-        if words in seen:
+        patterns = tuple(pattern(filling, fill, dtype) * 2 for fill in (0, 1))
+        if patterns in seen:
             continue  # of bool all are the same: what was allocated and not written comes first
-        seen.add(words)
-        is_filling = torch.ones(len(first), dtype=torch.bool)
-        for data, word in zip((first, second), words, strict=True):
-            bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
-            is_filling &= (data == bits).all(1)
+        seen.add(patterns)
+        is_filling = torch.zeros(len(first), dtype=torch.bool)
+        for words in {tuple(one[at : at + size] for one in patterns) for at in range(0, 8, size)}:
+            is_one = torch.ones(len(first), dtype=torch.bool)
+            for data, word in zip((first, second), words, strict=True):
+                bits = torch.frombuffer(bytearray(word), dtype=torch.uint8)
+                is_one &= (data == bits).all(1)
+            is_filling |= is_one
         if number := int(is_filling.sum()):
             filled[filling] = number
         if filling != "bounds":  # which no buffer has inside: it was read from beside one

@@ -116,7 +116,7 @@ def test_what_was_computed_from_it_names_the_launch(
     assert [fills.name_of(one.difference) for one in reads] == ["#0 a"]
     (finding,) = sanitized.of_fills(_, reads).findings
     assert (finding.kind, finding.launch, finding.what) == (kind, 0, what)
-    assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, 1234")
+    assert finding.text[0].startswith("buf1[0, 0]: nan with the first filling, -1234")
     assert finding.text[1] == "32 of 32 elements that it writes differ"
 
 
@@ -141,6 +141,18 @@ def test_a_shape_that_depends_on_it_is_computed_from_it(tmp_path: Path) -> None:
     )
     values = [torch.full((4, 8), bool(fill)) for fill in (0, 1)]
     assert fills.compare_values("mask", *values).filled == {"poison": 32}
+
+
+@pytest.mark.parametrize("kernel", [torch.relu, torch.nn.functional.silu, torch.sqrt])
+def test_a_kernel_that_keeps_a_fill_keeps_no_other(tmp_path: Path, kernel: Any) -> None:
+    """`relu` of NaN is NaN, and of a number that is greater than 0 the number."""
+    runs = []
+    for fill in (0, 1):
+        memory = filled("poison", fill)
+        runs.append([("a", {"buf0": memory}, {"buf1": kernel(memory)})])
+    compared, found = compare(tmp_path, runs)
+    assert [one.kind for one in sanitized.of_fills(compared, found).findings] == ["unwritten"]
+    assert isinstance(found[0], fills.UnwrittenRead)
 
 
 @pytest.mark.parametrize("factor", [1, 2])

@@ -104,16 +104,15 @@ def locate(source: Source, operators: Operators = ()) -> Located:
 def _held(
     events: Iterable[tuple[MemoryEvent, str]], launches: Iterable[Launch]
 ) -> Iterator[MemoryEvent]:
-    """The events of a body, of which those are held whose memory a launch may have kept."""
-    kept = {
-        argument.buffer
-        for launch in launches
-        if launch.kind not in _LETS_GO
-        for argument in launch.args
-        if argument.type == "tensor"
-    }
+    """The events of a body, of which those are held whose memory a launch before may have kept."""
+    kept: dict[str, int] = {}  # the line of the first launch
+    for launch in launches:
+        for argument in launch.args if launch.kind not in _LETS_GO else ():
+            if argument.type == "tensor":
+                kept.setdefault(argument.buffer, launch.line)
     for event, root in events:
-        is_held = event.action != "allocate" and (event.is_held or root in kept)
+        is_kept = root in kept and kept[root] < event.line
+        is_held = event.action != "allocate" and (event.is_held or is_kept)
         yield replace(event, is_held=is_held)
 
 

@@ -1,9 +1,10 @@
 """What memory is filled with: 8 bytes by probe, fill and dtype. Imports no torch.
 
-Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 a finite number:
+Of floating types fill 0 is NaN with a payload of the probe's own, and fill 1 are finite numbers:
 arithmetic with any NaN gives the same NaN on a GPU, so that two of them would hide what was
-computed from them. Of integers fill 0 is positive and even, fill 1 negative and odd, and no index
-that fits.
+computed from them. Every second number is negative: `relu` and its like leave NaN and what is
+greater than 0 as it is, and roots and logarithms make NaN of what is not. Of integers fill 0 is
+positive and even, fill 1 negative and odd, and no index that fits.
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ def pattern(probe: str, fill: int, dtype: str) -> bytes:
     if dtype == "bool":
         return bytes([fill]) * 8
     if dtype in _NAN_OF_BYTES:
-        return bytes([(0x4B, 0x4D, 0x4E)[place] if fill else _NAN_OF_BYTES[dtype][place]]) * 8
+        finite = (0x4B, 0x4D, 0x4E)[place]
+        return bytes([finite | 0x80, finite] if fill else [_NAN_OF_BYTES[dtype][place]] * 2) * 4
     if dtype in _DOUBLES:
         nan = (0x7FF8_7FC1_7FC1_7FC1 + place).to_bytes(8, "little")
-        return struct.pack("<d", 12345.678 + place) if fill else nan
+        return struct.pack("<d", -12345.678 - place) if fill else nan
     if dtype in _SINGLES:
         nan = (0x7FC1_7FC1 + place).to_bytes(4, "little")
-        return 2 * (struct.pack("<f", 12345.678 + place) if fill else nan)
+        number = 12345.678 + place
+        return struct.pack("<ff", -number, number) if fill else 2 * nan
     if dtype in _HALVES or dtype == "bfloat16":
         nan = (0x7FC1 + place).to_bytes(2, "little")
-        finite = struct.pack("<e", 12344.0 + 8 * place)
+        number = 12344.0 + 8 * place
+        halves = struct.pack("<ee", -number, number)
         if dtype == "bfloat16":
-            finite = struct.pack("<f", 12352.0 + 64 * place)[2:]
-        return 4 * (finite if fill else nan)
+            number = 12352.0 + 64 * place
+            halves = struct.pack("<f", -number)[2:] + struct.pack("<f", number)[2:]
+        return 2 * halves if fill else 4 * nan
     return bytes([(0xD5, 0xD3, 0xD1)[place] if fill else (0x5A, 0x5C, 0x5E)[place]]) * 8
 
 

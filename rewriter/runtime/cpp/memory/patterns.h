@@ -22,20 +22,25 @@ constexpr uint64_t repeated(uint64_t value, int bytes) {
                                                               : value * 0x0000000100000001u;
 }
 
+// Of a type of one byte: finite numbers, every second one negative, or NaN.
+constexpr uint64_t bytes_or(int fill, uint64_t finite, uint64_t nan) {
+  return fill ? repeated(finite, 1) | 0x0080008000800080u : repeated(nan, 1);
+}
+
 // The 8 bytes with which a probe fills memory of a dtype, as a little-endian number.
 inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
   const uint64_t place = static_cast<uint64_t>(probe);
   const uint64_t last[] = {0x4b, 0x4d, 0x4e};
   switch (dtype) {
     case dtypes::boolean: return repeated(static_cast<uint64_t>(fill), 1);
-    case dtypes::float8_e4m3fn: return repeated(fill ? last[probe] : probe == 1 ? 0xff : 0x7f, 1);
-    case dtypes::float8_e5m2: return repeated(fill ? last[probe] : 0x7d + place, 1);
+    case dtypes::float8_e4m3fn: return bytes_or(fill, last[probe], probe == 1 ? 0xff : 0x7f);
+    case dtypes::float8_e5m2: return bytes_or(fill, last[probe], 0x7d + place);
     case dtypes::float8_e4m3fnuz:
-    case dtypes::float8_e5m2fnuz: return repeated(fill ? last[probe] : 0x80, 1);
-    case dtypes::float8_e8m0fnu: return repeated(fill ? last[probe] : 0xff, 1);
+    case dtypes::float8_e5m2fnuz: return bytes_or(fill, last[probe], 0x80);
+    case dtypes::float8_e8m0fnu: return bytes_or(fill, last[probe], 0xff);
     case dtypes::float64:
     case dtypes::complex128: {
-      const double finite = 12345.678 + probe;
+      const double finite = -12345.678 - probe;
       uint64_t bits;
       std::memcpy(&bits, &finite, sizeof bits);
       return fill ? bits : 0x7ff87fc17fc17fc1u + place;
@@ -45,11 +50,13 @@ inline uint64_t memory_pattern(int probe, int fill, int32_t dtype) {
       const float finite = static_cast<float>(12345.678 + probe);
       uint32_t bits;
       std::memcpy(&bits, &finite, sizeof bits);
-      return repeated(fill ? bits : 0x7fc17fc1u + place, 4);
+      return fill ? repeated(bits, 4) | 0x80000000u : repeated(0x7fc17fc1u + place, 4);
     }
     case dtypes::float16:
-    case dtypes::complex32: return repeated((fill ? 0x7207 : 0x7fc1) + place, 2);
-    case dtypes::bfloat16: return repeated((fill ? 0x4641 : 0x7fc1) + place, 2);
+    case dtypes::complex32:
+      return fill ? repeated(0x7207 + place, 2) | 0x0000800000008000u : repeated(0x7fc1 + place, 2);
+    case dtypes::bfloat16:
+      return fill ? repeated(0x4641 + place, 2) | 0x0000800000008000u : repeated(0x7fc1 + place, 2);
     default: return repeated(fill ? 0xd5 - 2 * place : 0x5a + 2 * place, 1);
   }
 }

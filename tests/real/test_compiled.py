@@ -287,7 +287,9 @@ def test_a_standalone_wrapper_needs_no_installation(
     printed = {}
     for standalone in (True, False):
         result = rewriter.instrument(
-            mlp_wrapper, rewriter.select("hash,names,print"), standalone=standalone
+            mlp_wrapper,
+            rewriter.select("bounds,hash,names,poison,print,stale"),
+            standalone=standalone,
         )
         path = tmp_path / f"probed_{standalone}.py"
         path.write_bytes(result.source)

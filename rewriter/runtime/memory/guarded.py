@@ -59,7 +59,8 @@ def guarded(
     memory = memory[skipped : skipped + total]
     address = memory.data_ptr() + guard
     if band is not None:
-        fill(memory, band)
+        fill(memory[:guard], band)
+        fill(memory[guard + nbytes // 8 * 8 :], band)
     if inside is not None:
         fill(memory[guard : guard + nbytes], inside)
     owner: Any

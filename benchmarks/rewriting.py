@@ -1,13 +1,17 @@
 """What reading and rewriting a wrapper costs: CPU time and memory, each in a process of its own.
 
     python -m benchmarks.rewriting [--json FILE] [--check] [--launches 10000] [--large 100000]
+                                   [--layers 24] [--only wrappers|packages]
 
-The wrappers are generated: the call of a recorded one with so many launches of its kernel.
+The wrappers are generated: the call of a recorded one with so many launches of its kernel. The
+package is that of a GPT on the CPU with so many layers; `layers` of 0 leaves it out.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,31 @@ path = sys.argv[1]
 start = used()
 {work}
 print(used() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
+"""
+_PACKAGE = """
+import sys
+from dataclasses import replace
+import torch
+from benchmarks.models import SIZES, build
+model, x = build(replace(SIZES["cpu-small"], layers=int(sys.argv[2])), "cpu")
+program = torch.export.export(model, (x,))
+torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
+"""
+# The wrapper of a package as it is, compiled as it is with probes.
+_COMPILE = """
+import subprocess, sys, tempfile
+from pathlib import Path
+import rewriter
+from rewriter.rebuild import build, patch, recipe
+from rewriter.rebuild.machine import Machine
+package = rewriter.open(sys.argv[1]).package
+with tempfile.TemporaryDirectory() as folder:
+    (model,) = package.models
+    library = patch.extract_library(package, model, Path(folder) / "library.so")
+    chosen = recipe.choose(model, library, Machine.detect())
+    job = build.Job(chosen, model.source, library)
+    (step,) = build.compile_steps(job, Path(folder))
+    subprocess.run(step.command, cwd=folder, check=True)
 """
 _LIST = "from rewriter import cli; cli.main(['list', path])"
 
@@ -112,12 +141,69 @@ def rows(launches: int = 10_000, large: int = 100_000) -> list[Row]:
     ]
 
 
+def spent(folder: Path, *arguments: str) -> float:
+    """The CPU seconds of a Python process and of all that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "REWRITER_CACHE_DIR": str(folder / "cache")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def package_rows(layers: int) -> list[Row]:
+    """What patching a package costs, on a machine that has patched another one and on one that has
+    not; nothing is kept from an earlier run."""
+    with tempfile.TemporaryDirectory(prefix="rewriter-bench-") as name:
+        folder = Path(name)
+        small, large = folder / "small.pt2", folder / "large.pt2"
+        for path, count in ((small, 1), (large, layers)):
+            spent(folder, "-c", _PACKAGE, str(path), str(count))
+        start = spent(folder, "-c", "import rewriter; rewriter.open", str(large))
+        bare = min(spent(folder, "-c", _COMPILE, str(large)) for _ in range(2)) - start
+
+        def patched(package: Path, *choice: str) -> float:
+            output = ["-o", str(folder / "out.pt2"), "--overwrite"]
+            return spent(folder, "-m", "rewriter", "instrument", str(package), *output, *choice)
+
+        machine = patched(small)
+        first = patched(large)
+        others = {
+            "other probes": ("--probe", "hash"),
+            "other launches": ("--launches", "0-20"),
+            "other values": ("--when", "both", "--args", "all"),
+        }
+        second = {what: patched(large, *choice) for what, choice in others.items()}
+        unchecked = patched(large, "--launches", "3-9", "--no-check")
+    return [
+        Row(f"first package on a machine (1 layer; {layers} here)", machine, bare, unit="s"),
+        Row("first patch, against one compile", first, bare, 1.3, "s"),
+        *(
+            Row(f"second patch, {what}, against the limit", seconds, 2, 1, "s")
+            for what, seconds in second.items()
+        ),
+        Row("  without the check", unchecked, 2, 1, "s"),
+    ]
+
+
 def main() -> int:
     parser = options(__doc__)
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--only", choices=("wrappers", "packages"))
     parser.add_argument("--launches", type=int, default=10_000)
     parser.add_argument("--large", type=int, default=100_000)
     args = parser.parse_args()
-    return report(rows(args.launches, args.large), args)
+    made: list[Row] = []
+    if args.only != "packages":
+        made += rows(args.launches, args.large)
+    if args.only != "wrappers" and args.layers:
+        made += package_rows(args.layers)
+    return report(made, args)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rewriter.artifact.containers.types import Container, Stored
 from rewriter.artifact.graph_kind import GraphKind, graph_in, graph_of
-from rewriter.artifact.package.model import Package
-from rewriter.artifact.saved_directory import SavedDirectory
 from rewriter.core import edit, markers
 from rewriter.core.edit import Restored
 from rewriter.core.errors import RewriterError
@@ -22,6 +20,12 @@ from rewriter.core.types import Json, Language
 from rewriter.locate.languages import language
 from rewriter.locate.types import Launch, Located, Unrecognised, Wrapper
 from rewriter.locate.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    # A wrapper in a file of its own is of none of these forms.
+    from rewriter.artifact.containers.types import Container, Stored
+    from rewriter.artifact.package.model import Package
+    from rewriter.artifact.saved_directory import SavedDirectory
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import tempfile
@@ -36,6 +35,8 @@ def existing(wanted: str | Path | None) -> Path:
 def _default() -> str:
     """As `default_cache_dir` in torch/_inductor/runtime/cache_dir_utils.py."""
     try:
+        import getpass
+
         user = getpass.getuser()
     except (KeyError, ModuleNotFoundError, OSError):
         user = f"uid_{os.getuid()}"

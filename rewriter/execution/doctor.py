@@ -50,7 +50,7 @@ def diagnose(path: str | Path | None = None) -> list[Check]:
 
 def _machine(*, importing: bool) -> Iterator[Check]:
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
-    for name in ("torch", "libcst", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
+    for name in ("torch", "tree-sitter", "tree-sitter-cpp", "pyelftools", "triton"):
         try:
             yield Check(name, metadata.version(name), None if name == "triton" else True)
         except metadata.PackageNotFoundError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable  # a new one, also where tests have put another in its place
-HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy")
+HEAVY = ("torch", "numpy", "rich", "triton", "tree_sitter", "sympy", "libcst")
 
 
 def imported(code: str, *arguments: object) -> set[str]:

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from rewriter.artifact.entries.reading import read_autograd, read_graph
 from rewriter.artifact.entries.types import AutogradEntry, CacheEntry
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
-from rewriter.core.pickle_values import PickleError
 
 GRAPHS, AUTOGRAD = "fxgraph", "aotautograd"
 _KEPT = 16  # entries of AOTAutograd: those of a forward and its backward are the same
@@ -115,6 +113,9 @@ class EntryIndex:
     def _read(self, file: Path) -> CacheEntry | None:
         if (data := self._bytes(file)) is None:
             return None
+        from rewriter.artifact.entries.reading import read_graph
+        from rewriter.core.pickle_values import PickleError
+
         try:
             return read_graph(data)
         except PickleError as error:
@@ -124,6 +125,9 @@ class EntryIndex:
     def _autograd_entry(self, file: Path) -> AutogradEntry | None:
         if (data := self._bytes(file)) is None:
             return None
+        from rewriter.artifact.entries.reading import read_autograd
+        from rewriter.core.pickle_values import PickleError
+
         try:
             return read_autograd(data)
         except PickleError as error:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rewriter.artifact.contained_wrappers import read_contents
-from rewriter.artifact.containers.types import Container, Contents
-from rewriter.artifact.entries.contained import ContainedEntries
 from rewriter.artifact.entries.index import EntryIndex, cache_of
 from rewriter.artifact.entries.types import CacheEntry
 from rewriter.artifact.naming import trace
@@ -18,6 +16,10 @@ from rewriter.artifact.trace import log as trace_log
 from rewriter.artifact.types import Artifact, OpenWrapper
 from rewriter.core import limits
 from rewriter.core.errors import RewriterError
+
+if TYPE_CHECKING:
+    from rewriter.artifact.containers.types import Container, Contents
+    from rewriter.artifact.entries.contained import ContainedEntries
 
 # What TORCH_COMPILE_DEBUG leaves beside a wrapper: torch/_inductor/debug.py. The first is the graph
 # as Inductor lowered it.
@@ -48,6 +50,8 @@ class Compilations:
     def _in_container(self, path: Path) -> ContainedEntries | None:
         """The entries of a container, which is read if it was not yet."""
         if path not in self._contained:
+            from rewriter.artifact.contained_wrappers import read_contents
+
             try:
                 contents = read_contents(limits.read(path, limits.PICKLE_BYTES))
             except (OSError, RewriterError):
@@ -132,6 +136,8 @@ class Compilations:
 
 
 def _entries(path: Path, contents: Contents) -> ContainedEntries:
+    from rewriter.artifact.entries.contained import ContainedEntries
+
     return ContainedEntries(path, [section.pickle for section in contents.sections])
 
 

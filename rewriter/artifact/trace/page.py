@@ -7,7 +7,6 @@ compile id (src/parsers.rs and src/types.rs of tlparse).
 from __future__ import annotations
 
 import re
-from html import unescape
 from pathlib import Path
 
 from rewriter.artifact.trace.types import TracedSource, folder_of
@@ -68,4 +67,6 @@ def _text(html: bytes) -> bytes:
     pieces.append(html[position:])
     # What is no UTF-8 stays as it is, to be found where the text is read.
     text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    from html import unescape
+
     return unescape(_NUMBER.sub("&amp;#", text)).encode("utf-8", "surrogateescape")

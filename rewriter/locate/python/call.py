@@ -1,20 +1,27 @@
-"""Reads the calls that launch something, with libcst, exactly as they are written."""
+"""Reads the calls that launch something, exactly as they are written."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import libcst as cst
 
 from rewriter.core import python_syntax
 from rewriter.locate.python.grammar import PythonGrammar
+from rewriter.locate.python.outline import callee
 from rewriter.locate.python.written_form import Template, WrittenForm, form_of
 
-_EMPTY = cst.Module([])
-_NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
-_LITERALS = (*_NUMBERS, cst.SimpleString, cst.ConcatenatedString)
+_NUMBERS = (int, float, complex)
+_LITERALS = (*_NUMBERS, str, bytes)
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_SPACES = b" \t\r\n\f"
+_OPEN = ord("(")
+# What stands in front of brackets that are not those of a call, seen from so many bytes before.
+_WINDOW = 32
+_AWAITS_OPERAND = re.compile(
+    rb"(?:^|[(\[{,=+\-*/%&|^<>~:@]|\b(?:in|is|not|and|or|if|else|await))\s*$"
+)
 _FORMS = 10_000  # that are kept
 _CONSTANTS = frozenset({"None", "True", "False", "inf", "nan", "nanj"})
 
@@ -48,7 +55,7 @@ class WrittenArgument:
 
 
 class UnreadableCallError(Exception):
-    """A call that Python reads and libcst does not."""
+    """What is no call, or one that is nested too deeply."""
 
 
 class CallReader:
@@ -60,10 +67,7 @@ class CallReader:
         self._views: dict[tuple[str, int], Template] = {}
 
     def read(self, text: str) -> tuple[WrittenArgument, ...]:
-        """The arguments of a call. Raises `UnreadableCallError`.
-
-        `RecursionError` where one is nested too deeply: libcst nests what is a list to Python.
-        """
+        """The arguments of a call. Raises `UnreadableCallError`."""
         form = form_of(text)
         templates = self._calls.get(form.key)
         if templates is None:
@@ -111,39 +115,18 @@ class _ArgumentTemplate:
 
 
 def _arguments(text: str, grammar: PythonGrammar) -> tuple[WrittenArgument, ...]:
-    try:
-        module = cst.parse_module(f"({text})\n")
-    except (cst.ParserSyntaxError, RecursionError) as error:
-        raise UnreadableCallError from error
-    line = module.body[0] if len(module.body) == 1 else None
-    statement = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
-    call = statement.value if isinstance(statement, cst.Expr) else None
-    if not isinstance(call, cst.Call):
+    source = f"({text})"
+    call = python_syntax.expression(source)
+    if not isinstance(call, ast.Call):
         raise UnreadableCallError
-    return tuple(
-        WrittenArgument(
-            argument.keyword.value if argument.keyword else "",
-            isinstance(argument.value, (cst.Integer, cst.Float)),
-            tuple(_value(member, grammar) for member in _elements(argument.value)),
-        )
-        for argument in call.args
-    )
-
-
-def _value(node: cst.BaseExpression, grammar: PythonGrammar) -> PythonValue:
-    read = read_value(node, grammar)
-    if read is None:
-        return PythonValue(code(node), "", "")
-    return replace(read, view=_unparse(read.expr)) if read.kind == "view" else read
+    return tuple(_ValueReader(source, grammar).arguments(call))
 
 
 def _unparse(expr: str) -> str:
     return ast.unparse(ast.parse(expr, mode="eval"))
 
 
-def code(node: cst.CSTNode) -> str:
-    """Source text of a node on one line."""
-    text = _EMPTY.code_for_node(node)
+def _on_one_line(text: str) -> str:
     if "\n" not in text:
         return text
     if "#" in text or "\\" in text or "'''" in text or '"""' in text:
@@ -153,92 +136,141 @@ def code(node: cst.CSTNode) -> str:
     return " ".join(text.split())
 
 
-def _elements(value: cst.BaseExpression) -> tuple[cst.BaseExpression, ...]:
-    """The members of a list or tuple display, or the value itself."""
-    if isinstance(value, (cst.List, cst.Tuple)):
-        return tuple(inner for member in value.elements for inner in _elements(member.value))
-    return (value,)
-
-
-def read_value(node: cst.BaseExpression, grammar: PythonGrammar) -> PythonValue | None:
-    """How to read `node` again without running anything, or `None` where that is not known.
-
-    `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
-    """
-    if isinstance(node, cst.Name):
-        if node.value in _CONSTANTS:
-            return PythonValue(node.value, "", "literal")
-        return PythonValue(node.value, node.value, "name")
-    if isinstance(node, _LITERALS):
-        return PythonValue(code(node), "", "number" if isinstance(node, _NUMBERS) else "literal")
-    if isinstance(node, cst.UnaryOperation):
-        inner = read_value(node.expression, grammar)
-        return inner and PythonValue(
-            code(node), inner.base, "arithmetic" if inner.base else inner.kind
-        )
-    if isinstance(node, (cst.BinaryOperation, cst.Comparison)):
-        return _arithmetic(node, grammar)
-    if isinstance(node, cst.Subscript):
-        inner = read_value(node.value, grammar)
-        constant = all(
-            isinstance(part.slice, cst.Index) and isinstance(part.slice.value, _LITERALS)
-            for part in node.slice
-        )
-        return PythonValue(code(node), inner.base, "element") if inner and constant else None
-    if isinstance(node, cst.Call):
-        return _call(node, grammar)
-    return None
-
-
-def _arithmetic(
-    node: cst.BinaryOperation | cst.Comparison, grammar: PythonGrammar
-) -> PythonValue | None:
-    parts = (
-        [node.left, node.right]
-        if isinstance(node, cst.BinaryOperation)
-        else [node.left, *(comparison.comparator for comparison in node.comparisons)]
-    )
-    read = [read_value(part, grammar) for part in parts]
-    if any(
-        part is None or part.kind not in ("name", "number", "literal", "arithmetic")
-        for part in read
-    ):
-        return None
-    bases = [part.base for part in read if part and part.base]
-    return PythonValue(code(node), bases[0] if bases else "", "arithmetic")
-
-
-def _call(node: cst.Call, grammar: PythonGrammar) -> PythonValue | None:
-    path = callee(node.func)
-    if path == "c_void_p" and len(node.args) == 1:
-        return read_value(node.args[0].value, grammar)
-    if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("item", "data_ptr"):
-        return read_value(node.func.value, grammar)
-    if grammar.effect(path) != "view":
-        return None
-    method = isinstance(node.func, cst.Attribute) and not path.startswith(("aten.", "torch."))
-    if method:
-        assert isinstance(node.func, cst.Attribute)
-        viewed = read_value(node.func.value, grammar)
-    else:
-        viewed = read_value(node.args[0].value, grammar) if node.args else None
-    expr = code(node)
-    # A comment inside would swallow the rest of a probe's line.
+def _is_literal(node: ast.expr) -> bool:
     return (
-        PythonValue(expr, viewed.base, "view")
-        if viewed and viewed.base and "#" not in expr
-        else None
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, _LITERALS)
+        and (not isinstance(node.value, bool))
     )
 
 
-def callee(node: cst.BaseExpression) -> str:
-    """The same text of what is called as `outline.callee` gives, from libcst's nodes."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        return f"{callee(node.value)}.{node.attr.value}"
-    if isinstance(node, cst.Subscript):
-        return f"{callee(node.value)}[]"
-    if isinstance(node, cst.Call):
-        return f"{callee(node.func)}()"
-    return "?"
+def _is_number(node: ast.expr) -> bool:
+    return _is_literal(node) and isinstance(getattr(node, "value", None), _NUMBERS)
+
+
+def _written(call: ast.Call) -> list[tuple[str, ast.expr]]:
+    """The arguments of a call in the order in which they are written, with their keywords."""
+    starred = (one.value if isinstance(one, ast.Starred) else one for one in call.args)
+    found = [("", one) for one in starred]
+    found += ((one.arg or "", one.value) for one in call.keywords)
+    return sorted(found, key=lambda one: (one[1].lineno, one[1].col_offset))
+
+
+class _ValueReader:
+    """Reads values in one text, which they are quoted from exactly."""
+
+    def __init__(self, source: str, grammar: PythonGrammar) -> None:
+        self._grammar = grammar
+        self._data = source.encode()
+        self._lines = [0, *(match.end() for match in _LINE_END.finditer(self._data))]
+
+    def arguments(self, call: ast.Call) -> Iterator[WrittenArgument]:
+        """The arguments of the call that is the text, but for its brackets."""
+        for keyword, node in _written(call):
+            yield WrittenArgument(
+                keyword,
+                _is_number(node) and not isinstance(getattr(node, "value", None), complex),
+                tuple(map(self._value, _elements(node))),
+            )
+
+    def _value(self, node: ast.expr) -> PythonValue:
+        read = self.read(node)
+        if read is None:
+            return PythonValue(self._code(node), "", "")
+        return replace(read, view=_unparse(read.expr)) if read.kind == "view" else read
+
+    def _code(self, node: ast.expr) -> str:
+        """Source text of a node on one line, with the brackets around it."""
+        data = self._data
+        start = self._lines[node.lineno - 1] + node.col_offset
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        end = self._lines[node.end_lineno - 1] + node.end_col_offset
+        while True:
+            left, right = start - 1, end
+            while left >= 0 and data[left] in _SPACES:
+                left -= 1
+            while right < len(data) and data[right] in _SPACES:
+                right += 1
+            if left < 0 or data[left] != _OPEN or data[right : right + 1] != b")":
+                break
+            # The brackets of a call stand behind what is called.
+            if not _AWAITS_OPERAND.search(data[max(0, left - _WINDOW) : left]):
+                break
+            start, end = left, right + 1
+        return _on_one_line(data[start:end].decode())
+
+    def read(self, node: ast.expr) -> PythonValue | None:
+        """How to read `node` again without running anything, or `None` where that is not known.
+
+        `x.item()` and `c_void_p(x.data_ptr())` hand a kernel what is in `x`, so `x` is read.
+        """
+        if isinstance(node, ast.Name):
+            if node.id in _CONSTANTS:
+                return PythonValue(node.id, "", "literal")
+            return PythonValue(node.id, node.id, "name")
+        if isinstance(node, ast.Constant):
+            if node.value is None or isinstance(node.value, bool):
+                return PythonValue(repr(node.value), "", "literal")
+            if not _is_literal(node):
+                return None
+            return PythonValue(self._code(node), "", "number" if _is_number(node) else "literal")
+        if isinstance(node, ast.UnaryOp):
+            inner = self.read(node.operand)
+            return inner and PythonValue(
+                self._code(node), inner.base, "arithmetic" if inner.base else inner.kind
+            )
+        if isinstance(node, ast.BinOp):
+            return self._arithmetic(node, [node.left, node.right])
+        if isinstance(node, ast.Compare):
+            return self._arithmetic(node, [node.left, *node.comparators])
+        if isinstance(node, ast.Subscript):
+            inner = self.read(node.value)
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            if inner and all(map(_is_literal, parts)):
+                return PythonValue(self._code(node), inner.base, "element")
+            return None
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        return None
+
+    def _arithmetic(self, node: ast.expr, parts: Sequence[ast.expr]) -> PythonValue | None:
+        read = [self.read(part) for part in parts]
+        if any(
+            part is None or part.kind not in ("name", "number", "literal", "arithmetic")
+            for part in read
+        ):
+            return None
+        bases = [part.base for part in read if part and part.base]
+        return PythonValue(self._code(node), bases[0] if bases else "", "arithmetic")
+
+    def _call(self, node: ast.Call) -> PythonValue | None:
+        path, given = callee(node), _written(node)
+        if path == "c_void_p" and len(given) == 1:
+            return self.read(given[0][1])
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "data_ptr"):
+            return self.read(node.func.value)
+        if self._grammar.effect(path) != "view":
+            return None
+        if isinstance(node.func, ast.Attribute) and not path.startswith(("aten.", "torch.")):
+            viewed = self.read(node.func.value)
+        else:
+            viewed = self.read(given[0][1]) if given else None
+        expr = self._code(node)
+        # A comment inside would swallow the rest of a probe's line.
+        return (
+            PythonValue(expr, viewed.base, "view")
+            if viewed and viewed.base and "#" not in expr
+            else None
+        )
+
+
+def _elements(value: ast.expr) -> tuple[ast.expr, ...]:
+    """The members of a list or tuple display, or the value itself."""
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return tuple(
+            inner
+            for member in value.elts
+            for inner in _elements(member.value if isinstance(member, ast.Starred) else member)
+        )
+    return (value,)

@@ -41,7 +41,7 @@ _VIEWS = frozenset({"reinterpret_tensor", "aten", "torch"})
 
 @dataclass(frozen=True)
 class PythonLaunch:
-    """A launch before libcst has read it; `text` is its call. It holds nothing of the tree.
+    """A launch before its arguments were read; `text` is its call. It holds nothing of the tree.
 
     `kept` tells whether anything is done with its result, `targets` what it is assigned to. `flow`
     holds its variables as they are just before it. `last_line` is that of its statement.

@@ -1,7 +1,8 @@
 """Finds the launches of a Python wrapper, and what their arguments are.
 
-`launch_finder.py` walks through the scopes; libcst then reads all launches, each way of writing one
-once. The roles that their kernels declare are combined with what data flow knows of their buffers.
+`launch_finder.py` walks through the scopes; `call.py` then reads all launches, each way of writing
+one once. The roles that their kernels declare are combined with what data flow knows of their
+buffers.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class _Builder:
         except UnreadableCallError:
             self._unreadable.append((found.offset, found.line))
         except RecursionError:
-            # libcst nests what is a list to Python: `a and b and c`, strings in a row.
+            # What Python parses is deeper than what it can walk through.
             self._too_deep.append((found.offset, found.line))
 
     def end_scope(self, elements: Elements) -> None:

@@ -2,8 +2,8 @@
 
 The standard library's `ast` gives it: it parses a whole wrapper seven times faster than libcst,
 and its positions are exact byte columns, where libcst's cost more than its parse and are wrong
-under a BOM. libcst then reads only the calls that launch something (`call.py`). The body of a large
-function is read in pieces: whoever goes through it asks `PythonOutline.module` for its statements.
+under a BOM. The body of a large function is read in pieces: whoever goes through it asks
+`PythonOutline.module` for its statements.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -1259,6 +1261,43 @@ def test_dumps_rotate_as_in_python(
     pair = both("hash", rows=rows)
     record(pair, 1)
     assert capfd.readouterr().err.count("REWRITER_KEEP: 'few' is no number of calls") == 2
+
+
+@pytest.mark.parametrize(
+    "count", [2000, pytest.param(1_000_000, marks=pytest.mark.exhaustive, id="a million")]
+)
+def test_a_long_run_stays_as_it_is(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Memory and open files do not grow, and the dump has five calls."""
+
+    def taken() -> tuple[int, int]:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        dump = Path(folder, "dump")
+        monkeypatch.setenv("REWRITER_DUMP", str(dump))
+        monkeypatch.setenv("REWRITER_QUIET", "1")
+        options = options_of("hash", "print", last=5, max_bytes="1M")
+        native = Native(library, options, [row_of(after=[["out", "z"]])])
+        value = torch.zeros(16)
+        memory = files = 0
+        for number in range(count):
+            native.begin()
+            native.after(12, value)
+            if number == max(1000, count // 10):
+                memory, files = taken()
+        native.end()
+        settle()
+        found = taken()
+        assert found[0] - memory < 8 << 20
+        assert found[1] <= files
+        # Rows may come a little later than the call that they are of.
+        deadline = time.monotonic() + 30
+        while len(os.listdir(dump / "rank0")) > 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(os.listdir(dump / "rank0")) == 5
 
 
 def test_equal_bytes_are_stored_once(both: Callable[..., Both]) -> None:

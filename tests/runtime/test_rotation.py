@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,35 @@ def test_what_is_switched_on_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert runs(dump)[-1] == 7
     assert cli.main(["control", str(path), *words, "--max-bytes", "much"]) == 2
     assert cli.main(["control", str(path), *words, "--keep", "0"]) == 2
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    "count", [1500, pytest.param(1_000_000, marks=pytest.mark.exhaustive, id="a million")]
+)
+@pytest.mark.parametrize("probe", ["hash", "save"])
+def test_a_long_run_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, count: int, probe: str) -> None:
+    """As of the first 1,000 calls, or tenth: memory and open files do not grow, and the dump has
+    five calls."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        dump = Path(folder, "dump")
+        monkeypatch.setenv("REWRITER_DUMP", str(dump))
+        recorder = recorder_of(probe, last=5, quiet=True, max_bytes="1M")
+        value = torch.zeros(16)
+        before = files = 0
+        for number in range(count):
+            value[0] = number
+            recorder.begin()
+            recorder.after(0, value)
+            recorder.end()
+            if number == max(1000, count // 10):
+                before, files = resident(), len(os.listdir("/proc/self/fd"))
+        assert resident() - before < 8 << 20
+        assert len(os.listdir("/proc/self/fd")) <= files
+        assert runs(dump) == list(range(count - 5, count))
+        assert size(dump) < 60_000

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
+import time
 import weakref
 from pathlib import Path
 
 from rewriter.runtime.rotation import READERS
 
+_ATTEMPTS, _PAUSE = 500, 0.002  # seconds
 _LOCK = struct.Struct("@hhqqi0q")  # struct flock
 
 
@@ -27,11 +30,23 @@ def hold(path: Path) -> Reading | None:
     for directory in (path, *path.absolute().parents[:2]):
         with contextlib.suppress(OSError):
             file = os.open(directory / READERS, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                lock = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-                fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
-            except OSError:
+            if not _lock(file):
                 os.close(file)
-                raise
+                return None
             return Reading(file)
     return None
+
+
+def _lock(file: int) -> bool:
+    """Whether it could be locked: a program that removes a call has a byte of it for a moment."""
+    lock = _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):  # a file system without locks
+                return False
+            time.sleep(_PAUSE)
+        else:
+            return True
+    return False

@@ -8,8 +8,10 @@ somebody reads the dump nothing goes for its age: readers lock a file beside the
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import random
 import shutil
 import struct
 import threading
@@ -48,6 +50,7 @@ class KeptCalls:
         self._names: Counter[int] = Counter()  # of files that several calls may have
         self._cleared: set[str] = set()
         self._since = 0.0  # when readers were met
+        self._byte = 1 + random.getrandbits(40)
         self._lock = threading.Lock()
 
     def add(self, path: str, *, owner: int, keep: int, counts: bool) -> int:
@@ -72,13 +75,19 @@ class KeptCalls:
                 self._remove(self._calls.popleft())
 
     def _keep(self, owner: int, keep: int) -> None:
-        if self._counts[owner] <= keep or self._is_read():
+        if self._counts[owner] <= keep:
             return
-        first = next(x for x in self._calls if x.owner == owner)
-        while self._counts[owner] > keep:
-            self._calls.remove(first)
-            self._remove(first)
-            first = next(x for x in self._calls if x.owner == owner)
+        file = self._lock_readers_out()
+        if file is None:
+            return
+        try:
+            while self._counts[owner] > keep:
+                first = next(x for x in self._calls if x.owner == owner)
+                self._calls.remove(first)
+                self._remove(first)
+        finally:
+            if file >= 0:
+                os.close(file)
 
     def _measure(self, call: _Call, *, tensors: bool) -> None:
         folders = [call.path]
@@ -124,25 +133,28 @@ class KeptCalls:
                 if entry.name.startswith(_GONE):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
-    def _is_read(self) -> bool:
-        """Whether somebody reads the dump, and has not done so for long."""
-        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    def _lock_readers_out(self) -> int | None:
+        """A file to close once calls were removed, -1 without one; `None` while somebody reads the
+        dump, and has not done so for long.
+
+        Readers lock all of the file, and who removes calls a byte of its own.
+        """
+        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._byte, 1, 0)
         try:
             file = os.open(f"{self._root}/{READERS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError:
-            return False
+            return -1
         try:
-            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, lock)
-        except OSError:  # a file system without locks
-            return False
-        finally:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):  # a file system without locks
+                return file
             os.close(file)
-        if _LOCK.unpack(answer)[0] == fcntl.F_UNLCK:
-            self._since = 0.0
-            return False
-        now = time.monotonic()
-        self._since = self._since or now
-        return now - self._since < _PATIENCE
+            now = time.monotonic()
+            self._since = self._since or now
+            return None if now - self._since < _PATIENCE else -1
+        self._since = 0.0
+        return file
 
 
 _OPEN: dict[str, KeptCalls] = {}

@@ -160,6 +160,51 @@ def test_a_reader_never_finds_half_a_call(dump: Path) -> None:
         writer.join()
 
 
+@pytest.mark.parametrize("keep", [0, 3])
+def test_commands_read_what_is_being_written(
+    dump: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], keep: int
+) -> None:
+    """A page, trends, and the comparison of two ranks and of two dumps, while both ranks go on."""
+    ranks = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        ranks.append(recorder_of("hash", last=keep, quiet=True))
+    for recorder in ranks * 4:
+        call(recorder, launches=3)
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            for recorder in ranks:
+                call(recorder, launches=3)
+            is_over.wait(0.002)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for words in (
+            ["report", str(dump), "-o", str(dump.parent / "page.html")],
+            ["report", str(dump), "--trend", "mean"],
+            ["report", str(dump / "rank1"), "--json"],
+            ["compare", str(dump), "--ranks"],
+            ["compare", str(dump / "rank0"), str(dump / "rank1")],
+        ):
+            code = cli.main(words)
+            said = capfd.readouterr()
+            # One may have a call that the other has not made yet.
+            assert code in ((0, 1) if words[0] == "compare" else (0,)), said.err
+            assert "Traceback" not in said.err
+    finally:
+        is_over.set()
+        writer.join()
+    # A line of which the program has written half.
+    last = max(dump.glob("rank0/run*"), key=lambda path: int(path.name[3:]))
+    with (last / "events.jsonl").open("ab") as file:
+        file.write(b'{"launch": 0, "phase": "af')
+    assert cli.main(["report", str(dump), "--trend", "mean"]) == 1
+    assert "The record is cut short" in capfd.readouterr().err
+
+
 def test_what_a_killed_process_left_is_removed(dump: Path) -> None:
     left = dump / "rank0/.gone.1.run7"
     left.mkdir(parents=True)

@@ -55,8 +55,9 @@ class KeptCalls {
     expected_ = used_ - before;
     if (!keep) return;
     calls_.push_back(std::move(call));
-    if (calls_.size() <= keep || is_read()) return;
-    while (calls_.size() > keep) drop();
+    if (calls_.size() <= keep) return;
+    const Unread unread(*this);
+    while (unread.may_remove && calls_.size() > keep) drop();
   }
 
   // Whether a call may be recorded; of a dump that rotates, old ones make room for it.
@@ -139,21 +140,35 @@ class KeptCalls {
     if (rmdir(path.c_str()) && errno != ENOENT) fail("remove", path);
   }
 
-  // Whether somebody reads the dump, and has not done so for long.
-  bool is_read() {
-    const int file = open((root_ + "/.readers").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) return false;
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    constexpr int get_lock = 36;  // F_OFD_GETLK, since Linux 3.15
-    const bool is_free = fcntl(file, get_lock, &lock) || lock.l_type == F_UNLCK;
-    close(file);
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (is_free || !since_) since_ = is_free ? 0 : int64_t{now.tv_sec} + 1;
-    return !is_free && int64_t{now.tv_sec} + 1 - since_ < patience;
-  }
+  // While this is there nobody begins to read the dump. Nothing may be removed where somebody does
+  // so already, and has not for long. Readers lock all of a file, and who removes calls a byte of
+  // its own.
+  struct Unread {
+    explicit Unread(KeptCalls& kept) {
+      const std::string path = kept.root_ + "/.readers";
+      file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (file < 0) return;
+      struct flock lock {};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      const uint64_t own = reinterpret_cast<uintptr_t>(&kept) * 0x9e3779b97f4a7c15u + uint64_t(getpid());
+      lock.l_start = static_cast<off_t>(1 + (own >> 24));
+      lock.l_len = 1;
+      constexpr int set_lock = 37;  // F_OFD_SETLK, since Linux 3.15
+      const bool is_read = fcntl(file, set_lock, &lock) && (errno == EAGAIN || errno == EACCES);
+      timespec now;
+      clock_gettime(CLOCK_MONOTONIC, &now);
+      if (!is_read || !kept.since_) kept.since_ = is_read ? int64_t{now.tv_sec} + 1 : 0;
+      may_remove = !is_read || int64_t{now.tv_sec} + 1 - kept.since_ >= patience;
+    }
+    Unread(const Unread&) = delete;
+    Unread& operator=(const Unread&) = delete;
+    ~Unread() {
+      if (file >= 0) close(file);
+    }
+    int file = -1;
+    bool may_remove = true;
+  };
 
   const std::string root_;
   std::mutex lock_;

@@ -47,5 +47,5 @@ def test_fingerprints_are_those_of_launches_that_are_waited_for(model: str, tmp_
     tuned = tmp_path / "tuned.json"
     waiting = fingerprints(path, "hash", tmp_path / "waiting", tuned)
     at_once = fingerprints(path, "hash,sync", tmp_path / "at-once", tuned)
-    assert waiting
-    assert waiting == at_once
+    assert len(waiting) > 1
+    assert waiting.items() <= at_once.items()  # with `sync`, what was read is hashed, too

@@ -88,12 +88,10 @@ class Save : public Probe {
 
   // Copied by the device itself, on the stream that it was written on.
   static Result save_on_device(Saver& saver, const std::string& path, const Tensor& tensor) {
-    int32_t index = -1;
     void* stream = nullptr;
     // A complex tensor may be marked as conjugate, which only torch's copy sees.
     if (tensor.on_cpu || !tensor.data || is_complex(tensor.dtype) || !is_dense(tensor) ||
-        tensor.device.rfind("cuda", 0) || !tensor.handle ||
-        aoti_torch_get_device_index(tensor.handle, &index) || !current_stream(&stream, index)) {
+        tensor.device.rfind("cuda", 0) || !current_stream(&stream, tensor.device_index)) {
       return Result::refused;
     }
     const std::string pickle =

@@ -1,5 +1,6 @@
 // The GPU's kernel on the host: blocks one after the other, the threads of a block as fibers that take
 // turns at barriers and exchanges. Slow; for tests.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <dlfcn.h>
@@ -41,7 +42,10 @@ struct Place {
 };
 Place threadIdx, blockIdx;
 
-ucontext_t scheduler, fibers[width];
+// A fiber begins by its context, and goes on by a jump: contexts save the mask of signals, too, which
+// is a call of the system each time.
+ucontext_t begins[width];
+jmp_buf scheduler, fibers[width];
 bool finished[width];
 char* stacks;
 uint64_t given[width];
@@ -50,7 +54,7 @@ int turns, arrived, alive, opens;  // opens: the turn in which those at the barr
 
 void wait() {
   const unsigned self = threadIdx.x;
-  swapcontext(&fibers[self], &scheduler);
+  if (!_setjmp(fibers[self])) _longjmp(scheduler, 1);
   threadIdx.x = self;
 }
 // Those that have returned are not waited for. All go on in the same turn.
@@ -140,32 +144,52 @@ BandJob band_job;
 FillJob fill_job;
 enum { all, quick, merging, comparing, filling } kernel;
 
-void body() {
+void call() {
   if (kernel == quick) inductor_rewriter_measure_quickly(quick_job);
   else if (kernel == merging) inductor_rewriter_merge(merge_job);
   else if (kernel == comparing) inductor_rewriter_compare_bands(band_job);
   else if (kernel == filling) inductor_rewriter_fill(fill_job);
   else inductor_rewriter_measure(job);
-  finished[threadIdx.x] = true;
-  --alive;
-  arrive();
-  swapcontext(&fibers[threadIdx.x], &scheduler);
+}
+
+// The thread of each block with one number, one block after the other.
+void body() {
+  for (;;) {
+    call();
+    finished[threadIdx.x] = true;
+    --alive;
+    arrive();
+    wait();
+  }
+}
+
+void go_on(int thread) {
+  static bool begun[width];
+  threadIdx.x = static_cast<unsigned>(thread);
+  if (_setjmp(scheduler)) return;
+  if (begun[thread]) _longjmp(fibers[thread], 1);
+  begun[thread] = true;
+  setcontext(&begins[thread]);
+}
+
+void begin() {
+  constexpr std::size_t stack = 64 << 10;
+  stacks = static_cast<char*>(std::malloc(stack * width));
+  for (int j = 0; j < width; ++j) {
+    getcontext(&begins[j]);
+    begins[j].uc_stack.ss_sp = stacks + stack * static_cast<std::size_t>(j);
+    begins[j].uc_stack.ss_size = stack;
+    begins[j].uc_link = nullptr;
+    makecontext(&begins[j], body, 0);
+  }
 }
 
 void run(unsigned blocks) {
-  constexpr std::size_t stack = 64 << 10;
-  if (!stacks) stacks = static_cast<char*>(std::malloc(stack * width));
+  if (!stacks) begin();
   // The last blocks first: in which order they run must not matter.
   for (unsigned i = blocks; i-- > 0;) {
     blockIdx.x = i;
-    for (int j = 0; j < width; ++j) {
-      finished[j] = false;
-      getcontext(&fibers[j]);
-      fibers[j].uc_stack.ss_sp = stacks + stack * static_cast<std::size_t>(j);
-      fibers[j].uc_stack.ss_size = stack;
-      fibers[j].uc_link = nullptr;
-      makecontext(&fibers[j], body, 0);
-    }
+    for (bool& one : finished) one = false;
     turns = arrived = 0;
     opens = -1;
     alive = width;
@@ -174,8 +198,7 @@ void run(unsigned blocks) {
       for (int j = 0; j < width; ++j) {
         if (finished[j]) continue;
         any = true;
-        threadIdx.x = static_cast<unsigned>(j);
-        swapcontext(&scheduler, &fibers[j]);
+        go_on(j);
       }
     }
   }

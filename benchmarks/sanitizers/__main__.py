@@ -32,6 +32,7 @@ from benchmarks.sanitizers.kinds import KINDS
 
 FIRST, NAMED, MISSED, BROKEN = "first", "named", "missed", "does not compile"
 LATE = "no answer in time"
+ELSEWHERE = "cannot run here"  # with another torch, or on another device
 CLEAN, ALARM = "clean", "false alarm"
 
 
@@ -168,6 +169,8 @@ def _outcome(case: Case, answer: ask.Answer) -> str:
         return BROKEN
     if answer.failed.startswith("it took more than"):
         return LATE
+    if "error[missing-module]" in answer.failed or "error[no-device]" in answer.failed:
+        return ELSEWHERE
     if case.change is None:
         return ALARM if answer.named or answer.kind or answer.failed else CLEAN
     culprits = set(case.change.culprits)
@@ -195,7 +198,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     text += f"\n\nnamed first; false alarms: {alarms} of {len(controls)} artifacts as they are"
     late = sum(x["outcome"] == LATE for x in rows)
-    text += f"; {broken} do not compile, {late} had no answer in time"
+    elsewhere = sum(x["outcome"] == ELSEWHERE for x in rows)
+    text += f"; {broken} do not compile, {late} had no answer in time, {elsewhere} cannot run here"
     beside = [x for x in planted if "beside" in x]
     if beside:
         seen = sum(bool(x["beside"]) for x in beside)

@@ -171,9 +171,9 @@ class LastNotStored(Kind):
         kernel, launch = target.kernel, target.launch
         if kernel is None or launch.repeats or len(target.sharing) > 1:
             return
-        written = [one for one in launch.args if one.role == "out" and one.type == "tensor"]
-        if len(written) != 1:
-            return
+        written = [one for one in launch.args if one.role != "in" and one.type == "tensor"]
+        if len(written) != 1 or written[0].role != "out":
+            return  # what is updated in place was written before
         if kernel.language == "cpp":
             match = self._loop.search(kernel.text)
             if match is None or int(match[2]) < 2:
@@ -262,8 +262,10 @@ def _dangling_cpp(name: str) -> list[str]:
         f"int32_t {name}_dtype; aoti_torch_get_dtype({name}, &{name}_dtype);",
         f"int32_t {name}_type; aoti_torch_get_device_type({name}, &{name}_type);",
         f"int32_t {name}_index; aoti_torch_get_device_index({name}, &{name}_index);",
+        # By its number alone: what has the pointer of a tensor is read as a view of it.
+        f"void* {name}_address; aoti_torch_get_data_ptr({name}, &{name}_address);",
         f"AtenTensorHandle {handle};",
-        f"aoti_torch_create_tensor_from_blob({name}.data_ptr(), {name}_dim, {name}_sizes, "
+        f"aoti_torch_create_tensor_from_blob({name}_address, {name}_dim, {name}_sizes, "
         f"{name}_strides, 0, {name}_dtype, {name}_type, {name}_index, &{handle});",
         f"RAIIAtenTensorHandle {name}_gone({handle});",
         f"{name}.reset();",

@@ -173,6 +173,35 @@ def test_help_imports_no_command_but_its_own() -> None:
         }
 
 
+WRAPPERS = {
+    "--help": ["--help"],
+    "list, Python": ["list", "fixtures/artifacts/cpu-torch2.13/mlp/python/output_code.py"],
+    "list, C++": ["list", "fixtures/artifacts/cpu-torch2.13/mlp/aoti/wrapper.cpp"],
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_what_a_small_command_imports(name: str) -> None:
+    """Imports are most of its time. Who needs a further module here adds it to the file."""
+    code = (
+        "import sys, json\nbefore = set(sys.modules)\nfrom rewriter import cli\n"
+        "try:\n    cli.main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *WRAPPERS[name]],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    modules = json.loads(done.stdout.splitlines()[-1])
+    own = {x for x in modules if x.partition(".")[0] == "rewriter"}
+    others = {x.partition(".")[0] for x in modules} - sys.stdlib_module_names - {"rewriter"}
+    allowed = json.loads((Path(__file__).parent / "imports.json").read_text())[name]
+    assert sorted(own - {*allowed["own"]}) == []
+    assert sorted(x for x in others if not x.startswith("_")) == allowed["others"]
+    # Each takes milliseconds, and is for artifacts of other forms.
+    assert {"pickletools", "zipfile", "html", "secrets", "getpass"}.isdisjoint(modules)
+
+
 @pytest.mark.parametrize("words", [[], *([name] for name in commands.SUMMARIES), ["cache", "run"]])
 @pytest.mark.benchmark
 def test_help_takes_no_time(words: list[str]) -> None:

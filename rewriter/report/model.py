@@ -10,6 +10,7 @@ from rewriter.core.errors import RewriterError
 from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.diagnosis.nonfinite import Follow, Where, infinite_origin_of, overflow_of
 from rewriter.dump import dataflow
+from rewriter.dump.document_files import MANIFEST
 from rewriter.dump.documents import Manifest
 from rewriter.dump.reading import Dump, RunDump, RunStep
 from rewriter.dump.rows import EventRow, TensorRow
@@ -67,7 +68,11 @@ def report(
         title=dump.path.absolute().name,
         path=str(dump.path),
         verdict=f"{text} {dump.caveat}".rstrip(),
-        facts=facts(dump.manifest, [known[name] for name in (runs or known)]),
+        facts=facts(
+            dump.manifest,
+            [known[name] for name in (runs or known)],
+            is_whole=not runs and (dump.path / MANIFEST).is_file(),
+        ),
         findings=merged,
         runs=chosen,
         verdicts=judged,
@@ -204,7 +209,24 @@ def _is_drawn(row: TensorRow) -> bool:
     return row.phase == "inputs" or row.role != "in"
 
 
-def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str], ...]:
+def _hosts(runs: Iterable[RunDump]) -> str:
+    """The machines that it ran on, where they are several."""
+    hosts = list(dict.fromkeys(run.facts.host for run in runs if run.facts.host))
+    return _listed(hosts) if len(hosts) > 1 else ""
+
+
+def _ranks(size: int, runs: Iterable[RunDump]) -> str:
+    """How many of the processes of a job left a record, and which did not."""
+    there = {run.rank for run in runs}
+    missing = [str(rank) for rank in range(size) if rank not in there]
+    if size < 2:
+        return ""
+    return f"{len(there)} of {size}" + (f"; no record of {_listed(missing)}" if missing else "")
+
+
+def facts(
+    manifest: Manifest, runs: Sequence[RunDump], *, is_whole: bool = False
+) -> tuple[tuple[str, str], ...]:
     """What the manifest says, in the order in which a reader wants it.
 
     Of the wrappers those that were called: the first process to write the manifest knew one.
@@ -219,6 +241,8 @@ def facts(manifest: Manifest, runs: Iterable[RunDump]) -> tuple[tuple[str, str],
         ("Its sha256", _listed(hashes)),
         ("torch", manifest.torch or ""),
         ("Device", manifest.device or ""),
+        ("Hosts", _hosts(runs)),
+        ("Ranks", _ranks(manifest.ranks or 0, runs) if is_whole else ""),
         ("Probes", _listed(manifest.probes or ())),
         ("Written because of", manifest.trigger),
         ("inductor-rewriter", manifest.rewriter or ""),

@@ -76,3 +76,22 @@ def test_a_line_that_is_none_is_an_error_as_in_a_small_dump(
     file.write_bytes(b'{"phase": 5}\n' + file.read_bytes())
     assert cli.main(["report", str(dump), "--json"]) == 2
     assert "error[corrupt-dump]" in capsys.readouterr().err
+
+
+def test_hosts_and_ranks_without_a_record_are_named(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "x.dump", step(0), step(0), ranks=4)
+    (dump / "rank0/run1").rename(tmp_path / "run1")
+    for rank, host in ((0, "one"), (2, "two")):
+        run = dump / f"rank{rank}/run0"
+        if rank:
+            run.parent.mkdir()
+            (tmp_path / "run1").rename(run)
+        facts = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**facts, "host": host}))
+    shown = dict(model.report(open_dump(dump)).facts)
+    assert shown["Hosts"] == "one, two"
+    assert shown["Ranks"] == "2 of 4; no record of 1, 3"
+    shown = dict(model.report(open_dump(dump), runs=["rank0/run0"]).facts)
+    assert not {"Hosts", "Ranks"} & set(shown)
+    shown = dict(model.report(open_dump(dump / "rank2")).facts)
+    assert not {"Hosts", "Ranks"} & set(shown)

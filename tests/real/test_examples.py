@@ -163,6 +163,7 @@ NOT_PLAYED = {
     ("docs/topics/containers.md", "Calling one"): "an artifact of the reader",
     ("docs/topics/containers.md", "Or leave the file alone"): "vLLM",
     ("docs/topics/containers.md", "Files in which torch keeps compiled models"): "vLLM",
+    ("docs/topics/control.md", "A service, while it serves"): "a service: test_service.py",
     ("docs/topics/control.md", "Probes that one can leave in"): "a service of the reader",
     ("docs/topics/directories.md", "Directories that are loaded as a whole"): "vLLM",
     ("docs/topics/directories.md", "Guards"): "an artifact of the reader",

@@ -145,7 +145,7 @@ def test_a_program_is_switched_by_what_is_in_its_cache(tmp_path: Path) -> None:
     plain = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     stop.unlink()
     wrappers = {x: x.read_bytes() for x in cache.rglob("*.py")}
-    rewriter("cache", "instrument", cache, "--dormant")
+    rewriter("cache", "instrument", "--dir", cache, "--dormant")
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, text=True) as process:
         assert process.stdout is not None
@@ -158,7 +158,7 @@ def test_a_program_is_switched_by_what_is_in_its_cache(tmp_path: Path) -> None:
         losses = process.stdout.read()
     assert process.returncode == 0
     assert losses == plain.stdout.removeprefix("ready\n")
-    rewriter("cache", "strip", cache)
+    rewriter("cache", "strip", "--dir", cache)
     assert {x: x.read_bytes() for x in cache.rglob("*.py")} == wrappers
 
 
@@ -275,7 +275,11 @@ from rewriter.loaded.find import loaded_entries
 from rewriter.loaded.functions import functions_of
 dumps = []
 def codes():
-    return [f.__code__ for entry in loaded_entries() for f in functions_of(entry)]
+    return [
+        function.__code__
+        for entry in loaded_entries()
+        for function in functions_of(entry.__globals__).values()
+    ]
 before = codes()
 class Block:
     def __enter__(self):

@@ -102,7 +102,13 @@ def main(how: str) -> None:
 
 
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, marks=() if how in ("exception", "SIGKILL") else pytest.mark.exhaustive)
+        for how in DEATHS
+    ],
+)
 def test_what_dies_leaves_its_last_launches(how: str, tmp_path: Path) -> None:
     program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     program += f"import test_record; test_record.main({how!r})"

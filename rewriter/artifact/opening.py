@@ -1,53 +1,96 @@
 """Opens an artifact: asks each form in turn whether the path is one of its own. Executes nothing.
 
-A further form is a module with a function as those in `_forms`, and a line there; if its files are
+A further form is a module with a function as those in `_FORMS`, and a line there; if its files are
 no text, also a line in `OTHER_FORMS` of `recognise.py`: a directory names them, and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rewriter.artifact.recognise import PACKAGE, read_head, unreadable
 from rewriter.artifact.types import Artifact
 
 Models = tuple[str, ...] | None
-_Open = Callable[[Path, Models], Artifact | None]
 
 
-def _forms(path: Path) -> Iterator[_Open]:
-    """The forms that a path may be of. Each opens it, or says with `None` that it is of another;
-    the last one raises what is wrong with a file that is of no form.
+# What opens a form is imported where a path may be of it.
 
-    What opens a form is imported when its turn comes, if the path may be of it.
-    """
-    if path.is_dir():
-        from rewriter.artifact.directory import open_directory
-        from rewriter.artifact.packaged_wrappers import open_unpacked
-        from rewriter.artifact.saved_wrappers import open_saved_directory
 
-        yield open_unpacked
-        yield lambda path, models: open_saved_directory(path)
-        yield lambda path, models: open_directory(path)
-    if path.suffix == ".cache":
-        from rewriter.artifact.precompile_cache import open_precompile_cache
+def _unpacked(path: Path, models: Models) -> Artifact | None:
+    if not path.is_dir():
+        return None
+    from rewriter.artifact.packaged_wrappers import open_unpacked
 
-        yield lambda path, models: open_precompile_cache(path)
+    return open_unpacked(path, models)
+
+
+def _saved_directory(path: Path, models: Models) -> Artifact | None:
+    if not path.is_dir():
+        return None
+    from rewriter.artifact.saved_wrappers import open_saved_directory
+
+    return open_saved_directory(path)
+
+
+def _directory(path: Path, models: Models) -> Artifact | None:
+    if not path.is_dir():
+        return None
+    from rewriter.artifact.directory import open_directory
+
+    return open_directory(path)
+
+
+def _precompile_cache(path: Path, models: Models) -> Artifact | None:
+    if path.suffix != ".cache":
+        return None
+    from rewriter.artifact.precompile_cache import open_precompile_cache
+
+    return open_precompile_cache(path)
+
+
+def _zip(path: Path, models: Models) -> Artifact | None:
+    if not read_head(path).startswith(PACKAGE.magic):
+        return None
+    from rewriter.artifact.packaged_wrappers import open_zip
+
+    return open_zip(path, models)
+
+
+def _container(path: Path, models: Models) -> Artifact | None:
     head = read_head(path)
-    if head.startswith(PACKAGE.magic):
-        from rewriter.artifact.packaged_wrappers import open_zip
+    if head.isascii() and b"\0" not in head and not head.startswith(b"PT2"):
+        return None  # text
+    from rewriter.artifact.contained_wrappers import open_container
 
-        yield open_zip
-    if not head.isascii() or b"\0" in head or head.startswith(b"PT2"):
-        from rewriter.artifact.contained_wrappers import open_container
+    return open_container(path)
 
-        yield lambda path, models: open_container(path)
+
+def _trace(path: Path, models: Models) -> Artifact | None:
     from rewriter.artifact.traced_wrappers import open_trace
+
+    return open_trace(path)
+
+
+def _wrapper_file(path: Path, models: Models) -> Artifact | None:
     from rewriter.artifact.wrapper_files import open_wrapper_file
 
-    yield lambda path, models: open_trace(path)
-    yield lambda path, models: open_wrapper_file(path)
+    return open_wrapper_file(path)
+
+
+# Each opens a path, or says with `None` that it is of another form. The last one raises what is
+# wrong with a file that is of no form.
+_FORMS: tuple[Callable[[Path, Models], Artifact | None], ...] = (
+    _unpacked,
+    _saved_directory,
+    _directory,
+    _precompile_cache,
+    _zip,
+    _container,
+    _trace,
+    _wrapper_file,
+)
 
 
 def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Artifact:
@@ -62,7 +105,7 @@ def open_artifact(path: str | Path, models: Iterable[str] | None = None) -> Arti
         path = path.resolve()  # `.`, beside which nothing could be written
     chosen = None if models is None else tuple(models)
     try:
-        opened = (open_form(path, chosen) for open_form in _forms(path))
+        opened = (open_form(path, chosen) for open_form in _FORMS)
         return next(artifact for artifact in opened if artifact is not None)
     except OSError as error:
         raise unreadable(Path(error.filename or path), error) from error

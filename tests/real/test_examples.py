@@ -140,6 +140,7 @@ PROGRAMS = {
     "change": under("guides/inductor-change.md"),
     "package": under("guides/package.md"),
     "repro": under("topics/repro.md", "A launch by itself"),
+    "recorder": under("topics/recorder.md", "Try it"),
     "live": under("topics/live.md", "In a notebook or a test"),
     "trends": under("topics/long-runs.md", "Trends"),
 }

@@ -204,7 +204,9 @@ def _unwritten(
         if ran.dump is None:
             return sanitized.of_fills(compared, [])
         again.append(ran.dump)
-    return sanitized.of_fills(compared, fills.judge(compared.differences, again[0], again[1]))
+    varying = fills.varying(compared.differences, found.dumps[0], again[0])
+    left = [one for one in compared.differences if one not in varying]
+    return sanitized.of_fills(compared, fills.judge(left, again[0], again[1]), varying)
 
 
 def _without_filling(arguments: argparse.Namespace, runs: Runs, found: _Found) -> None:

@@ -129,6 +129,23 @@ def compare_fills(first: Path, second: Path) -> FillComparison:
     return FillComparison(tuple(differences), launches, calls, tuple(apart))
 
 
+def varying(differences: Sequence[Difference], first: Path, again: Path) -> tuple[Difference, ...]:
+    """Those of the launches that another run with the first filling does not repeat either, such as
+    sums by atomic additions: they say nothing about what memory holds."""
+    others = {pair.first.name: pair.second for pair in _paired(open_dump(first), open_dump(again))}
+    result = []
+    for one in differences:
+        run, launch, iteration = one.place
+        if (other := others.get(run)) is None:
+            continue
+        if (step := _step(other, launch, iteration)) is None:
+            continue
+        before, now = _digests(one.pair.first, one.steps[0]), _digests(other, step)
+        if any(now.get(key, digest) != digest for key, digest in before.items()):
+            result.append(one)
+    return tuple(result)
+
+
 def judge(
     differences: Sequence[Difference], first: Path, second: Path
 ) -> list[UnwrittenRead | LeftUnwritten]:

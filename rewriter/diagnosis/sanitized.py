@@ -12,7 +12,13 @@ from msgspec import UNSET
 
 from rewriter.core.exit_status import ExitStatus, first_line
 from rewriter.core.text import counted
-from rewriter.diagnosis.fills import FillComparison, Filling, LeftUnwritten, UnwrittenRead
+from rewriter.diagnosis.fills import (
+    Difference,
+    FillComparison,
+    Filling,
+    LeftUnwritten,
+    UnwrittenRead,
+)
 from rewriter.diagnosis.findings import Certainty, Finding, FindingKind
 from rewriter.diagnosis.ruling import Examined
 from rewriter.diagnosis.verdict import Verdict
@@ -74,15 +80,24 @@ def of_rows(dumps: Sequence[Dump], checks: set[Check]) -> Examined:
     return Examined(ruled_out=f"stores outside of buffers: no band beside one changed in {calls}")
 
 
-def of_fills(compared: FillComparison, reads: Sequence[UnwrittenRead | LeftUnwritten]) -> Examined:
-    """The launches that read what nobody wrote, and those that left it in what the call returns."""
+def of_fills(
+    compared: FillComparison,
+    reads: Sequence[UnwrittenRead | LeftUnwritten],
+    varying: Sequence[Difference] = (),
+) -> Examined:
+    """The launches that read what nobody wrote, and those that left it in what the call returns.
+    `varying` are those of which this cannot be told."""
     notes = tuple(f"not compared with the second filling: {why}" for why in compared.apart)
+    if varying:
+        run, launch, _ = varying[0].place
+        them = f"{counted(len(varying), 'launch')}, the first of them #{launch} of {run}"
+        notes += (f"not the same in two runs with the same filling, so not judged: {them}",)
     if reads:
         findings = (
             _of_read(one) if isinstance(one, UnwrittenRead) else _of_left(one) for one in reads
         )
         return Examined(tuple(findings), notes=notes)
-    carried = len(compared.differences)
+    carried = len(compared.differences) - len(varying)
     leave = "leaves" if carried == 1 else "leave"
     also = f"; {counted(carried, 'launch')} {leave} some of it as it is" if carried else ""
     verb = "computes" if compared.launches == 1 else "compute"

@@ -77,6 +77,27 @@ def test_what_is_carried_along_is_no_finding(tmp_path: Path) -> None:
     assert "1 launch leaves some of it as it is" in sanitized.of_fills(compared, reads).ruled_out
 
 
+def test_a_launch_that_varies_by_itself_is_not_judged(tmp_path: Path) -> None:
+    """Sums in another order: they differ with the same filling, too."""
+    runs = [
+        [("a", {}, {"buf0": ONES}), ("b", {"buf0": ONES}, {"buf1": ONES * n})] for n in (2, 3, 4)
+    ]
+    compared, reads = compare(tmp_path, runs[:2])
+    assert len(reads) == 1
+    first = tmp_path / "0"
+    assert fills.varying(compared.differences, first, first) == ()
+    again = write(tmp_path / "again", runs[2])
+    varying = fills.varying(compared.differences, first, again)
+    assert [one.place for one in varying] == [("rank0/run0", 1, 0)]
+    examined = sanitized.of_fills(compared, [], varying)
+    assert examined.findings == ()
+    assert examined.notes == (
+        "not the same in two runs with the same filling, so not judged: 1 launch, "
+        "the first of them #1 of rank0/run0",
+    )
+    assert "as it is" not in examined.ruled_out
+
+
 @pytest.mark.parametrize("later", [None, "buf1"])
 def test_what_the_call_returns_is_read_by_its_caller(tmp_path: Path, later: str | None) -> None:
     """A launch that leaves the last row of a result unwritten, which no later one writes."""

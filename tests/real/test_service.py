@@ -158,7 +158,7 @@ def test_a_program_is_switched_by_what_is_in_its_cache(tmp_path: Path) -> None:
         losses = process.stdout.read()
     assert process.returncode == 0
     assert losses == plain.stdout.removeprefix("ready\n")
-    rewriter("cache", "strip", "--dir", cache)
+    rewriter("cache", "restore", "--dir", cache)
     assert {x: x.read_bytes() for x in cache.rglob("*.py")} == wrappers
 
 

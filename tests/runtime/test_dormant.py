@@ -199,6 +199,21 @@ def test_others_cannot_switch(path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert "bad-control" in capfd.readouterr().err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_does_not_count(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    probed = wrapper()
+    switch(path, "set", "names")
+    os.chown(path, 12345, -1)
+    call(probed)
+    call(probed)
+    assert not probed.on
+    assert capfd.readouterr().err.count("belongs to another user; nothing was switched") == 1
+    assert switch(path, "off") == 2
+    assert "bad-control" in capfd.readouterr().err
+
+
 def test_a_rank_that_was_not_named_stays_off(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,7 @@ def test_each_check_has_faults_in_each_form(form: str) -> None:
 
 def test_one_element_behind_is_one_element_behind() -> None:
     (source,) = (one for one in _sources("python") if one.name == "transformer")
-    kind = KINDS["bounds"][0]
+    kind = KINDS["bounds, stores"][0]
     changes = [x for one in source.launches for x in kind.changes(Target(source, one))]
     assert changes
     for change in changes:

@@ -124,7 +124,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         ),
         (
             ["triage", "--argz", "x"],
-            "rewriter triage [options] ARTIFACT | -- COMMAND ...",
+            "rewriter triage [options] ARTIFACT | DUMP | -- COMMAND ...",
             "Did you mean --args?",
         ),
     ],

@@ -91,7 +91,6 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
     "attributes": ("python", _argument(b"a" + b".a" * 1500), "nested more than 200 deep"),
     "a sum": ("python", _argument(b"+".join([b"1"] * 900)), "nested more than 200 deep"),
     "calls": ("python", _argument(b"f" + b"()" * 20_000), "nested too deep"),
-    "conditions": ("python", _argument(b" and ".join([b"1"] * 3_000)), "nested too deeply"),
     "parentheses": ("python", _argument(b"(" * 300 + b"1" + b")" * 300), "too many nested"),
     "else if": (
         "python",
@@ -159,6 +158,7 @@ TAKEN: dict[str, tuple[str, Change]] = {
         "python",
         lambda data: data.replace(b"(128, 256), (256, 1)", b"(128, # x\n 256), (256, 1)", 1),
     ),
+    "many conditions": ("python", _argument(b" and ".join([b"1"] * 3_000))),
     "sizes that are no numbers": (
         "python",
         lambda data: data.replace(b"(4, 16), (16, 1), 'in", b"('', 1.5), (None, []), 'in", 1),

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import imports
 from artifacts import get
 from caches import CPP, CUDA, MLP, ROOT, cache, command, content, heed_interrupts, make
 from rewriter.cache import journal
@@ -226,7 +227,9 @@ def test_time_limit(directory: Path, python: Python) -> None:
         "print(child.pid, flush=True)\n"
         "time.sleep(60)"
     )
-    done = run(directory, "--timeout", 3, *python(text), stdin=subprocess.DEVNULL)
+    dashes, _, file = python(text)
+    # A process of its own: what is killed takes with it what it started.
+    done = run(directory, "--timeout", 3, dashes, imports.PYTHON, file, stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     assert "time limit of 3 s" in done.stderr
     assert ends(int(done.stdout))

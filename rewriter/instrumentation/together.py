@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from rewriter.instrumentation import choosing
-from rewriter.locate.types import Argument, Launch, Located
+from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
 _POOL = re.compile(r"pool\d+$")  # whose parts may overlap, and are not released
 
@@ -34,11 +34,10 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     for event in located.memory:
         if event.action == "reuse":
             owners.setdefault(event.buffer, owners.get(event.of, event.of))
-    releases = sorted(
-        (event.insertion_point.start, owners.get(event.buffer, event.buffer))
-        for event in located.memory
-        if event.action == "release"
-    )
+    # What is taken over may be written by a line that is no launch, such as a copy.
+    gone = ((x.insertion_point.start, x.of or x.buffer) for x in located.memory if _ends(x))
+    releases = sorted((place, owners.get(buffer, buffer)) for place, buffer in gone)
+    shared = _shared(located)
     result: set[int] = set()
     waiting: set[str] = set()  # who owns the memory of what waits
     place = 0  # among the releases
@@ -53,10 +52,11 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             place += 1
         if (
             values
-            and following.index in handed
+            and handed.get(following.index)
             and _follows(launch, following)
             and waiting <= own
-            and not waiting & (freed | _written(following))
+            and not waiting & freed
+            and not _with(waiting, shared) & _with(_written(following, shared), shared)
         ):
             result.add(launch.index)
         else:
@@ -64,10 +64,38 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
     return frozenset(result)
 
 
+def _ends(event: MemoryEvent) -> bool:
+    """Whether what a buffer holds may be gone behind a line."""
+    return event.action != "allocate"
+
+
 def _follows(launch: Launch, following: Launch) -> bool:
     """Whether the one always runs right behind the other, on the same stream."""
     return not any(x.repeats or x.conditional or x.stream for x in (launch, following))
 
 
-def _written(launch: Launch) -> set[str]:
-    return {x.buffer for x in launch.args if choosing.may_be_written(launch, x)}
+def _shared(located: Located) -> dict[str, set[str]]:
+    """The results of calls that allocate by themselves, each with what the call was given: they may
+    be views of it, such as that of `aten.view_as_real`."""
+    allocated = {event.buffer for event in located.memory if event.action != "release"}
+    shared: dict[str, set[str]] = {}
+    for launch in located.launches:
+        tensors = [argument for argument in launch.args if argument.type == "tensor"]
+        made = {x.buffer for x in tensors if x.role == "out"} - allocated
+        given = {x.buffer for x in tensors} - made
+        shared.update(dict.fromkeys(made, given))
+    return shared
+
+
+def _with(buffers: set[str], shared: Mapping[str, set[str]]) -> set[str]:
+    return buffers.union(*(shared.get(buffer, ()) for buffer in buffers))
+
+
+def _written(launch: Launch, shared: Mapping[str, set[str]]) -> set[str]:
+    """What a launch writes, but for the results that it makes."""
+    return {
+        argument.buffer
+        for argument in launch.args
+        if choosing.may_be_written(launch, argument)
+        and not (argument.role == "out" and argument.buffer in shared)
+    }

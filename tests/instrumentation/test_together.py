@@ -51,6 +51,13 @@ CASES = {
         + _write("arg0_1", "buf2"),
         set(),
     ),
+    "its memory taken over for a copy": (
+        CHAIN
+        + "buf2 = buf0; del buf0  # reuse\nbuf2.copy_(arg0_1, False)\n"
+        + _allocate("buf3")
+        + _write("buf2", "buf3"),
+        {0},
+    ),
     "freed before the next launch": (
         _allocate("buf0", "buf1")
         + _write("arg0_1", "buf0")
@@ -73,6 +80,20 @@ CASES = {
         + f"while True:\n    {_write('arg0_1', 'buf0')}    {_write('buf0', 'buf1')}",
         set(),
     ),
+    "a view of an input that is written": (
+        "buf0 = torch.ops.aten.view_as_real.default(arg0_1)\n"
+        + _write("buf0", "arg0_1")
+        + "del buf0\n",
+        set(),
+    ),
+    "a view that is written": (
+        _allocate("buf0")
+        + _write("arg0_1", "buf0")
+        + "buf1 = torch.ops.aten.view_as_real.default(buf0)\n"
+        + _write("arg0_1", "buf0")
+        + "update(buf1)\ndel buf0, buf1\n",
+        {0},
+    ),
     "parts of a pool": (
         "pool1 = empty_strided_cpu((64, ), (1, ), torch.uint8)\n"
         "buf0 = alloc_from_pool(pool1, 0, torch.float32, (4, ), (1, ))\n"
@@ -89,6 +110,13 @@ CASES = {
     "the first of three freed": (
         CHAIN + "del buf0\n" + _allocate("buf2") + _write("buf1", "buf2"),
         {0},
+    ),
+    "a result of a library": (
+        "buf0 = torch.ops.aten.topk.default(arg0_1, 3)\n"
+        + _allocate("buf1")
+        + _write("arg0_1", "buf1")
+        + "buf2 = torch.ops.aten.topk.default(arg0_1, 3)\ndel buf0\n",
+        {0, 1},
     ),
     "freed by the name that took it over": (
         CHAIN
@@ -119,3 +147,5 @@ def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
     located = rewriter.open(path).only.located
     assert together(located, {0: located.launches[0].args[1:]}) == set()
     assert together(located, {1: located.launches[1].args[1:]}) == set()
+    # It has a line, such as one that compares guard bands, which measures nothing.
+    assert together(located, {0: located.launches[0].args[1:], 1: ()}) == set()

@@ -88,6 +88,19 @@ def test_a_wrapper_is_quiet_until_it_is_switched_on(
     assert [x.split(" ")[4] for x in found] == ["inputs", "#1"] * 2
 
 
+@pytest.mark.parametrize(("launches", "waits"), [("0,2", set()), ("0-2", {0, 1}), ("1,2", {1})])
+def test_only_a_launch_that_is_meant_measures_what_waits(
+    launches: str, waits: set[int], path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = [row | {"together": row["launch"] < 2} for row in TABLE]
+    probed = attach(OPTIONS, table, ["given"])
+    switch(path, "set", "print", "--launches", launches)
+    call(probed)
+    known = probed._session.recorder._launches
+    assert {index for index, launch in known.items() if launch.together} == waits
+    probed.close()
+
+
 def test_each_third_call_goes_into_a_dump(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     probed = wrapper()
     call(probed)

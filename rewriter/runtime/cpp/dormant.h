@@ -78,6 +78,9 @@ struct Session {
       if (!control.has_launch(row.launch, row.kernel)) continue;
       if (!sides.before) row.before = nullptr;
       if (!sides.after) row.after = nullptr;
+      // The line behind the next launch is to have measured what waits.
+      const Row* next = i + 1 < of.size ? &of.rows[i + 1] : nullptr;
+      row.together = row.together && next && control.has_launch(next->launch, next->kernel);
       result.push_back(row);
     }
     return result;

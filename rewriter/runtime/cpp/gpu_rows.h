@@ -69,14 +69,18 @@ class GpuRows {
       Gpu::When when, uint64_t& first) {
     const int count = static_cast<int>(layouts.size());
     std::lock_guard<std::mutex> guard(issuing_);
+    if (All::get().several && All::get().waits) settle_others();
     first = gpu_.ring.reserve(static_cast<uint64_t>(count));
     {
       std::lock_guard<std::mutex> also(reading_);
       last_ = first + static_cast<uint64_t>(count) - 1;
       open_.push_back(first);
     }
-    if (when == Gpu::When::together) All::get().waits = true;
-    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) return true;
+    if (gpu_.measure(layouts.data(), data.data(), count, stream, first, when)) {
+      // Behind it: another thread that settles meanwhile takes the mark away.
+      if (when == Gpu::When::together) All::get().waits = true;
+      return true;
+    }
     close(first);
     return false;
   }
@@ -131,7 +135,9 @@ class GpuRows {
   struct All {
     std::mutex lock;
     GpuRows* rows[most_devices] = {};
-    std::atomic<bool> waits{false};  // whether something may
+    std::atomic<bool> waits{false};    // whether something may
+    std::atomic<bool> several{false};  // devices measure
+    int started = 0;
     static All& get() {
       static All* all = new All;
       return *all;
@@ -157,8 +163,18 @@ class GpuRows {
         return nullptr;
       }
       one->start();
+      all.several = ++all.started > 1;
     }
     return one;
+  }
+
+  // What this device measures is not what the others wait for.
+  void settle_others() {
+    All& all = All::get();
+    std::lock_guard<std::mutex> guard(all.lock);
+    for (GpuRows* one : all.rows) {
+      if (one && one != this && one->gpu_.is_started()) one->gpu_.settle();
+    }
   }
 
   void start() {

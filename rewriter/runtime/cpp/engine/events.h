@@ -34,6 +34,7 @@ struct EventCall {
   const std::string start;
   std::string collected;  // lines that Python writes by itself
   bool is_dirty = false;
+  Gpu* waits_on = nullptr;  // what was measured last waits there for what comes next
 
   // What was last measured before a launch.
   SharedPlan shown;

@@ -248,6 +248,8 @@ class Gpu {
   // Has measured what waits for that: its memory may be written or freed now.
   void settle() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!quick_job_.count) return;
+    const Current current(driver_, context_);  // another device may be the current one
     launch_gathered();
   }
 

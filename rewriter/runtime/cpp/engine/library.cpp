@@ -230,6 +230,8 @@ EXPORTED int32_t inductor_rewriter_launch(const int64_t* packed) {
   const int64_t* addresses = packed + 4;
   Gpu* const device = plan->device < 0 ? nullptr : &gpu(plan->device);
   const std::size_t count = plan->gpu_places.size();
+  if (call.waits_on && (call.waits_on != device || !count)) call.waits_on->settle();
+  call.waits_on = when == Gpu::When::together ? device : nullptr;
   if (device && (count > most_awaited || !device->is_started() || device->is_capturing(stream))) {
     return 0;
   }

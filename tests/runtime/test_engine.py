@@ -4,8 +4,11 @@ numbers, and those of exact arithmetic."""
 from __future__ import annotations
 
 import ctypes
+import json
 import math
+import os
 import random
+import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +22,8 @@ from hypothesis import strategies as st
 
 from exact_statistics import adversarial, check, contents, decode
 from rewriter.runtime import engine, engine_library
-from rewriter.runtime.engine import Measurement
+from rewriter.runtime.engine import Measurement, dtype_numbers
+from rewriter.runtime.event_queue import LAUNCH, PRINTS_NOTHING, EventQueue, PackedText
 from rewriter.runtime.memory import bands
 
 ENGINE = Path(engine_library.__file__).parent / "cpp"
@@ -220,7 +224,8 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("emulation") / "emulation.so"
     source = Path(__file__).parent / "engine/emulation.cpp"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE)]
-    subprocess.run([engine_library.compiler(), *flags, source, "-o", library], check=True)
+    command = [engine_library.compiler(), *flags, source, "-o", library, "-ldl"]
+    subprocess.run(command, check=True)
     functions = ctypes.CDLL(str(library))
     pointer, number = ctypes.c_void_p, ctypes.c_int
     for run in (functions.emulate, functions.emulate_quickly):
@@ -573,3 +578,32 @@ def test_all_that_is_measured_comes(
         found = device.read(first, tensors)
         assert found is not None
         list(map(check_close, found, engine.measure(tensors)))
+
+
+FINGERPRINTS, TOGETHER_FLAG = 4, 64  # of Plan, in engine/plan.h
+
+
+def test_what_waits_is_measured_before_what_comes_on_another_device(
+    emulation: ctypes.CDLL, tmp_path: Path
+) -> None:
+    """A launch on the CPU has no measuring of the GPU behind it: the next one may write there."""
+    emulation.device_for_library()
+    queue = EventQueue(emulation)
+    there, here = torch.randn(300), torch.randn(300)
+    expected = fingerprint(there), fingerprint(here)
+    with (tmp_path / "rows").open("wb") as file:
+        call = queue.open(PRINTS_NOTHING, os.dup(file.fileno()), is_prompt=False, start=b"")
+        for launch, (tensor, device) in enumerate([(there, 0), (here, -1)]):
+            packed = PackedText().number(launch, 2, FINGERPRINTS | TOGETHER_FLAG * (device == 0))
+            packed.text("", "", f'{{"launch": {launch}').number(1).number(1, 0, 0)
+            packed.text("buf", "", "").number(dtype_numbers()[tensor.dtype], device)
+            packed.number(300, 1, 300, 1)
+            plan = queue.plan(packed.bytes())
+            row = struct.pack(f"{LAUNCH}q", call, plan, 0, 0, tensor.data_ptr())
+            assert queue.launch(row) == 1
+        there.zero_()
+        queue.drain()
+        queue.close(call)
+        queue.drain()
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert tuple(row["fingerprint"] for row in rows) == expected

@@ -132,6 +132,9 @@ int32_t __float_as_int(float value) { return as<int32_t>(value); }
 #define private public  // the driver's functions are put in
 #include "engine/gpu.h"
 #undef private
+#define inductor_rewriter_measure measure_here  // which is a kernel's name, too
+#include "engine/library.cpp"
+#undef inductor_rewriter_measure
 
 namespace {
 
@@ -300,6 +303,7 @@ Gpu& device_here() {
     gpu::Driver& driver = made->driver_;
     driver.get_context = [](void** context) { return *context = nullptr, 0; };
     driver.set_context = [](void*) { return 0; };
+    driver.is_capturing = [](void*, int* state) { return *state = 0, 0; };
     driver.allocate = [](uintptr_t* to, std::size_t size) {
       return *to = reinterpret_cast<uintptr_t>(std::malloc(size)), 0;
     };
@@ -351,6 +355,9 @@ extern "C" void device_break(int yes) { broken = yes; }
 
 // Launches so far of the quick kernel, and of that for all tensors.
 extern "C" void device_launches(int* to) { std::memcpy(to, launched, sizeof launched); }
+
+// The library for Python (library.cpp) has it as the first device.
+extern "C" void device_for_library() { gpus().all[0] = &device_here(); }
 
 // Fills memory by the kernel, and by what fills that of the host.
 extern "C" void emulate_filling(

@@ -346,6 +346,8 @@ def open_dump(path: str | Path) -> Dump:
     opened = (_open_run(events, tables) for events in _run_files(recorded.settled(path)))
     runs = sorted(filter(None, opened), key=lambda run: (run.rank, run.number))
     if not runs:
+        if (ring := recorded.unread(path)) is not None:
+            raise corrupt(ring, "it is not all there, or of another version")
         raise RewriterError(
             "not-a-dump",
             f"{path} is no dump: no {EVENTS} in it or below",
@@ -386,4 +388,6 @@ def _open_run(events: Path, tables: RunTables) -> RunDump | None:
         raise corrupt(events, f"cannot be read: {error.strerror}") from error
     match = _RUN_PATH.search(path.absolute().as_posix())
     rank, number = (int(match[1]), int(match[2])) if match else (0, 0)
-    return RunDump(path, rank, number, tables.facts(path / RUN))
+    facts = tables.facts(path / RUN)
+    # What is said of a call that was removed in between is nothing.
+    return RunDump(path, rank, number, facts) if events.exists() else None

@@ -18,14 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rewriter.core import json_text
+from rewriter.core import json_text, limits
 from rewriter.core.types import Json
+from rewriter.dump import rows
+from rewriter.dump.documents import RunFacts, RunLaunches
 from rewriter.runtime import flight
 from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
 
 _EVENTS, _RUN, _LAUNCHES = "events.jsonl", "run.json", "launches.json"
 _ENDED = "ended.json"
 _LOCK, _STAGED, _DONE = ".lock", "runs", "done"
+_LATEST = (1 << 63) - 1  # nanoseconds
 _KILLED, _LEFT = "it did not end by itself", "an exception left the launch"
 
 
@@ -83,7 +86,13 @@ def settled(path: Path) -> Path:
 
 
 def _rings(root: Path) -> list[Path]:
-    return sorted((root / flight.FOLDER).glob(f"*/{flight.RING}"))
+    found = (root / flight.FOLDER).glob(f"*/{flight.RING}")
+    return sorted(ring for ring in found if ring.is_file())
+
+
+def unread(path: Path) -> Path | None:
+    """A ring in the dump at `path` that cannot be read, if there is one."""
+    return next((ring for ring in _rings(path) if read_ring(ring) is None), None)
 
 
 def _settled(root: Path) -> Path:
@@ -112,14 +121,16 @@ def _is_written(ring: Path) -> bool:
 
 
 def _take(root: Path, ring: Path) -> None:
-    """Make runs of a ring in its place: all of them, also where this was interrupted before."""
+    """Make runs of a ring in its place: all of them, also where this was interrupted before. What
+    cannot be read stays as it is: another version may, or who has the rest of it."""
     staged, done = ring.with_name(_STAGED), ring.with_name(_DONE)
     if not done.exists():
         shutil.rmtree(staged, ignore_errors=True)
         recording = read_ring(ring)
-        if recording is not None:
-            _write_runs(recording, _tables(root), root, staged)
-            _write_ended(recording, root)
+        if recording is None:
+            return
+        _write_runs(recording, _tables(root), root, staged)
+        _write_ended(recording, root)
         done.touch()
     for run in sorted(staged.glob("rank*/run*")):
         place = root / run.parent.name / run.name
@@ -183,8 +194,10 @@ def read_ring(path: Path) -> Recording | None:
 
 def rings_of(pid: int) -> list[Path]:
     """The rings that a process of this machine writes. Raises `OSError` where it cannot be seen."""
-    mapped = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape")
-    paths = {line.partition("/")[2] for line in mapped.splitlines()}
+    mapped = os.fsdecode(Path(f"/proc/{pid}/maps").read_bytes())
+    # The system writes a line break so, and has lines without it.
+    names = (line.partition("/")[2].replace("\\012", "\n") for line in mapped.split("\n"))
+    paths = set(names)
     found = (Path(f"/{path}") for path in sorted(paths) if path.endswith(f"/{flight.RING}"))
     return [x for x in found if x.parents[1].name == flight.FOLDER and x.is_file()]
 
@@ -288,8 +301,13 @@ def _add_mark(calls: dict[int, RecordedCall], data: bytes, number: int, to_wall:
 def _tables(root: Path) -> Mapping[int, Json]:
     tables: dict[int, Json] = {}
     for path in sorted((root / flight.FOLDER / flight.TABLES).glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, json_text.JsonError):
-            tables[int(path.stem, 16)] = json_text.parse_object(path.read_bytes())
+        # What is none says nothing: its calls have their rows all the same.
+        with contextlib.suppress(OSError, ValueError):
+            content = json_text.parse_object(limits.read(path, limits.JSON_BYTES))
+            known = {"run": content.get("run", {}), "table": content.get("table", {})}
+            rows.read(known["run"], RunFacts)
+            rows.read(known["table"], RunLaunches)
+            tables[int(path.stem, 16)] = known
     return tables
 
 
@@ -316,9 +334,9 @@ def _write_runs(recording: Recording, tables: Mapping[int, Json], taken: Path, i
         (run / _RUN).write_text(json_text.encode(facts, indent=1) + "\n", encoding="utf-8")
         events = run / _EVENTS
         is_over = recording.has_ended and not recording.message
-        rows = _with_mark(call, table, is_over=is_over)
-        events.write_bytes(b"".join(rows))
-        os.utime(events, ns=(call.last, call.last))
+        events.write_bytes(b"".join(_with_mark(call, table, is_over=is_over)))
+        moment = min(max(call.last, 0), _LATEST)
+        os.utime(events, ns=(moment, moment))
 
 
 def _write_table(path: Path, table: Json, written: dict[int, Path], number: int) -> None:

@@ -7,6 +7,7 @@ Where the engine cannot be built, `PythonRing` writes the same into a file of it
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -132,13 +133,9 @@ class PythonRing:
 
     def __init__(self, root: str, rank: int) -> None:
         self._lock = threading.Lock()
-        self.path, self._descriptor = _new_file(root)
         self._capacity = wanted_bytes()
         size = DATA_AT + self._capacity
-        # All of it, since a disk that is full later would end the program.
-        os.posix_fallocate(self._descriptor, 0, size)
-        # Held for as long as the process lives: readers know by it.
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        self.path, self._descriptor = _new_file(root, size)
         self.memory = mmap.mmap(self._descriptor, size)
         start = process_start(os.getpid())
         HEADER.pack_into(
@@ -242,16 +239,26 @@ def process_start(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def _new_file(root: str) -> tuple[str, int]:
-    """A ring of this process that nobody else has."""
+def _new_file(root: str, size: int) -> tuple[str, int]:
+    """A ring of this process that nobody else has, of so many bytes."""
     stem = f"{root}/{FOLDER}/{socket.gethostname().replace('/', '_')}.{os.getpid()}"
     for number in range(1000):
         folder = f"{stem}.{number}" if number else stem
         os.makedirs(folder, exist_ok=True)
-        path = f"{folder}/{RING}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return path, os.open(path, flags, 0o666)
-        except FileExistsError:
+        path, temporary = f"{folder}/{RING}", f"{folder}/.{RING}.{os.getpid()}"
+        if os.path.exists(path):
             continue
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            # All of it, since a disk that is full later would end the program.
+            os.posix_fallocate(descriptor, 0, size)
+            # Held for as long as the process lives: readers know by it, so it comes first.
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.rename(temporary, path)  # nobody else makes it
+        except OSError:
+            os.close(descriptor)
+            os.unlink(temporary)
+            raise
+        return path, descriptor
     raise OSError(f"there are too many in {root}/{FOLDER}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -281,6 +283,94 @@ def test_a_damaged_ring_is_read_as_far_as_it_goes(
     assert [one.rows for one in found.calls] == [[]]
 
 
+def _died(folder: Path) -> Path:
+    """The ring of a process that is gone."""
+    ring = _python(folder, 0)
+    packed = ring.start(0, 1)
+    ring.enter(packed)
+    ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
+    ring.memory.close()
+    os.close(ring._descriptor)
+    (folder / "record/tables").mkdir()
+    return Path(ring.path)
+
+
+def test_a_ring_that_cannot_be_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Another version may read it, or who has all of it."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    ring = _died(tmp_path / "dump")
+    whole = ring.read_bytes()
+    for data in (whole[:-1], whole[:100], b"", whole[:8] + b"\2" + whole[9:]):
+        ring.write_bytes(data)
+        for words in (["report"], ["triage"]):
+            (tmp_path / "dump/manifest.json").write_text("{}")
+            assert cli.main([*words, str(tmp_path / "dump"), "--json"]) == 2
+            assert "error[corrupt-dump]" in capfd.readouterr().err
+        assert ring.read_bytes() == data
+    ring.write_bytes(whole)
+    assert len(open_dump(tmp_path / "dump").runs) == 1
+
+
+def test_what_is_no_ring_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    for number, make in enumerate((Path.mkdir, os.mkfifo)):
+        ring = _died(tmp_path / f"dump{number}")
+        ring.unlink()
+        make(ring)
+        with pytest.raises(RewriterError) as caught:
+            open_dump(tmp_path / f"dump{number}")
+        assert caught.value.slug == "not-a-dump"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"run": 5}',
+        '{"table": []}',
+        '{"table": {"launches": [5]}}',
+        '{"run": {"host": 1}}',
+    ],
+)
+def test_a_table_that_is_none_says_nothing(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    _died(tmp_path / "dump")
+    (tmp_path / "dump/record/tables/0000000000000001.json").write_text(text)
+    (run,) = open_dump(tmp_path / "dump").runs
+    assert [str(step) for step in run.steps] == ["#0"]
+    assert not run.facts.launches
+
+
+def test_moments_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    for number, wall in enumerate((0, (1 << 64) - 1)):
+        ring = _died(tmp_path / f"dump{number}")
+        data = bytearray(ring.read_bytes())
+        fields = [*flight.HEADER.unpack_from(data)][:-2]
+        flight.HEADER.pack_into(data, 0, *fields, wall, 1 << 63)
+        ring.write_bytes(data)
+        assert len(open_dump(tmp_path / f"dump{number}").runs) == 1
+
+
+def test_a_disk_without_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            PythonRing(str(tmp_path), 0)
+    assert not [x for x in tmp_path.rglob("*") if x.is_file()]
+    assert len(list(tmp_path.glob("record/*"))) == 1
+
+
 def test_the_oldest_call_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
     monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
@@ -378,6 +468,22 @@ def test_what_is_as_usual_triggers_nothing(
     assert capfd.readouterr().err == ""
 
 
+def test_a_trigger_leaves_earlier_dumps_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a process of the same number, as in a container that was started again."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    earlier = tmp_path / "triggered" / f"nan-{socket.gethostname()}.{os.getpid()}-1"
+    earlier.mkdir(parents=True)
+    probed: Any = attach({**OPTIONS, "on": ["nan"]}, TABLE, ["given"])
+    of_values([math.nan, 1.0, 1.0])(probed)
+    probed.close()
+    assert f"the last launches are in {earlier}.2\n" in capfd.readouterr().err
+    assert not list(earlier.iterdir())
+    assert len(open_dump(f"{earlier}.2").runs) == 1
+
+
 def test_a_slow_call_triggers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -431,8 +537,21 @@ def test_what_runs_is_copied_when_asked(
     assert ["inputs", "#0", "#1"] in now
     assert len(open_dump(tmp_path / "dump").runs) == 3
     probed.close()
-    assert cli.main(["control", "1", "dump"]) == 2
-    assert "error[not-recorded]" in capfd.readouterr().err
+    for number in ("1", "9" * 5000):
+        assert cli.main(["control", number, "dump"]) == 2
+        assert "error[not-recorded]" in capfd.readouterr().err
+
+
+def test_a_process_is_asked_whatever_its_dump_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = tmp_path / "a\nb\r\u2028 \\ é\udcff"
+    monkeypatch.setenv("REWRITER_DUMP", str(dump))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    call(probed)
+    assert [x for x in recorded.rings_of(os.getpid()) if x.parents[2] == dump]
+    probed.close()
 
 
 def test_what_is_no_trigger_is_refused() -> None:

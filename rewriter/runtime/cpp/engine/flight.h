@@ -224,7 +224,11 @@ class FlightRing {
       if (some <= 0) break;
       done += static_cast<std::size_t>(some);
     }
-    return !::close(file) && done == copy.size();
+    if (!::close(file) && done == copy.size()) return true;
+    const int error = errno;
+    unlink(path.c_str());  // the room is others' now
+    errno = error;
+    return false;
   }
 
   // The files of tables in a dump, with their names.
@@ -413,7 +417,10 @@ class FlightRing {
     header_->clock_ns = now();
     header_->wall_ns =
         static_cast<uint64_t>(wall.tv_sec) * 1000000000 + static_cast<uint64_t>(wall.tv_nsec);
-    const bool is_first = !link(temporary.c_str(), path_.c_str());
+    bool is_first = !link(temporary.c_str(), path_.c_str());
+    if (!is_first && errno != EEXIST) {  // there are no links here
+      is_first = access(path_.c_str(), F_OK) && !rename(temporary.c_str(), path_.c_str());
+    }
     unlink(temporary.c_str());
     if (is_first) return 1;
     munmap(header_, data_at + capacity_);

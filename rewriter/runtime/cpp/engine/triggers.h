@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
@@ -139,9 +140,14 @@ class Triggers {
         if (number == most_dumps) say(one.text + "; no more of this process are written");
         continue;
       }
-      const std::string folder = root_ + "/triggered/" + one.kind + "-" + ring_.name() + "-" +
+      std::string folder = root_ + "/triggered/" + one.kind + "-" + ring_.name() + "-" +
           std::to_string(number + 1);
-      const std::string problem = write(folder, one.text);
+      std::string problem;
+      try {
+        problem = make_own(folder) ? write(folder, one.text) : "cannot make " + folder;
+      } catch (const std::exception& error) {  // no memory
+        problem = std::string("it cannot be written: ") + error.what();
+      }
       say(one.text + (problem.empty() ? "; the last launches are in " + folder : "; " + problem));
     }
   }
@@ -232,6 +238,17 @@ class Triggers {
     for (std::size_t end = 1; end <= path.size(); ++end) {
       if (end < path.size() && path[end] != '/') continue;
       if (mkdir(path.substr(0, end).c_str(), 0777) && errno != EEXIST && end == path.size()) return false;
+    }
+    return true;
+  }
+
+  // A folder that nobody had before, such as a process of the same number: it gets another name.
+  static bool make_own(std::string& folder) {
+    const std::string wanted = folder;
+    if (!make_folders(wanted.substr(0, wanted.rfind('/')))) return false;
+    for (int turn = 2; mkdir(folder.c_str(), 0777); ++turn) {
+      if (errno != EEXIST || turn > 1000) return false;
+      folder = wanted + "." + std::to_string(turn);
     }
     return true;
   }

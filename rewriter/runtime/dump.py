@@ -67,6 +67,8 @@ class DumpWriter:
         if self._constant is None:
             self._write_manifest()
             self._ranked.mkdir(parents=True, exist_ok=True)
+            if self._keep:
+                self._kept.admit_readers()
             self._constant = self._constant_members()
         path = self._make_directory(call)
         # Numbers alone: a call of the encoder would take longer than all the rest.

@@ -7,20 +7,22 @@ import re
 from typing import Any
 
 _SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])(i?))?B?")
+_MOST = (1 << 63) - 1
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_bytes(text: str) -> int:
     """The number of bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
 
-    K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024. Raises `ValueError`.
+    K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024. What is more than a file
+    can have is that much. Raises `ValueError`.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise ValueError(f"{text.strip()!r} is no size, such as 500M or 10G")
     number, unit, binary = match.groups()
     power = _POWERS[unit] if unit else 0
-    return int(number) * int((1024 if binary else 1000) ** power)
+    return min(int(number) * int((1024 if binary else 1000) ** power), _MOST)
 
 
 def wanted_bytes(options: dict[str, Any]) -> int:

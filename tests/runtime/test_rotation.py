@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import tempfile
 import threading
 from pathlib import Path
@@ -15,6 +16,8 @@ import torch
 
 from rewriter import cli
 from rewriter.core.errors import RewriterError
+from rewriter.dump import document_files
+from rewriter.dump.documents import RunFacts
 from rewriter.dump.reading import open_dump
 from rewriter.runtime import attach, control, dormant, rotation
 
@@ -133,6 +136,39 @@ def test_nothing_goes_while_somebody_reads(dump: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("REWRITER_DUMP", str(dump))
     call(recorder, 10)
     assert runs(dump) == [9, 10]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_who_reads_before_the_first_call_goes_keeps_it(dump: Path, keep: int) -> None:
+    recorder = recorder_of("hash", last=keep)
+    recorder.begin()
+    recorder.after(0, torch.ones(2))
+    opened = open_dump(dump)
+    recorder.end()
+    for number in range(4):
+        call(recorder, number)
+    assert runs(dump) == [0, 1, 2, 3, 4]
+    assert [len(run.steps) for run in opened.runs] == [1]
+    del opened
+    call(recorder)
+    assert runs(dump) == list(range(6 - keep, 6))
+
+
+def test_a_call_that_goes_while_it_is_opened_is_none(
+    dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recorder_of("hash")
+    for number in range(3):
+        call(recorder, number)
+    facts = document_files.RunTables.facts
+
+    def removed(tables: document_files.RunTables, path: Path) -> RunFacts:
+        if path.parent.name == "run1":
+            shutil.rmtree(path.parent)
+        return facts(tables, path)
+
+    monkeypatch.setattr(document_files.RunTables, "facts", removed)
+    assert [run.number for run in open_dump(dump).runs] == [0, 2]
 
 
 def test_a_reader_never_finds_half_a_call(dump: Path) -> None:

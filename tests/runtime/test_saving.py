@@ -285,3 +285,4 @@ def test_what_is_no_size(text: str) -> None:
 def test_sizes() -> None:
     texts = {"7": 7, "7B": 7, "2K": 2000, "2KB": 2000, "2Ki": 2048, "3MiB": 3 << 20, "1T": 10**12}
     assert {text: parse_bytes(text) for text in texts} == texts
+    assert parse_bytes("9" * 15 + "T") == (1 << 63) - 1  # no file has more

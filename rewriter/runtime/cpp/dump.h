@@ -278,6 +278,7 @@ class DumpWriter {
       const std::string name = root_ + "/rank" + std::to_string(rank_) + "/run" + std::to_string(call);
       return std::make_unique<CallDirectory>(name, recorded_->start(call));
     }
+    kept_.admit_readers();
     std::string path = make_directory(call);
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

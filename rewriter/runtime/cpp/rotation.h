@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -39,6 +40,13 @@ class KeptCalls {
   uint64_t used() {
     std::lock_guard<std::mutex> guard(lock_);
     return used_;
+  }
+
+  // Have readers find what they lock, before a call is there that they could read.
+  void admit_readers() {
+    if (!keep || has_readers_.exchange(true)) return;
+    const int file = open((root_ + "/.readers").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file >= 0) close(file);
   }
 
   // The call of this directory is over.
@@ -177,6 +185,7 @@ class KeptCalls {
   uint64_t used_ = 0, expected_ = 0;
   int64_t since_ = 0;  // when readers were met, from 1
   bool is_clear_ = false;
+  std::atomic<bool> has_readers_{false};
 };
 
 }  // namespace inductor_rewriter

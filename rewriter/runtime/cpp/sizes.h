@@ -9,6 +9,8 @@
 namespace {
 namespace inductor_rewriter {
 
+constexpr uint64_t most_bytes = ~uint64_t{0} >> 1;  // of a file
+
 // The bytes that a text such as `500M`, `10GB` or `2GiB` stands for.
 inline uint64_t parse_bytes(const std::string& text) {
   const std::size_t digits = text.find_first_not_of("0123456789");
@@ -22,7 +24,11 @@ inline uint64_t parse_bytes(const std::string& text) {
       power != std::string::npos && unit.size() <= 1 + std::size_t(binary);
   if (!sound) throw std::runtime_error("'" + text + "' is no size, such as 500M or 10G");
   uint64_t size = static_cast<uint64_t>(std::atoll(number.c_str()));
-  for (std::size_t i = 0; i < power; ++i) size *= binary ? 1024 : 1000;
+  for (std::size_t i = 0; i < power; ++i) {
+    const uint64_t factor = binary ? 1024 : 1000;
+    if (size > most_bytes / factor) return most_bytes;
+    size *= factor;
+  }
   return size;
 }
 

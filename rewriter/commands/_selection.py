@@ -34,6 +34,12 @@ def selection(
         asked += probes.LEVELS[_environment_level()] or [_default(arguments, default)]
     elif not asked:
         asked.append(_default(arguments, ""))
+    if arguments.on and not ",".join(arguments.on).strip(", "):
+        raise RewriterError(
+            "bad-trigger",
+            f"--on {','.join(arguments.on)!r} is no trigger",
+            hint="Triggers: nan, inf, changed, spike:10x, slow:5x; factors are more than 1.",
+        )
     names = ",".join(asked)
     if not names.strip(","):
         _refuse_idle_options(arguments)

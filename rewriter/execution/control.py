@@ -100,7 +100,7 @@ def request(
     probes = known_probes.check(filter(None, map(str.strip, names.split(","))))
     if not probes:
         raise RewriterError("no-probes", "no probe was asked for", hint="Name one, such as print.")
-    return Control(
+    made = Control(
         id=secrets.token_hex(8),
         probes=probes,
         kernels=tuple(filter(None, map(str.strip, (kernels or "").split(",")))),
@@ -115,6 +115,17 @@ def request(
         max_bytes="" if max_bytes is None else check_bytes(max_bytes),
         quiet=quiet,
     )
+    try:
+        data = made.text().encode()
+        if len(data) > runtime.LARGEST:
+            raise ControlError(f"it has {len(data):,} bytes; at most {runtime.LARGEST:,} are read")
+        return parse(data)
+    except ControlError as problem:
+        raise RewriterError(
+            "bad-control",
+            f"no program would take this request: {problem}",
+            hint="Nothing was switched. Ask for less: fewer names, or shorter times.",
+        ) from problem
 
 
 def off() -> Control:
@@ -191,7 +202,10 @@ def _bad(path: Path, problem: ControlError) -> RewriterError:
 def read(path: Path) -> State:
     """What the file asks for, and what is on."""
     try:
-        control = parse(path.read_bytes())
+        if path.exists() and not path.is_file():
+            raise ControlError("it is no file")
+        with path.open("rb") as file:
+            control = parse(file.read(runtime.LARGEST + 1))
     except FileNotFoundError:
         control = None
     except ControlError as problem:
@@ -230,7 +244,7 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
     file at this path."""
     is_process = target.isascii() and target.isdecimal() and not os.path.exists(target)
     if is_process:
-        pids = [int(target)]
+        pids = [int(target)] if len(target) < 10 else []
     else:
         path = Path(target).absolute()
         host = socket.gethostname()
@@ -242,7 +256,7 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
     if not found:
         raise RewriterError(
             "not-recorded",
-            f"process {target} records nothing"
+            f"process {target[:20]} records nothing"
             if is_process
             else f"no process of {target} records anything",
             hint="It has to be yours, on this machine, and to have run a wrapper with the probe "

@@ -13,6 +13,7 @@ from rewriter.instrumentation.types import Selection
 from rewriter.runtime.calls import Calls
 from rewriter.runtime.sizes import parse_bytes
 
+_TOO_MANY = 10**9
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -188,12 +189,18 @@ def check_bytes(text: str, *, option: str = "--max-bytes") -> str:
 
 
 def check_number(option: str, number: int) -> int:
-    """A number of something, at least one."""
+    """A number of something, at least one, that all of the runtimes can count."""
     if number < 1:
         raise RewriterError(
             "bad-number",
             f"{option} is {number}",
             hint="Expected a number greater than 0.",
+        )
+    if number >= _TOO_MANY:
+        raise RewriterError(
+            "bad-number",
+            f"{option} is {number}",
+            hint=f"Expected a number less than {_TOO_MANY:,}.",
         )
     return number
 

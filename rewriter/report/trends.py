@@ -141,7 +141,8 @@ def levels(values: Sequence[float | None], width: int) -> list[float | None]:
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     is_wide = low > 0 and high / low > _WIDE
-    scale = math.log if is_wide else float
+    # Half of each: the distance of two numbers may be larger than any.
+    scale: Callable[[float], float] = math.log if is_wide else (lambda x: x / 2)
     made: list[float | None] = []
     for column in range(columns):
         start, end = column * len(values) // columns, (column + 1) * len(values) // columns

@@ -98,4 +98,5 @@ def test_levels() -> None:
     assert levels([1.0, 10.0, 1000.0], 4) == pytest.approx([0.0, 1 / 3, 1.0])  # logarithm
     assert levels([-1.0, 0.0, 1000.0], 4) == pytest.approx([0.0, 1 / 1001, 1.0])
     assert levels([0.0, 5.0, 1.0, 2.0], 2) == [1.0, 0.4]  # of neighbours the largest
+    assert levels([-1.7e308, 0.0, 1.7e308], 4) == [0.0, 0.5, 1.0]  # no number is as large as that
     assert sparkline([None, None]) == "xx"

@@ -301,10 +301,14 @@ def test_filters_that_match_nothing(change: dict[str, Any], slug: str) -> None:
     [
         (["--first", "0"], "bad-number"),
         (["--last", "0"], "bad-number"),
+        (["--first", "9" * 20], "bad-number"),
+        (["--every", "9" * 16], "bad-number"),
+        (["--keep", "3000000000"], "bad-number"),
         (["--calls", ""], "bad-calls"),
+        (["--on", " , "], "bad-trigger"),
         (["--tensors", "nothing"], "no-tensor-matches"),
     ],
-    ids=["first", "last", "calls", "tensors"],
+    ids=["first", "last", "first-many", "every-many", "keep-many", "calls", "on", "tensors"],
 )
 def test_options(words: list[str], slug: str, capsys: Any, tmp_path: Path) -> None:
     target = tmp_path / "out.py"

@@ -227,6 +227,32 @@ def test_a_file_of_another_user_does_not_count(
     assert "bad-control" in capfd.readouterr().err
 
 
+def test_what_is_no_file_is_not_read(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(path)  # to read it would wait for who writes
+    for target in (path, Path("/dev/zero"), path.parent):
+        for words in (["show"], ["off"], ["dump"]):
+            assert switch(target, *words) == 2
+            assert "error[bad-control]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--calls", "9" * 20),
+        ("--every", "9" * 17),
+        ("--keep", "9" * 20),
+        ("--for", "999999999d"),
+        ("--kernels", "k" * 70_000),
+    ],
+)
+def test_what_programs_would_refuse_is_not_written(
+    words: tuple[str, str], path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert switch(path, "set", "print", *words) == 2
+    assert "error[bad-" in capfd.readouterr().err
+    assert not path.exists()
+
+
 def test_a_rank_that_was_not_named_stays_off(
     path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from rewriter.commands import _program
 from rewriter.commands._output import emit, from_here
 from rewriter.commands._probed_runs import ArtifactSubject, ProbedRun, ProgramSubject, Runs
 from rewriter.commands._run import open_named
+from rewriter.commands._selection import check_guard_variable
 from rewriter.core import json_text
 from rewriter.core.documents import as_json
 from rewriter.core.errors import DIFFERS, INTERRUPTED, OK, RewriterError
@@ -92,6 +93,8 @@ def chosen(only: str) -> set[Check]:
 
 def _check_guard(text: str) -> None:
     """Refuse what the runtime would not use: it would guard with another size."""
+    if not text:
+        check_guard_variable()
     size = check_bytes(text, option="--guard")
     if size and parse_bytes(size) > _WIDEST:
         raise RewriterError(

@@ -180,7 +180,7 @@ def _indices(text: str) -> list[range]:
 
 def check_memory_variables(chosen: Selection | None) -> None:
     """Refuse variables that the probes of memory could not use; in a program they only warn."""
-    from rewriter.runtime.memory.patterns import GUARD_VARIABLE, PROBES, VARIABLE, parse_fills
+    from rewriter.runtime.memory.patterns import PROBES, VARIABLE, parse_fills
 
     if chosen is None or not set(chosen.probes) & set(PROBES):
         return
@@ -189,6 +189,13 @@ def check_memory_variables(chosen: Selection | None) -> None:
     except ValueError as error:
         hint = "0 is NaN and rare integers, 1 is finite; without the variable it is 0."
         raise RewriterError("bad-fill", str(error), hint=hint) from error
+    check_guard_variable()
+
+
+def check_guard_variable() -> None:
+    """Refuse a width of guard bands that the probe `bounds` could not use."""
+    from rewriter.runtime.memory.patterns import GUARD_VARIABLE
+
     guard = os.environ.get(GUARD_VARIABLE, "")
     if guard and not (guard.isascii() and guard.isdecimal() and len(guard) < 9):
         raise RewriterError(

@@ -47,6 +47,15 @@ def test_run_refuses_variables_that_its_probes_cannot_use(
         assert f"error[{error}]: {variable} is '{value}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [[MLP], ["--", "python", "x.py"]])
+def test_a_width_of_bands_by_the_variable_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_GUARD", "4K")
+    assert main(["sanitize", *words]) == 2
+    assert "error[bad-size]: REWRITER_GUARD is '4K'" in capsys.readouterr().err
+
+
 def test_races_need_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sanitize", STREAMS, "--only", "race"]) == 1
     text = capsys.readouterr().out

@@ -14,6 +14,7 @@ from itertools import pairwise
 from rewriter.instrumentation import choosing
 from rewriter.locate.types import Argument, Launch, Located, MemoryEvent
 
+_MOST = 48  # buffers that wait: a launch measures 12, and what waits is gone through each time
 _POOL = re.compile(r"pool\d+$")  # whose parts may overlap, and are not released
 
 
@@ -54,6 +55,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             values
             and handed.get(following.index)
             and _follows(launch, following)
+            and len(waiting) <= _MOST
             and waiting <= own
             and not waiting & freed
             and not _with(waiting, shared) & _with(_written(following, shared), shared)

@@ -141,6 +141,17 @@ def test_what_can_wait(name: str, tmp_path: Path) -> None:
     assert together(located, handed) == expected
 
 
+def test_not_all_of_a_long_chain_waits(tmp_path: Path) -> None:
+    """The time that finding out takes grows with the file, not with its square."""
+    names = [f"buf{i}" for i in range(120)]
+    body = "".join(_allocate(x) + _write("arg0_1", x) for x in names)
+    path = tmp_path / "output_code.py"
+    path.write_text(_HEAD + indent(body, "    ") + "    return (buf0, )\n")
+    located = rewriter.open(path).only.located
+    handed = {launch.index: launch.args[1:] for launch in located.launches}
+    assert together(located, handed) == set(range(119)) - {48, 97}
+
+
 def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
     path = tmp_path / "output_code.py"
     path.write_text(_HEAD + indent(CHAIN, "    ") + "    return (buf1, )\n")

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -266,12 +267,15 @@ def rings(target: str) -> tuple[tuple[int, Path], ...]:
 
 
 def copy(found: Iterable[tuple[int, Path]], folder: Path) -> None:
-    """Put what processes record into a dump."""
-    for _, ring in found:
-        try:
+    """Put what processes record into a dump, all of it or nothing."""
+    try:
+        for _, ring in found:
             recorded.copy_ring(ring, folder)
-        except OSError as error:
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
             raise unwritable(folder, error) from error
+        raise
 
 
 def describe(path: Path, state: State) -> Iterator[str]:

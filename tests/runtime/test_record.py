@@ -542,6 +542,27 @@ def test_what_runs_is_copied_when_asked(
         assert "error[not-recorded]" in capfd.readouterr().err
 
 
+def test_a_copy_without_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    call(probed)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        command = ["control", str(os.getpid()), "dump", "-d", str(tmp_path / "now")]
+        assert cli.main(command) == 2
+    assert "error[unwritable]" in capfd.readouterr().err
+    assert not (tmp_path / "now").exists()
+    assert cli.main(command) == 0
+    probed.close()
+
+
 def test_a_process_is_asked_whatever_its_dump_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             owners.setdefault(event.buffer, owners.get(event.of, event.of))
     # What is taken over may be written by a line that is no launch, such as a copy.
     gone = ((x.insertion_point.start, x.of or x.buffer) for x in located.memory if _ends(x))
+    kept = own.union(located.weights)  # what has a known end: a release, or that of the package
     releases = sorted((place, owners.get(buffer, buffer)) for place, buffer in gone)
     shared = _shared(located)
     result: set[int] = set()
@@ -56,7 +57,7 @@ def together(located: Located, handed: Mapping[int, Sequence[Argument]]) -> froz
             and handed.get(following.index)
             and _follows(launch, following)
             and len(waiting) <= _MOST
-            and waiting <= own
+            and waiting <= kept
             and not waiting & freed
             and not _with(waiting, shared) & _with(_written(following, shared), shared)
         ):

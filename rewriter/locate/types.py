@@ -174,6 +174,7 @@ class Located:
 
     `header` is the offset at which module-level lines may be put: before the first scope.
     `loader_globals` are module-level names that stay `None` until Inductor's loader sets them.
+    `weights` are names of constants that a package holds for as long as it is loaded.
     `memory` is what the text says of memory, in file order.
     `stream_actions` are in file order, of scopes that have any.
     """
@@ -183,6 +184,7 @@ class Located:
     entries: tuple[EntryPoint, ...]
     header: int
     loader_globals: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     stream_actions: tuple[StreamAction, ...] = ()
     memory: tuple[MemoryEvent, ...] = ()
 

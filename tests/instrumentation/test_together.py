@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -9,6 +10,8 @@ import pytest
 
 import rewriter
 from rewriter.instrumentation.together import together
+
+AOTI = Path(__file__).parents[2] / "fixtures" / "artifacts" / "cpu-torch2.13"
 
 _HEAD = """\
 from torch._inductor.async_compile import AsyncCompile
@@ -160,3 +163,19 @@ def test_what_is_not_handed_over_does_not_wait(tmp_path: Path) -> None:
     assert together(located, {1: located.launches[1].args[1:]}) == set()
     # It has a line, such as one that compares guard bands, which measures nothing.
     assert together(located, {0: located.launches[0].args[1:], 1: ()}) == set()
+
+
+def test_weights_of_a_package_can_wait_until_they_are_written() -> None:
+    """A package holds them: what a line hands over of them does not end a group."""
+    located = rewriter.open(AOTI / "mlp/aoti/wrapper.cpp").only.located
+    first, second = located.launches[:2]
+    weights = {x.buffer for x in first.args} & {*located.weights}
+    assert weights
+    handed = {x.index: [y for y in x.args if y.type == "tensor"] for x in (first, second)}
+    handed[first.index] = [x for x in handed[first.index] if x.buffer in weights]
+    assert first.index in together(located, handed)
+    assert first.index not in together(replace(located, weights=()), handed)
+    args = [replace(x, role="inout") if x.buffer in weights else x for x in first.args]
+    again = replace(second, args=(*second.args, *(x for x in args if x.role == "inout")))
+    changed = replace(located, launches=(first, again, *located.launches[2:]))
+    assert first.index not in together(changed, handed)

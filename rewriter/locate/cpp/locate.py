@@ -71,6 +71,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
     entries: list[EntryPoint] = []
     unrecognised: list[Unrecognised] = []
     constants: dict[str, None] = {}
+    weights: dict[str, None] = {}
     stream_actions: list[StreamAction] = []
     events: list[MemoryEvent] = []
     for body in outline.bodies:
@@ -83,6 +84,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         unrecognised += finder.unrecognised
         stream_actions += finder.stream_actions
         constants |= dict.fromkeys(finder.names.constants)
+        weights |= dict.fromkeys(finder.names.weights)
         if len(launches) > before and flow:
             if entry := _entry(outline, finder, body, flow):
                 specs = _input_specs(outline, body, entry.inputs, harness)
@@ -96,6 +98,7 @@ def locate(source: Source, operators: Operators = ()) -> Located:
         entries=tuple(without_seeds(one, launches) for one in entries),
         header=outline.header,
         loader_globals=tuple(constants),
+        weights=tuple(weights),
         stream_actions=tuple(stream_actions),
         memory=memory.numbered(events, launches),
     )

@@ -61,7 +61,8 @@ class NameTracker:
 
     `pointers` and `lists` are how a name was made: a pointer into a tensor's memory, a list of
     tensors. `made` gives an expression that makes a taken handle again, `bases` the variable that
-    a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds.
+    a name was made from. `inputs` are those of the entry, `constants` what a JIT wrapper adds,
+    `weights` what a package holds.
     `memory` is what was done to memory.
     """
 
@@ -72,6 +73,7 @@ class NameTracker:
         self.bases: dict[str, str] = {}
         self.inputs: list[str] = []
         self.constants: list[str] = []
+        self.weights: list[str] = []
         self.memory = MemoryChanges()
         self._outline = outline
         self._reader = reader
@@ -173,6 +175,7 @@ class NameTracker:
             return
         if text.startswith("constants_->at("):
             flow.compute(name, "tensor")
+            self.weights.append(name)
             self.memory.given(name)
             return
         if declared.startswith("ArrayRefTensor"):

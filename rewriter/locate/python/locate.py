@@ -76,13 +76,13 @@ def _locate(source: Source, outline: PythonOutline, grammar: PythonGrammar) -> L
     unrecognised = (call for one in walked for call in one.unrecognised)
     launches = builder.launches()
     return Located(
-        launches,
-        tuple(sorted(unrecognised, key=lambda call: call.line)),
-        tuple(without_seeds(one, launches) for one in _entries(outline, source, walked)),
-        outline.header,
-        outline.loader_globals,
-        tuple(action for one in walked for action in one.stream_actions),
-        memory.numbered((event for one in walked for event in one.memory), launches),
+        launches=launches,
+        unrecognised=tuple(sorted(unrecognised, key=lambda call: call.line)),
+        entries=tuple(without_seeds(one, launches) for one in _entries(outline, source, walked)),
+        header=outline.header,
+        loader_globals=outline.loader_globals,
+        stream_actions=tuple(action for one in walked for action in one.stream_actions),
+        memory=memory.numbered((event for one in walked for event in one.memory), launches),
     )
 
 

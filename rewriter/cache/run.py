@@ -24,7 +24,7 @@ from rewriter.cache.session import Tell
 from rewriter.cache.slots import Cache, Slot, scan
 from rewriter.cache.usage import Usage, Watch
 from rewriter.core.errors import RewriterError
-from rewriter.core.exit_status import ExitStatus
+from rewriter.core.exit_status import ExitStatus, signal_name
 from rewriter.core.signals import Signals
 from rewriter.core.text import counted
 from rewriter.dump import graph_marks
@@ -227,6 +227,8 @@ class _Runner:
                 raise self._nothing_compiled()
             if not chosen.slots or self._signals.received:
                 return CacheRun(ended, bool(self._signals.received))
+            if self._is_told_to_end(ended):
+                return CacheRun(ended)
         result, now = self._probed(chosen)
         new = self._new(now, cache)
         if (
@@ -234,6 +236,7 @@ class _Runner:
             and self._runs == 1
             and not all(one.frozen for one in new)
             and not result.interrupted
+            and not self._is_told_to_end(result.ended)
         ):
             self._tell_again(new)
             for file in self._dump.iterdir():
@@ -241,6 +244,16 @@ class _Runner:
             result, again = self._probed(self._choose(now))
             new = self._new(again, now)
         return replace(result, unprobed=new)
+
+    def _is_told_to_end(self, ended: ExitStatus) -> bool:
+        """Whether somebody asked the program to end: who does so does not want it started again."""
+        if not ended.told_to_end:
+            return False
+        self._tell(
+            f"the program was asked to end ({signal_name(ended.told_to_end)}), and is not started "
+            "again; the same command runs it with probes in what it compiled"
+        )
+        return True
 
     def _tell_again(self, new: Sequence[Unprobed]) -> None:
         elsewhere = [one.slot for one in new if one.slot.path in self._found]

@@ -6,6 +6,10 @@ import signal
 from dataclasses import dataclass
 
 
+_REQUESTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_BY_SIGNAL = 128  # plus the signal: the exit code of a shell whose command it ended
+
+
 @dataclass(frozen=True)
 class ExitStatus:
     """How a program ended: its exit code, `None` if a signal or the time limit ended it.
@@ -30,6 +34,13 @@ class ExitStatus:
     def stopped(self) -> bool:
         """Whether it was this command that ended it."""
         return self.timed_out or self.interrupted != 0
+
+    @property
+    def told_to_end(self) -> int:
+        """The signal by which somebody asked the program to end, 0 for none. A shell, or whatever
+        else started it, says so by a code of its own."""
+        number = self.interrupted or self.signal or (self.code or 0) - _BY_SIGNAL
+        return number if number in _REQUESTS else 0
 
     def __str__(self) -> str:
         """In a line."""

@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,7 +43,9 @@ DATA_AT = HEADER_BYTES + SLOTS * SLOT.size
 BEGIN, ROWS, END = 1, 2, 3
 RUNNING, ENDED, COPIED = 1, 2, 3
 BEGAN, FINISHED = struct.Struct("<iiQ"), struct.Struct("<iiQ")
-BEGAN_AT, FINISHED_AT = 16, 32  # in a slot
+CALL_AT, OF_CALL, BEGAN_AT, FINISHED_AT = 8, 16, 16, 32  # in a slot
+LOST, LOST_AT = struct.Struct("<I"), 100
+"""How often a thread gave up its slot for another one while it was in a launch."""
 USUAL, MOST, LEAST = 32 << 20, 64 << 20, 64 << 10  # bytes
 _HEAD_AT, _TAIL_AT, _STATE_AT, _CALLS_AT, _SLOTS_AT = 24, 32, 44, 48, 76
 _USUAL_RECORD = 16 << 10
@@ -135,8 +138,10 @@ class PythonRing:
         self._lock = threading.Lock()
         self._capacity = wanted_bytes()
         size = DATA_AT + self._capacity
-        self.path, self._descriptor = _new_file(root, size)
-        self.memory = mmap.mmap(self._descriptor, size)
+        self.path, self._locked = _new_file(root, size)
+        with open(self.path, "r+b") as file:  # that of the lock would be held by what is mapped
+            self.memory = mmap.mmap(file.fileno(), size)
+        os.register_at_fork(after_in_child=partial(_forked, weakref.ref(self)))
         start = process_start(os.getpid())
         HEADER.pack_into(
             self.memory, 0, b"", VERSION, self._capacity, 0, 0, 0, RUNNING, 0, os.getpid(), start,
@@ -160,11 +165,29 @@ class PythonRing:
             offsets = [HEADER_BYTES + place * SLOT.size for place in range(min(used, SLOTS))]
             known = (x for x in offsets if _WORD.unpack_from(self.memory, x)[0] == thread)
             offset = next(known, -1)
-            if offset < 0:
-                offset = HEADER_BYTES + used % SLOTS * SLOT.size
+            if offset < 0 and used < SLOTS:
+                offset = HEADER_BYTES + used * SLOT.size
                 _HALF.pack_into(self.memory, _SLOTS_AT, used + 1)
-        now = time.monotonic_ns()
-        SLOT.pack_into(self.memory, offset, thread, serial, 0, 0, now, 0, 0, 0, number, table)
+            elif offset < 0:
+                offset = self._give_up(offsets)
+            now = time.monotonic_ns()
+            SLOT.pack_into(self.memory, offset, thread, serial, 0, 0, now, 0, 0, 0, number, table)
+        return offset
+
+    def _give_up(self, offsets: list[int]) -> int:
+        """The slot that says least: of a thread that is in no launch, if there is one, and that did
+        nothing for the longest time."""
+
+        def worth(offset: int) -> tuple[bool, int]:
+            _, _, began, again, at, ended, ended_again, ended_at, _, _ = SLOT.unpack_from(
+                self.memory, offset
+            )
+            return (began, again) != (ended, ended_again), max(at, ended_at)
+
+        offset = min(offsets, key=worth)
+        if worth(offset)[0]:
+            (lost,) = LOST.unpack_from(self.memory, LOST_AT)
+            LOST.pack_into(self.memory, LOST_AT, lost + 1)
         return offset
 
     def rows(self, call: bytes, data: bytes) -> None:
@@ -185,6 +208,13 @@ class PythonRing:
         room = HEADER_BYTES - MESSAGE_AT - 1
         self.memory[MESSAGE_AT : MESSAGE_AT + room] = exception[:room].ljust(room, b"\0")
         _HALF.pack_into(self.memory, _STATE_AT, ENDED)
+
+    def forked(self) -> None:
+        """A fork writes nothing, and must not look like the process: its lock would be held for as
+        long as the fork lives."""
+        if self._locked >= 0:
+            os.close(self._locked)
+        self._locked = -1
 
     def _number(self, at: int) -> int:
         number: int = _WORD.unpack_from(self.memory, at)[0]
@@ -209,6 +239,11 @@ class PythonRing:
             memory[DATA_AT + place : DATA_AT + place + first] = record[:first]
             memory[DATA_AT : DATA_AT + len(record) - first] = record[first:]
             _WORD.pack_into(memory, _HEAD_AT, head + whole)
+
+
+def _forked(ring: weakref.ref[PythonRing]) -> None:
+    if (known := ring()) is not None:
+        known.forked()
 
 
 def open_ring(root: str, rank: int) -> NativeRing | PythonRing:

@@ -29,7 +29,7 @@ from .rows import event_rows, note_row
 if TYPE_CHECKING:
     from .event import Event, Value
 
-_rings: dict[tuple[str, int], NativeRing | PythonRing] = {}
+_rings: dict[tuple[str, int], NativeRing | PythonRing | OSError] = {}
 
 
 class RecordWriter(DumpWriter):
@@ -38,6 +38,7 @@ class RecordWriter(DumpWriter):
     def __init__(self, root: Path, rank: int, options: dict[str, Any], table: Any) -> None:
         super().__init__(root, rank, options, table)
         self._ring: NativeRing | PythonRing | None = None
+        self._problem: OSError | None = None
         self._number = 0
         self._rank = rank
         # A file that was instrumented by an earlier version has fewer options.
@@ -47,10 +48,18 @@ class RecordWriter(DumpWriter):
 
     def start(self, call: int) -> CallDirectory:
         """A new call of the wrapper. Raises `OSError` where there can be no ring."""
+        if self._problem is not None:
+            raise self._problem.with_traceback(None)
         if self._ring is None:
-            self._write_manifest()
-            ring = _ring_of(self._root, self._rank)
-            self._number = self._keep_table()
+            try:
+                self._write_manifest()
+                ring = _ring_of(self._root, self._rank)
+                self._number = self._keep_table()
+            except OSError as error:
+                # As on a full disk: it is not tried again with each call.
+                text = f"{error}; nothing is recorded, and the model runs on"
+                self._problem = type(error)(text)
+                raise self._problem from None
             if self._wanted and isinstance(ring, NativeRing):
                 self._triggers = ring.triggers(
                     str(self._root), self._rank, self._wanted, self._kernels
@@ -98,6 +107,11 @@ class RecordedCall(CallDirectory):
     def enter(self) -> int:
         """Where in `ring.memory` this thread leaves marks from now on."""
         return self.ring.enter(self._packed)
+
+    @property
+    def mark(self) -> bytes:
+        """What tells marks of this call from others."""
+        return self._packed[:8]
 
     def queue_into(self, call: int) -> None:
         """Have the rows that are queued for a call go into the ring."""
@@ -161,10 +175,16 @@ def _numbers(value: Value) -> tuple[int, int, int, float, float, int]:
 def _ring_of(root: Path, rank: int) -> NativeRing | PythonRing:
     key = (str(root), os.getpid())
     if key not in _rings:
-        root.mkdir(parents=True, exist_ok=True)
-        _rings[key] = ring = flight.open_ring(str(root), rank)
-        atexit.register(_finish, key, ring)
-    return _rings[key]
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            _rings[key] = ring = flight.open_ring(str(root), rank)
+            atexit.register(_finish, key, ring)
+        except OSError as problem:
+            _rings[key] = problem.with_traceback(None)  # of all wrappers
+    known = _rings[key]
+    if isinstance(known, OSError):
+        raise known
+    return known
 
 
 def _finish(key: tuple[str, int], ring: NativeRing | PythonRing) -> None:

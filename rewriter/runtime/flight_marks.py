@@ -8,7 +8,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from .flight import BEGAN, BEGAN_AT, FINISHED, FINISHED_AT
+from .flight import BEGAN, BEGAN_AT, CALL_AT, FINISHED, FINISHED_AT, OF_CALL
 
 if TYPE_CHECKING:
     from .running_call import RunningCall
@@ -33,6 +33,8 @@ def _before(calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
             act(launch, *values)
             call = call or get_call(get_ident())
         if call is not None and (slot := call.slot):
+            if call.memory[slot + CALL_AT : slot + OF_CALL] != call.mark:
+                slot = call.enter()
             marked = call.marked
             iteration = marked.get(launch, 0)
             marked[launch] = iteration + 1
@@ -42,12 +44,16 @@ def _before(calls: Mapping[int, RunningCall], act: Act, *, alone: bool) -> Act:
 
 
 def _after(calls: Mapping[int, RunningCall], act: Act) -> Act:
-    get_call, pack, at = calls.get, FINISHED.pack_into, FINISHED_AT
+    get_call, pack, at, begin = calls.get, FINISHED.pack_into, FINISHED_AT, BEGAN.pack_into
 
     def after(launch: int, *values: Any) -> None:
         call = get_call(get_ident())
         if call is not None and (slot := call.slot):
-            pack(call.memory, slot + at, launch + 1, call.marked.get(launch, 1) - 1, monotonic_ns())
+            iteration = call.marked.get(launch, 1) - 1
+            if call.memory[slot + CALL_AT : slot + OF_CALL] != call.mark:
+                slot = call.enter()
+                begin(call.memory, slot + BEGAN_AT, launch + 1, iteration, monotonic_ns())
+            pack(call.memory, slot + at, launch + 1, iteration, monotonic_ns())
         act(launch, *values)
 
     return after

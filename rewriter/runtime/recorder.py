@@ -29,7 +29,7 @@ from .event_queue import drain_queue
 from .expected import read_table
 from .fast_paths import FastPaths, written_names
 from .findings import Findings
-from .flight_dump import RecordedCall, RecordWriter
+from .flight_dump import RecordWriter
 from .gpu_kinds import GPU_KINDS
 from .graphs import Graphs, replaying_call
 from .memory.patterns import PROBES as MEMORY_PROBES
@@ -327,8 +327,7 @@ class Recorder:
         if self._dumping:
             try:
                 call.directory = self._dump.start(number)
-                if isinstance(call.directory, RecordedCall):
-                    call.slot, call.memory = call.directory.enter(), call.directory.ring.memory
+                call.enter()
                 if call.directory is None:
                     self.warn("dump", self._dump.full)
             except Exception as error:

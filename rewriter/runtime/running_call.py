@@ -29,7 +29,8 @@ class RunningCall:
     `EventQueue`, if it uses that, and `measure` its `launch`; `is_prompt` is whether launches wait
     until they are written, `collects` whether Python has to write lines, and `is_quick` whether a
     launch needs nothing else. `slow` is the launch before which values went another way. `slot` is
-    where in `memory` marks are left, 0 for nowhere, `marked` how often each launch began.
+    where in `memory` marks are left, 0 for nowhere, and `mark` what stands there as long as they
+    are those of this call; `marked` is how often each launch began.
     `held` are values that wait to be measured with those of the next launch: a wrapper that fails
     there frees its own.
     """
@@ -54,6 +55,7 @@ class RunningCall:
     slow: int = -1
     slot: int = 0
     memory: Any = None
+    mark: bytes = b""
     marked: dict[int, int] = field(default_factory=dict)
     held: list[tuple[Any, ...]] = field(default_factory=list)
     # What was last shown before a launch: which one, and the facts of each value, by name.
@@ -66,6 +68,16 @@ class RunningCall:
             self.held.append(values)
         elif self.held:
             self.held.clear()
+
+    def enter(self) -> int:
+        """Where marks are left from now on: there are more threads than slots, or this one was in
+        another call."""
+        from .flight_dump import RecordedCall
+
+        if isinstance(self.directory, RecordedCall):
+            self.slot, self.mark = self.directory.enter(), self.directory.mark
+            self.memory = self.directory.ring.memory
+        return self.slot
 
     def event(self, launch: ProbedLaunch, phase: str) -> Event:
         """The next event of this phase of the launch, as yet without values."""

@@ -263,21 +263,16 @@ class DumpWriter {
   // where the dump may have no more bytes.
   std::unique_ptr<CallDirectory> start(int64_t call) {
     if (!kept_.has_room()) return nullptr;
-    make_directories(root_);
-    write_manifest();
     if (make_recorded_) {
       {
         const std::lock_guard<std::mutex> guard(writing_);
-        if (!recorded_) {
-          Json run(true);
-          open_run(run);
-          const std::string table = "{\"run\": " + run.close('}').text + ", \"table\": " + about_ + "}\n";
-          recorded_ = make_recorded_(root_, rank_, table, options_, kernels_);
-        }
+        if (!recorded_) start_recording();
       }
       const std::string name = root_ + "/rank" + std::to_string(rank_) + "/run" + std::to_string(call);
       return std::make_unique<CallDirectory>(name, recorded_->start(call));
     }
+    make_directories(root_);
+    write_manifest();
     kept_.admit_readers();
     std::string path = make_directory(call);
     timespec now;
@@ -316,6 +311,22 @@ class DumpWriter {
       text += std::to_string(launch.row->launch) + " " + launch.row->kernel + "\n";
     }
     return text;
+  }
+
+  // Where that fails, such as on a full disk, it is not tried again with each call.
+  void start_recording() {
+    if (!problem_.empty()) throw std::runtime_error(problem_);
+    try {
+      make_directories(root_);
+      write_manifest();
+      Json run(true);
+      open_run(run);
+      const std::string table = "{\"run\": " + run.close('}').text + ", \"table\": " + about_ + "}\n";
+      recorded_ = make_recorded_(root_, rank_, table, options_, kernels_);
+    } catch (const std::exception& error) {
+      problem_ = std::string(error.what()) + "; nothing is recorded, and the model runs on";
+      throw std::runtime_error(problem_);
+    }
   }
 
   // What every run.json begins with.
@@ -386,6 +397,7 @@ class DumpWriter {
   const Options& options_;
   MakeRecorded make_recorded_ = nullptr;
   std::unique_ptr<RecordedCalls> recorded_;
+  std::string problem_;  // why there is none
   const std::string root_;
   const int rank_;
   const std::string about_, kernels_;

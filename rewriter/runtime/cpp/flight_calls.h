@@ -56,7 +56,7 @@ class FlightCalls : public RecordedCalls {
   class One : public RecordedCall {
    public:
     One(FlightRing& ring, const FlightCall& call, Triggers* triggers)
-        : ring_(ring), call_(call), slot_(ring.enter(call)), triggers_(triggers) {}
+        : ring_(ring), call_(call), slot_(&ring.enter(call)), triggers_(triggers) {}
     ~One() override {
       ring_.append(call_, FlightRing::end, nullptr, 0);
       if (triggers_) triggers_->end(call_, ring_.ended_ns(call_));
@@ -85,16 +85,16 @@ class FlightCalls : public RecordedCalls {
       triggers_->see(call_, value, item.label->name);
     }
     void began(int launch, int iteration) override {
-      FlightRing::mark_begin(slot_, launch, iteration);
+      ring_.mark_begin(call_, slot_, launch, iteration);
     }
     void ended(int launch, int iteration) override {
-      FlightRing::mark_end(slot_, launch, iteration);
+      ring_.mark_end(call_, slot_, launch, iteration);
     }
 
    private:
     FlightRing& ring_;
     const FlightCall call_;
-    FlightSlot& slot_;
+    FlightSlot* slot_;
     Triggers* const triggers_;
   };
 

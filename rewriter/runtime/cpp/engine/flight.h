@@ -24,12 +24,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../sizes.h"
@@ -49,7 +51,9 @@ struct FlightHeader {
   std::atomic<uint32_t> slots;
   uint64_t wall_ns, clock_ns;  // one moment by two clocks
   std::atomic<uint32_t> dumps;  // that triggers wrote
+  uint32_t lost;  // how often a thread gave up its slot for another one while it was in a launch
 };
+static_assert(offsetof(FlightHeader, lost) == 100, "Python has it there");
 
 struct FlightSlot {
   uint64_t thread, call;
@@ -86,20 +90,25 @@ class FlightRing {
   // That of this process in the folder of a dump, shared by all copies of the runtime in it; null
   // where there can be none, and `problem` says why. Never freed.
   static FlightRing* of(const std::string& root, int rank, std::string& problem) {
-    static std::mutex mutex;
-    static std::vector<Known>* all = new std::vector<Known>;
-    const std::lock_guard<std::mutex> guard(mutex);
-    for (const Known& known : *all) {
-      if (known.root == root && known.pid == getpid()) return known.ring;
+    All& all = all_rings();
+    const std::lock_guard<std::mutex> guard(all.mutex);
+    static const int registered = pthread_atfork(&before_fork, &after_fork, &after_fork_in_child);
+    static_cast<void>(registered);
+    for (const Known& known : all.known) {
+      if (known.root == root && known.pid == getpid()) {
+        if (!known.ring) problem = known.problem;
+        return known.ring;
+      }
     }
     FlightRing* ring = new FlightRing;
     if (!ring->open_or_make(root, rank, problem)) {
       delete ring;
-      return nullptr;
+      ring = nullptr;
     }
-    all->push_back({root, getpid(), ring});
+    // Where there can be none, such as on a full disk, it is not tried again with each call.
+    all.known.push_back({root, getpid(), ring, problem});
     static Finisher finisher;
-    finisher.all = all;
+    finisher.all = &all;
     return ring;
   }
 
@@ -124,25 +133,28 @@ class FlightRing {
 
   // The marks of a thread that begins a call.
   FlightSlot& enter(const FlightCall& call) {
-    FlightSlot& slot = slot_of(call.thread);
-    slot.began = slot.ended = slot.began_again = slot.ended_again = 0;
-    slot.call = call.call;
-    slot.number = call.number;
-    slot.table = call.table;
-    slot.began_ns = now();
-    return slot;
+    take();
+    FlightSlot* slot = find_slot(call.thread);
+    if (!slot) slot = &new_slot();
+    *slot = FlightSlot{call.thread, call.call, 0, 0, now(), 0, 0, 0, call.number, call.table};
+    header_->lock.store(0, std::memory_order_release);
+    return *slot;
   }
 
-  static void mark_begin(FlightSlot& slot, int32_t launch, int32_t iteration) {
-    slot.began = launch + 1;
-    slot.began_again = iteration;
-    slot.began_ns = now();
+  // `slot` is that of a call, which finds itself another one where it was given up: there are more
+  // threads than slots, or its thread was in another call.
+  void mark_begin(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
+    if (slot->call != call.call) slot = &enter(call);
+    slot->began = launch + 1;
+    slot->began_again = iteration;
+    slot->began_ns = now();
   }
 
-  static void mark_end(FlightSlot& slot, int32_t launch, int32_t iteration) {
-    slot.ended_again = iteration;
-    slot.ended = launch + 1;
-    slot.ended_ns = now();
+  void mark_end(const FlightCall& call, FlightSlot*& slot, int32_t launch, int32_t iteration) {
+    if (slot->call != call.call) mark_begin(call, slot, launch, iteration);
+    slot->ended_again = iteration;
+    slot->ended = launch + 1;
+    slot->ended_ns = now();
   }
 
   // Adds a record in the place of the oldest ones. Rows that are longer than a quarter of the ring
@@ -195,8 +207,11 @@ class FlightRing {
 
   // When the last launch of a call ended, 0 where that is not known any more.
   uint64_t ended_ns(const FlightCall& call) {
-    const FlightSlot& slot = slot_of(call.thread);
-    return slot.call == call.call ? slot.ended_ns : 0;
+    take();
+    const FlightSlot* const slot = find_slot(call.thread);
+    const uint64_t ended = slot && slot->call == call.call ? slot->ended_ns : 0;
+    header_->lock.store(0, std::memory_order_release);
+    return ended;
   }
 
   // How many dumps triggers wrote in this process before this one.
@@ -273,14 +288,35 @@ class FlightRing {
     std::string root;
     pid_t pid;
     FlightRing* ring;
+    std::string problem;  // why there is none
   };
+  struct All {
+    std::mutex mutex;
+    std::vector<Known> known;
+  };
+
+  static All& all_rings() {
+    static All& all = *new All;
+    return all;
+  }
+
+  // A fork writes to no ring of the process that it is made of, and must not look like it: a lock is
+  // held for as long as any of them has its file.
+  static void before_fork() { all_rings().mutex.lock(); }
+  static void after_fork() { all_rings().mutex.unlock(); }
+  static void after_fork_in_child() {
+    for (const Known& known : all_rings().known) {
+      if (known.ring && known.ring->file_ >= 0) ::close(std::exchange(known.ring->file_, -1));
+    }
+    after_fork();
+  }
 
   // Destroyed where the process ends by itself, or what holds this is unloaded.
   struct Finisher {
-    std::vector<Known>* all = nullptr;
+    const All* all = nullptr;
     ~Finisher() {
-      for (const Known& known : *all) {
-        if (known.pid == getpid()) known.ring->header_->state = ended;
+      for (const Known& known : all->known) {
+        if (known.ring && known.pid == getpid()) known.ring->header_->state = ended;
       }
     }
   };
@@ -300,21 +336,35 @@ class FlightRing {
     if (size > first) std::memcpy(data_, static_cast<const char*>(data) + first, size - first);
   }
 
-  FlightSlot& slot_of(uint64_t thread) {
-    take();
+  // While the lock is taken.
+  FlightSlot* find_slot(uint64_t thread) {
     const uint32_t used = header_->slots.load();
-    const uint32_t kept = used < most_slots ? used : most_slots;
-    FlightSlot* found = nullptr;
-    for (uint32_t i = 0; i < kept && !found; ++i) {
-      if (slots_[i].thread == thread) found = &slots_[i];
+    for (uint32_t i = 0; i < used && i < most_slots; ++i) {
+      if (slots_[i].thread == thread) return &slots_[i];
     }
-    if (!found) {
-      found = &slots_[used % most_slots];
+    return nullptr;
+  }
+
+  // One that no thread has, or the one that says least: of a thread that is in no launch, if there is
+  // one, and that did nothing for the longest time.
+  FlightSlot& new_slot() {
+    const uint32_t used = header_->slots.load();
+    if (used < most_slots) {
       header_->slots.store(used + 1);
-      *found = FlightSlot{};
-      found->thread = thread;
+      return slots_[used];
     }
-    header_->lock.store(0, std::memory_order_release);
+    auto is_in_launch = [](const FlightSlot& slot) {
+      return slot.began != slot.ended || slot.began_again != slot.ended_again;
+    };
+    auto last = [](const FlightSlot& slot) {
+      return slot.began_ns < slot.ended_ns ? slot.ended_ns : slot.began_ns;
+    };
+    FlightSlot* found = slots_;
+    for (uint32_t i = 1; i < most_slots; ++i) {
+      const bool is_in = is_in_launch(slots_[i]), was_in = is_in_launch(*found);
+      if (is_in != was_in ? was_in : last(slots_[i]) < last(*found)) found = &slots_[i];
+    }
+    header_->lost += is_in_launch(*found);
     return *found;
   }
 
@@ -364,19 +414,20 @@ class FlightRing {
     const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) return false;
     struct stat about;
-    if (!fstat(file, &about) && map(file, static_cast<uint64_t>(about.st_size))) {
-      if (!std::memcmp(header_->magic, magic, 8) && header_->version == version &&
-          header_->pid == getpid() && header_->start == start_of(getpid())) {
-        return true;
-      }
-      munmap(header_, data_at + capacity_);
+    if (fstat(file, &about) || !map(path_, file, static_cast<uint64_t>(about.st_size))) {
+      ::close(file);
+    } else if (!std::memcmp(header_->magic, magic, 8) && header_->version == version &&
+               header_->pid == getpid() && header_->start == start_of(getpid())) {
+      return true;
+    } else {
+      unmap();
     }
-    ::close(file);
     errno = EEXIST;
     return false;
   }
 
-  bool map(int file, uint64_t size) {
+  // On success `file`, which has this path, is closed.
+  bool map(const std::string& path, int file, uint64_t size) {
     if (size < data_at + least) return false;
     void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) return false;
@@ -384,8 +435,15 @@ class FlightRing {
     slots_ = reinterpret_cast<FlightSlot*>(static_cast<char*>(memory) + header_bytes);
     data_ = static_cast<char*>(memory) + data_at;
     capacity_ = size - data_at;
-    // Held for as long as the process lives: readers know by it.
-    flock(file, LOCK_SH | LOCK_NB);
+    // Held for as long as the process lives: readers know by it. What is mapped would hold a lock of
+    // `file` in forks, too.
+    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file_ < 0) {
+      munmap(memory, size);
+      return false;
+    }
+    flock(file_, LOCK_SH | LOCK_NB);
+    ::close(file);
     return true;
   }
 
@@ -398,7 +456,7 @@ class FlightRing {
     const uint64_t size = data_at + wanted_capacity();
     // All of it, since a disk that is full later would end the program.
     const int full = posix_fallocate(file, 0, static_cast<off_t>(size));
-    if (full || !map(file, size)) {
+    if (full || !map(temporary, file, size)) {
       if (full) errno = full;
       fail("no room for " + own + "/ring", problem);
       ::close(file);
@@ -423,12 +481,17 @@ class FlightRing {
     }
     unlink(temporary.c_str());
     if (is_first) return 1;
-    munmap(header_, data_at + capacity_);
-    ::close(file);
+    unmap();
     return 0;
   }
 
+  void unmap() {
+    munmap(header_, data_at + capacity_);
+    ::close(std::exchange(file_, -1));
+  }
+
   std::string path_;
+  int file_ = -1;
   FlightHeader* header_ = nullptr;
   FlightSlot* slots_ = nullptr;
   char* data_ = nullptr;

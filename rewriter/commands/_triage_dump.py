@@ -34,8 +34,11 @@ def act(arguments: argparse.Namespace, path: str) -> int:
     }
     refuse_idle(given, "a dump is only read")
     opened = open_dump(path)
-    conclusion = read_conclusion(opened.path) or _UNKNOWN
+    known = read_conclusion(opened.home)
+    conclusion = known or _UNKNOWN
     verdicts = triage.of_dump(opened, conclusion.ended, blocking=conclusion.blocking)
+    if conclusion.ended.code == 0:
+        verdicts = ()
     following = [next_command(conclusion.again, verdict) for verdict in verdicts]
     if arguments.json:
         entries = tuple(map(verdict_entry, verdicts))
@@ -54,5 +57,8 @@ def act(arguments: argparse.Namespace, path: str) -> int:
         for verdict, command in zip(verdicts, following, strict=True):
             say(*verdict_lines(verdict, command))
         if not verdicts:
-            say("verdict: the dump names no launch")
-    return DIFFERS if verdicts else OK
+            how = f"nothing crashed: {known.ended}" if known else "the dump names no launch"
+            say(*filter(None, [f"verdict: {how}", opened.caveat]))
+    # That a record ends between two calls is no sign of a crash.
+    has_crash = any(verdict.state != "over" for verdict in verdicts)
+    return DIFFERS if has_crash or (verdicts and known) else OK

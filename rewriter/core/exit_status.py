@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-
 _REQUESTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _BY_SIGNAL = 128  # plus the signal: the exit code of a shell whose command it ended
 

@@ -291,19 +291,27 @@ class Dump:
     reading: Reading | None = field(default=None, repr=False, compare=False)
 
     @property
+    def home(self) -> Path:
+        """Where the runs and what is said of them are: not `path` where the probe `record` keeps a
+        ring there."""
+        run = self.runs[0].path
+        return run.parents[1] if _RUN_PATH.search(run.absolute().as_posix()) else self.path
+
+    @property
     def allowed(self) -> Allowed:
         """The values that may be NaN or infinite."""
         return Allowed(self.manifest.allow)
 
     @property
     def caveat(self) -> str:
-        """What holds for all findings in this dump: that the inputs were random; else empty."""
-        if self.manifest.inputs != "random":
-            return ""
-        return (
+        """What holds for all findings in this dump: that the inputs were random, or that it has not
+        all of what was recorded; mostly nothing."""
+        random = (
             "The inputs were random, made by the wrapper's own get_args(): a program may never "
             "give it such."
         )
+        of_inputs = random if self.manifest.inputs == "random" else ""
+        return f"{of_inputs} {recorded.notes(self.home)}".strip()
 
 
 def read_stopped(dump: Path) -> StoppedFile | None:

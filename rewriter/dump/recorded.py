@@ -1,8 +1,12 @@
 """Makes runs of a dump of what the probe `record` left in its rings.
 
-Of a process that is gone they take the place of its ring. One that still runs keeps its ring: then
-they are put into a directory of their own, with links to the rest of the dump, which goes with the
-reader. What processes write is in `rewriter/runtime/flight.py`.
+Of a process that is gone they take the place of its ring. One that still runs keeps its ring, and
+so do all where the dump cannot be written: then they are put into a directory of their own, with
+links to the rest of the dump, which goes with the reader. What processes write is in
+`rewriter/runtime/flight.py`.
+
+A call is a directory, and a ring may have tens of thousands of small ones: runs are made of the
+last calls of each process. The ring stays then, under another name, for who asks for more.
 """
 
 from __future__ import annotations
@@ -15,21 +19,28 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rewriter.core import json_text, limits
+from rewriter.core.errors import RewriterError
 from rewriter.core.types import Json
 from rewriter.dump import rows
-from rewriter.dump.documents import RunFacts, RunLaunches
+from rewriter.dump.documents import EndedFile, EndedStatus, RunFacts, RunLaunches
 from rewriter.runtime import flight
 from rewriter.runtime.flight import BEGIN, DATA_AT, HEADER, RECORD, ROWS, SLOT
 
 _EVENTS, _RUN, _LAUNCHES = "events.jsonl", "run.json", "launches.json"
 _ENDED = "ended.json"
 _LOCK, _STAGED, _DONE = ".lock", "runs", "done"
+_TAKEN, _NOTE, _PART = "ring.taken", "note", "part"
+VARIABLE = "REWRITER_RECORD_CALLS"
+_CALLS = 1000  # of each process
+_NOTES = 3  # that are said
 _LATEST = (1 << 63) - 1  # nanoseconds
 _KILLED, _LEFT = "it did not end by itself", "an exception left the launch"
+_BY_ITSELF = "it ended by itself; its exit code is not recorded"
+_WELL = EndedStatus(code=0, message=_BY_ITSELF)
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,9 @@ class RecordedCall:
 @dataclass(frozen=True)
 class Recording:
     """What is in a ring. `message` is the text of the exception that ended the process. A ring that
-    `is_copy` is of a process that went on."""
+    `is_copy` is of a process that went on. `all_calls` are those that the ring has, `calls` the
+    last ones that were asked for, and those that a thread was in. `lost_marks` counts how often a
+    thread gave up its marks for another one while it was in a launch."""
 
     pid: int
     rank: int
@@ -72,11 +85,34 @@ class Recording:
     is_copy: bool
     message: str
     calls: tuple[RecordedCall, ...]
+    all_calls: int = 0
+    lost_marks: int = 0
+
+    def last(self, count: int) -> Recording:
+        """The same with so many calls."""
+        rest = self.calls[: max(0, len(self.calls) - count)]
+        left = tuple(call for call in rest if call.is_left)
+        return replace(self, calls=left + self.calls[len(rest) :])
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What a reader of its runs has to know, in sentences."""
+        if len(self.calls) < self.all_calls:
+            yield (
+                f"Of process {self.pid} the last {len(self.calls):,} of {self.all_calls:,} "
+                f"recorded calls are shown; {VARIABLE}={self.all_calls} shows all."
+            )
+        if self.lost_marks:
+            yield (
+                f"More than {flight.SLOTS} threads of process {self.pid} were in launches at once: "
+                f"which ones is known of {flight.SLOTS}, and the one at fault may be another."
+            )
 
 
 def settled(path: Path) -> Path:
     """A directory with all runs of the dump at `path`: mostly this itself."""
-    root = next((x for x in (path, *path.absolute().parents[:2]) if _rings(x)), None)
+    around = (path, *path.absolute().parents[:2])
+    root = next((x for x in around if _rings(x) or _taken(x)), None)
     if root is None:
         return path
     if root == path.absolute() or root == path:
@@ -90,24 +126,66 @@ def _rings(root: Path) -> list[Path]:
     return sorted(ring for ring in found if ring.is_file())
 
 
+def notes(path: Path) -> str:
+    """What a reader of the dump at `path` has to know, in sentences; mostly nothing."""
+    found: dict[str, None] = {}
+    for file in sorted((path / flight.FOLDER).glob(f"*/{_NOTE}")):
+        with contextlib.suppress(OSError):
+            found |= dict.fromkeys(file.read_text(encoding="utf-8").splitlines())
+    shown = [*found][:_NOTES]
+    if len(found) > len(shown):
+        shown.append(f"So it is of {len(found) - len(shown):,} more.")
+    return " ".join(shown)
+
+
+def wanted_calls() -> int:
+    """Of how many calls of a process runs are made. Raises `RewriterError`."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return _CALLS
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise RewriterError(
+            "bad-number",
+            f"{VARIABLE} is {text!r}",
+            hint="Expected how many of the last calls of a process are to be shown, from 1 on.",
+        )
+    return int(text)
+
+
 def unread(path: Path) -> Path | None:
     """A ring in the dump at `path` that cannot be read, if there is one."""
     return next((ring for ring in _rings(path) if read_ring(ring) is None), None)
 
 
 def _settled(root: Path) -> Path:
-    living: list[Path] = []
+    count = wanted_calls()
+    shown: list[Path] = []
     try:
         with (root / flight.FOLDER / _LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for ring in _rings(root):
                 if _is_written(ring):
-                    living.append(ring)
+                    shown.append(ring)
                 else:
-                    _take(root, ring)
+                    _take(root, ring, count)
     except OSError:
-        living = _rings(root)  # it cannot be written to
-    return _view(root, living) if living else root
+        shown = _rings(root)  # it cannot be written to
+    shown += [ring for ring in _taken(root) if _made_of(ring)[0] < count]
+    return _view(root, shown, count) if shown else root
+
+
+def _taken(root: Path) -> list[Path]:
+    """The rings of which runs of the last calls were made."""
+    return sorted((root / flight.FOLDER).glob(f"*/{_TAKEN}"))
+
+
+def _made_of(ring: Path) -> tuple[int, list[str]]:
+    """How many of the last calls of a ring were asked for when runs were made of it, and these."""
+    try:
+        number, *made = ring.with_name(_PART).read_text(encoding="utf-8").splitlines()
+        return int(number), made
+    except (OSError, ValueError):
+        return _CALLS, []
 
 
 def _is_written(ring: Path) -> bool:
@@ -120,41 +198,70 @@ def _is_written(ring: Path) -> bool:
     return False
 
 
-def _take(root: Path, ring: Path) -> None:
-    """Make runs of a ring in its place: all of them, also where this was interrupted before. What
-    cannot be read stays as it is: another version may, or who has the rest of it."""
-    staged, done = ring.with_name(_STAGED), ring.with_name(_DONE)
+def _take(root: Path, ring: Path, count: int) -> None:
+    """Make runs of a ring in its place, of so many calls: all of them, also where this was
+    interrupted before. What cannot be read stays as it is: another version may, or who has the rest
+    of it."""
+    staged, done, part = (ring.with_name(name) for name in (_STAGED, _DONE, _PART))
     if not done.exists():
         shutil.rmtree(staged, ignore_errors=True)
         recording = read_ring(ring)
         if recording is None:
             return
-        _write_runs(recording, _tables(root), root, staged)
+        chosen = recording.last(count)
+        made = _write_runs(chosen, _tables(root), root, staged)
         _write_ended(recording, root)
+        _write_note(chosen, ring.parent)
+        if len(chosen.calls) < recording.all_calls:
+            part.write_text("\n".join((str(count), *made)), encoding="utf-8")
         done.touch()
     for run in sorted(staged.glob("rank*/run*")):
         place = root / run.parent.name / run.name
         place.parent.mkdir(exist_ok=True)
         run.rename(place)
-    shutil.rmtree(ring.parent)
+    if part.exists():
+        ring.rename(ring.with_name(_TAKEN))
+    else:
+        ring.unlink()
+    shutil.rmtree(staged)
+    done.unlink()
+    with contextlib.suppress(OSError):  # it has a note
+        ring.parent.rmdir()
 
 
-def _view(root: Path, rings: Sequence[Path]) -> Path:
-    """The dump with what is in rings that are still written, as it is now."""
+def _view(root: Path, rings: Sequence[Path], count: int) -> Path:
+    """The dump with what is in these rings, as it is now: those that are still written, those of a
+    dump that cannot be, and those of which more calls are asked for than were made into runs."""
     view = Path(tempfile.mkdtemp(prefix="rewriter-recorded-"))
     atexit.register(shutil.rmtree, view, ignore_errors=True)
+    readings = [(ring, recording) for ring in rings if (recording := read_ring(ring)) is not None]
+    again = {run for ring, _ in readings if ring.name == _TAKEN for run in _made_of(ring)[1]}
     for entry in root.iterdir():
         if entry.name.startswith("rank") and entry.is_dir():
             (view / entry.name).mkdir()
             for run in entry.iterdir():
-                (view / entry.name / run.name).symlink_to(run.absolute())
+                if f"{entry.name}/{run.name}" not in again:
+                    (view / entry.name / run.name).symlink_to(run.absolute())
         elif entry.name != flight.FOLDER:
             (view / entry.name).symlink_to(entry.absolute())
     tables = _tables(root)
-    for ring in rings:
-        if (recording := read_ring(ring)) is not None:
-            _write_runs(recording, tables, view, view)
+    for note in (root / flight.FOLDER).glob(f"*/{_NOTE}"):
+        if note.parent not in {ring.parent for ring, _ in readings}:
+            (view / flight.FOLDER / note.parent.name).mkdir(parents=True)
+            (view / flight.FOLDER / note.parent.name / _NOTE).symlink_to(note.absolute())
+    for ring, recording in readings:
+        chosen = recording.last(count)
+        _write_runs(chosen, tables, view, view)
+        _write_note(chosen, view / flight.FOLDER / ring.parent.name)
+        if ring.name == flight.RING and not _is_written(ring):
+            _write_ended(recording, view)
     return view
+
+
+def _write_note(recording: Recording, folder: Path) -> None:
+    if lines := list(recording.notes):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _NOTE).write_text("".join(f"{x}\n" for x in lines), encoding="utf-8")
 
 
 def read_ring(path: Path) -> Recording | None:
@@ -189,7 +296,10 @@ def read_ring(path: Path) -> Recording | None:
         kept = [call for call in kept if call.is_whole or call.mark is not None]
     text = message.decode("utf-8", "replace")
     has_ended, is_copy = head.state == flight.ENDED, head.state == flight.COPIED
-    return Recording(head.pid, head.rank, has_ended, is_copy, text, tuple(kept))
+    (lost_marks,) = flight.LOST.unpack_from(data, flight.LOST_AT)
+    return Recording(
+        head.pid, head.rank, has_ended, is_copy, text, tuple(kept), len(kept), lost_marks
+    )
 
 
 def rings_of(pid: int) -> list[Path]:
@@ -199,7 +309,23 @@ def rings_of(pid: int) -> list[Path]:
     names = (line.partition("/")[2].replace("\\012", "\n") for line in mapped.split("\n"))
     paths = set(names)
     found = (Path(f"/{path}") for path in sorted(paths) if path.endswith(f"/{flight.RING}"))
-    return [x for x in found if x.parents[1].name == flight.FOLDER and x.is_file()]
+    rings = (x for x in found if x.parents[1].name == flight.FOLDER and x.is_file())
+    # A fork has the ring of the process that it is made of, and writes nothing to it.
+    own = _own_number(pid)
+    return [x for x in rings if (head := _read_header(x)) is None or head.pid == own]
+
+
+def _own_number(pid: int) -> int:
+    """The number that a process has for itself: in a container it is another one."""
+    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def _read_header(ring: Path) -> _Header | None:
+    with ring.open("rb") as file:
+        return _header(file.read(HEADER.size))
 
 
 def copy_ring(ring: Path, into: Path) -> None:
@@ -311,14 +437,17 @@ def _tables(root: Path) -> Mapping[int, Json]:
     return tables
 
 
-def _write_runs(recording: Recording, tables: Mapping[int, Json], taken: Path, into: Path) -> None:
-    """Write the calls as runs; they are numbered as the calls are, or on from there where `taken`
-    has those numbers."""
+def _write_runs(
+    recording: Recording, tables: Mapping[int, Json], taken: Path, into: Path
+) -> list[str]:
+    """Write the calls as runs, whose names these are; they are numbered as the calls are, or on
+    from there where `taken` has those numbers."""
     rank = f"rank{recording.rank}"
     folder = into / rank
     folder.mkdir(parents=True, exist_ok=True)
     following: dict[int, int] = {}
     written: dict[int, Path] = {}
+    made: list[str] = []
     for call in recording.calls:
         known = tables.get(call.table, {})
         table = known.get("table", {})
@@ -337,6 +466,8 @@ def _write_runs(recording: Recording, tables: Mapping[int, Json], taken: Path, i
         events.write_bytes(b"".join(_with_mark(call, table, is_over=is_over)))
         moment = min(max(call.last, 0), _LATEST)
         os.utime(events, ns=(moment, moment))
+        made.append(f"{rank}/{run.name}")
+    return made
 
 
 def _write_table(path: Path, table: Json, written: dict[int, Path], number: int) -> None:
@@ -378,17 +509,29 @@ def _row(which: tuple[int, int], phase: str, table: Json) -> bytes:
 
 
 def _write_ended(recording: Recording, root: Path) -> None:
-    """Say how the process ended, where nobody else knows it."""
-    message = recording.message
+    """Say how the process ended, where nobody else knows it. Of several processes one that did not
+    end well counts."""
     if recording.is_copy:
         return
+    message = recording.message
     if not recording.has_ended:
         message = _KILLED
     elif not message and recording.calls and recording.calls[-1].is_left:
         message = _LEFT
-    if not message:
-        return
-    ended = {"code": 1 if recording.message else None, "message": message}
+    # What ended by itself left no exception: it is taken for well.
+    code = 1 if recording.message else None if message else 0
+    ended = {"code": code, "message": message or _BY_ITSELF}
     facts = {"format": "rewriter.ended", "version": 1, "ended": ended}
-    with contextlib.suppress(FileExistsError), (root / _ENDED).open("x", encoding="utf-8") as file:
+    path = root / _ENDED
+    if code != 0 and _is_well(path):
+        path.unlink()
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
         file.write(json_text.encode(facts, indent=1) + "\n")
+
+
+def _is_well(path: Path) -> bool:
+    """Whether a process that ended by itself is all that is known of the end."""
+    try:
+        return rows.read(json_text.parse_object(path.read_bytes()), EndedFile).ended == _WELL
+    except (OSError, ValueError):
+        return False

@@ -26,7 +26,7 @@ def of_dump(
     follow: Follow | None,
 ) -> tuple[tuple[Verdict, str], ...]:
     """The verdicts of these runs, each with the command that would tell more, empty for none."""
-    conclusion = read_conclusion(dump.path)
+    conclusion = read_conclusion(dump.home)
     stopped = any(finding.kind in _ENDS for finding in findings)
     if conclusion is not None:
         stopped = conclusion.ended.code != 0 and read_stopped(dump.path) is None

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from rewriter.diagnosis.conclusion import read_conclusion
 from rewriter.dump import recorded
 from rewriter.dump.reading import open_dump
 from rewriter.dump.rows import TensorRow
+from rewriter.execution import control
 from rewriter.instrumentation.select import select
 from rewriter.runtime import attach, flight
 from rewriter.runtime.engine_library import EngineUnavailable, load
@@ -78,8 +80,6 @@ def _raise() -> None:
 
 
 def _exhaust() -> None:
-    import resource
-
     resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
     bytearray(1 << 40)
 
@@ -283,15 +283,26 @@ def test_a_damaged_ring_is_read_as_far_as_it_goes(
     assert [one.rows for one in found.calls] == [[]]
 
 
-def _died(folder: Path) -> Path:
-    """The ring of a process that is gone."""
-    ring = _python(folder, 0)
-    packed = ring.start(0, 1)
-    ring.enter(packed)
-    ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
+def _died(
+    folder: Path, *, calls: int = 1, is_left: int | None = None, has_ended: bool = False
+) -> Path:
+    """The ring of a process that is gone; of these calls one was in a launch."""
+    folder.mkdir(exist_ok=True)
+    ring = PythonRing(str(folder), 0)
+    for number in range(calls):
+        packed = ring.start(number, 1)
+        slot = ring.enter(packed)
+        if number == is_left:
+            flight.BEGAN.pack_into(ring.memory, slot + flight.BEGAN_AT, 1, 0, 0)
+            # Calls that follow are another thread's.
+            flight._WORD.pack_into(ring.memory, slot, 4711)
+        ring.rows(packed, b'{"launch": 0, "phase": "after", "kernel": "k"}\n')
+    if has_ended:
+        ring.finish(b"")
     ring.memory.close()
-    os.close(ring._descriptor)
-    (folder / "record/tables").mkdir()
+    os.close(ring._locked)
+    ring._locked = -1
+    (folder / "record/tables").mkdir(exist_ok=True)
     return Path(ring.path)
 
 
@@ -369,6 +380,208 @@ def test_a_disk_without_room_leaves_nothing(
             PythonRing(str(tmp_path), 0)
     assert not [x for x in tmp_path.rglob("*") if x.is_file()]
     assert len(list(tmp_path.glob("record/*"))) == 1
+
+
+FORKS = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+import test_record
+probed = test_record.attach(test_record.OPTIONS, test_record.TABLE, ["given"])
+test_record.call(probed)
+if os.fork():
+    os.kill(os.getpid(), 9)
+test_record.call(probed)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("has_library", [True, False], ids=["engine", "Python alone"])
+def test_a_fork_does_not_look_like_the_process(
+    has_library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent is killed while its child lives, which calls the model, too."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    if not has_library:
+        monkeypatch.setenv("CXX", "/nonexistent")
+        monkeypatch.setenv("REWRITER_CACHE_DIR", str(tmp_path / "no library"))
+    program = FORKS.format(tests=str(Path(__file__).parent))
+    dump = tmp_path / "dump"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "REWRITER_DUMP": str(dump)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    fork = int(process.stdout.readline())
+    try:
+        process.wait()
+        assert list(dump.glob("record/*/ring"))
+        with pytest.raises(RewriterError) as caught:
+            control.rings(str(fork))
+        assert caught.value.slug == "not-recorded"
+        opened = open_dump(dump)
+        assert not list(dump.glob("record/*/ring"))
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        process.communicate()
+    (run,) = opened.runs
+    assert run.facts.pid != fork
+    assert [str(step) for step in run.steps] == ["inputs", "#0", "#1", "#2"]
+    conclusion = read_conclusion(dump)
+    assert conclusion is not None
+    assert conclusion.ended.message == "it did not end by itself"
+
+
+def test_a_disk_that_is_full_is_tried_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    probed: Any = attach(OPTIONS, TABLE, ["given"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    call(probed)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    call(probed)
+    another: Any = attach(OPTIONS, TABLE, ["given"])
+    call(another)
+    probed.close()
+    another.close()
+    assert not list(tmp_path.glob("record/*/*"))
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 2  # of each wrapper
+    for line in said:
+        assert "no room for" in line
+        assert line.endswith("File too large; nothing is recorded, and the model runs on")
+
+
+def test_more_threads_than_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marks of who is in no launch go first, those of who did nothing for longest; a launch
+    that is running is named to the last, and where one is not, the record says so."""
+    for ring in rings(tmp_path, monkeypatch):
+        packed = [flight.CALL.pack(n, n, 1000 + n, 7, 0) for n in range(1, flight.SLOTS + 4)]
+        slots = [ring.enter(one) for one in packed[: flight.SLOTS]]
+        assert len({*slots}) == flight.SLOTS
+
+        def mark(number: int, at: int, slots: list[int] = slots, ring: Any = ring) -> None:
+            # Of a moment that is long over for the first ones.
+            flight.BEGAN.pack_into(ring.memory, slots[number] + at, 4, 0, number)
+
+        for number in range(flight.SLOTS):
+            mark(number, flight.BEGAN_AT)
+        for number in (7, 9):
+            mark(number, flight.FINISHED_AT)
+        assert ring.enter(packed[flight.SLOTS]) == slots[7]
+        mark(7, flight.BEGAN_AT)
+        assert ring.enter(packed[flight.SLOTS + 1]) == slots[9]
+        mark(9, flight.BEGAN_AT)
+        recording = recorded.read_ring(Path(ring.path))
+        assert recording is not None
+        assert not [*recording.notes]
+        assert len(recording.calls) == flight.SLOTS
+        assert all(one.is_left for one in recording.calls)
+        ring.enter(packed[flight.SLOTS + 2])
+        recording = recorded.read_ring(Path(ring.path))
+        assert recording is not None
+        (note,) = recording.notes
+        assert note.startswith("More than 255 threads of process")
+
+
+def test_marks_of_a_call_within_a_call_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrapper that calls another one, which is over by then."""
+    monkeypatch.setenv("REWRITER_DUMP", str(tmp_path))
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    outer: Any = attach(OPTIONS, TABLE, ["given"])
+    inner: Any = attach({**OPTIONS, "artifact": "inner.py"}, TABLE, ["given"])
+    call(inner)  # whatever is made at first
+    outer.begin()
+    outer.inputs(torch.ones(2))
+    outer.before(0)
+    outer.after(0, torch.ones(2))
+    outer.before(1)
+    call(inner)
+    outer.after(1, torch.ones(2))
+    opened = open_dump(tmp_path)
+    last = [str(run.steps[-1]) for run in opened.runs if run.artifact == "w.py"]
+    assert last == ["#1"]
+    outer.before(2)
+    (verdict,) = triage.of_dump(open_dump(tmp_path), ExitStatus(None, signal=9))
+    assert (verdict.artifact, verdict.launch, verdict.state) == ("w.py", 2, "running")
+    outer.close()
+    inner.close()
+
+
+def test_the_last_calls_are_taken_and_all_if_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A directory for each of tens of thousands of tiny calls would cost minutes and a disk."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    ring = _died(tmp_path, calls=50, is_left=3)
+    (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
+
+    def calls(wanted: str = "") -> list[object]:
+        monkeypatch.setenv(recorded.VARIABLE, wanted)
+        return [run.facts.call for run in open_dump(tmp_path).runs]
+
+    for wrong in ("0", "-1", "all", "9" * 10):
+        with pytest.raises(RewriterError) as caught:
+            calls(wrong)
+        assert caught.value.slug == "bad-number"
+    few = [3, *range(40, 50)]  # one that a thread was in, too
+    assert calls("10") == calls("10") == few
+    monkeypatch.setenv(recorded.VARIABLE, "10")
+    assert cli.main(["triage", str(tmp_path)]) == 1
+    assert (
+        "the last 11 of 50 recorded calls are shown; REWRITER_RECORD_CALLS=50 shows all."
+        in capfd.readouterr().out
+    )
+    for wanted in ("30", "50", ""):
+        assert calls(wanted) == sorted({3, *range(50 - int(wanted or 50), 50)})
+    assert calls("10") == few
+    assert not ring.exists()
+    assert len(list((tmp_path / "rank0").iterdir())) == len(few)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_dump_that_cannot_be_written_tells_how_it_ended(
+    is_whole: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    ring = _died(tmp_path, calls=2, has_ended=is_whole)
+    (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    opening = Path.open
+
+    def refuse(self: Path, mode: str = "r", *more: Any, **others: Any) -> Any:
+        if tmp_path in self.parents and mode[0] in "aw":
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opening(self, mode, *more, **others)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert cli.main(["triage", str(tmp_path)]) == (0 if is_whole else 1)
+    how = "it ended by itself" if is_whole else "it did not end by itself"
+    assert how in capfd.readouterr().out
+    assert ring.exists()
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+
+def test_who_did_not_end_well_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ended by itself is no crash; beside one that did not it says nothing."""
+    monkeypatch.setenv("REWRITER_RECORD_BYTES", "64Ki")
+    (tmp_path / "manifest.json").write_text('{"format": "rewriter.dump"}')
+    ends = []
+    for has_ended in (True, False, True):
+        _died(tmp_path, calls=1, has_ended=has_ended)
+        ends.append(cli.main(["triage", str(tmp_path)]))
+    assert ends == [0, 1, 1]
 
 
 def test_the_oldest_call_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,7 +742,9 @@ def test_what_runs_is_copied_when_asked(
     call(probed)
     command = ["control", str(os.getpid()), "dump", "-d", str(tmp_path / "now"), "--json"]
     call(probed, fail=lambda: cli.main(command))
-    printed = json.loads(capfd.readouterr().out)
+    out = capfd.readouterr()
+    assert out.out, out.err
+    printed = json.loads(out.out)
     assert printed["processes"] == [os.getpid()]
     call(probed)
     # This process has the rings of other tests, too.
